@@ -1,2 +1,79 @@
-//! Being written.
-fn main() {}
+//! The commands of the project: `cargo xtask test`, `cargo xtask bench`, `cargo xtask prove`.
+//!
+//! They need nothing but Rust and the package registry; where a test needs a program of the operating system,
+//! [`packages`] installs it and says so.
+
+mod bench;
+mod drivers;
+mod features;
+mod line;
+mod lines;
+mod metadata;
+mod packages;
+mod process;
+mod prove;
+mod rules;
+mod runner;
+mod spdx;
+mod test;
+mod tree;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Test, bench and prove fencepost.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything that must hold before a change is merged; ends with `N passed, N failed`
+    Test {
+        /// Run only the steps whose name contains one of these words
+        #[arg(value_name = "STEP")]
+        only: Vec<String>,
+        /// Print the names of the steps and stop
+        #[arg(long)]
+        list: bool,
+    },
+    /// Measure each engine beside its bare driver and its peers; writes docs/benchmarks.md
+    Bench {
+        /// Engines to measure: memory, sqlite (default: all)
+        #[arg(value_name = "ENGINE")]
+        engines: Vec<String>,
+        /// Print the tables without writing docs/benchmarks.md
+        #[arg(long)]
+        dry: bool,
+    },
+    /// Check every point of the bar that is too long for `test`; writes docs/proof.md
+    Prove {
+        /// Engines to prove: memory, sqlite, core, command (default: all)
+        #[arg(value_name = "ENGINE")]
+        engines: Vec<String>,
+        /// Run only the lines whose id contains one of these words, and leave docs/proof.md alone
+        #[arg(long, value_name = "ID")]
+        only: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    process::stop_children_on_signals();
+    let outcome = match Arguments::parse().command {
+        Command::Test { only, list } => test::test(&only, list),
+        Command::Bench { engines, dry } => bench::bench(&engines, dry),
+        Command::Prove { engines, only } => prove::prove(&engines, &only),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

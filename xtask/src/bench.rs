@@ -1,0 +1,129 @@
+//! `cargo xtask bench`: each figure beside the bare driver's and the peers', from the same run.
+
+use crate::line::number;
+use crate::workspace::Workspace;
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Where the figures were taken: enough to read them, nothing that names the machine.
+#[derive(Deserialize)]
+pub(crate) struct Host {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    date: String,
+    versions: Vec<String>,
+}
+
+/// One row of a table, as `fencepost-bench figures` prints it.
+#[derive(Deserialize)]
+struct Figure {
+    engine: String,
+    figure: String,
+    unit: String,
+    floor: Named,
+    ours: f64,
+    /// Ours to the floor, the median over the rounds.
+    ratio: f64,
+    /// The bar for the ratio, in words; empty where there is none.
+    bar: String,
+    peers: Vec<Named>,
+}
+
+/// A figure and what it is of.
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    value: f64,
+}
+
+/// Measures the engines and prints their tables; writes docs/benchmarks.md when all were measured.
+pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
+    let workspace = &Workspace::find();
+    let bench = build(workspace)?;
+    let host = Host::of(workspace, &bench)?;
+    let mut arguments = vec!["figures"];
+    arguments.extend(engines.iter().map(String::as_str));
+    let output = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(1800)).run()?;
+    let figures: Vec<Figure> = output
+        .text
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| serde_json::from_str(line).map_err(|error| format!("{line}: {error}")))
+        .collect::<Result<_, _>>()?;
+    if figures.is_empty() {
+        return Err("nothing was measured".to_owned());
+    }
+    let page = page(&host, &figures);
+    println!("{page}");
+    if engines.is_empty() && !dry {
+        std::fs::write(workspace.root().join("docs/benchmarks.md"), page)
+            .map_err(|error| format!("docs/benchmarks.md: {error}"))?;
+        println!("wrote docs/benchmarks.md");
+    }
+    Ok(true)
+}
+
+/// Builds what measures, and the command that some lines run; the path of the first.
+pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
+    println!("building with optimisation …");
+    let arguments = ["build", "--release", "--package", "fencepost-benches", "--package", "fencepost-cli"];
+    workspace.cargo("build", &arguments).run()?;
+    Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
+}
+
+impl Host {
+    /// Asks the bench, which knows the versions that it was built with.
+    pub(crate) fn of(workspace: &Workspace, bench: &str) -> Result<Host, String> {
+        let output = workspace.program("host", bench, &["host"]).run()?;
+        serde_json::from_str(output.text.trim()).map_err(|error| format!("{}: {error}", output.text))
+    }
+
+    /// One sentence for a page.
+    pub(crate) fn shown(&self) -> String {
+        format!(
+            "Measured on {} ({} cores, {}), {}, with {}.",
+            self.cpu,
+            self.cores,
+            self.kernel,
+            self.date,
+            self.versions.join(", ")
+        )
+    }
+}
+
+fn page(host: &Host, figures: &[Figure]) -> String {
+    let mut page = String::from(
+        "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page. The floor is the same work done with \
+         the bare driver in the same run; ours and the floor alternate over several rounds, and the ratio is the median of the \
+         rounds' ratios. Only ratios carry over to another machine.\n\n",
+    );
+    // Writing to a string does not fail.
+    let _ = writeln!(page, "{}", host.shown());
+    let mut engine = "";
+    for figure in figures {
+        if figure.engine != engine {
+            engine = &figure.engine;
+            let _ = write!(
+                page,
+                "\n## {engine}\n\n| | unit | floor | fencepost | ratio | bar | peers |\n|---|---|---|---|---|---|---|\n"
+            );
+        }
+        let peers: Vec<String> =
+            figure.peers.iter().map(|peer| format!("{} {}", peer.name, number(peer.value))).collect();
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} {} | {} | {} × | {} | {} |",
+            figure.figure,
+            figure.unit,
+            figure.floor.name,
+            number(figure.floor.value),
+            number(figure.ours),
+            number(figure.ratio),
+            figure.bar,
+            if peers.is_empty() { "–".to_owned() } else { peers.join(", ") },
+        );
+    }
+    page
+}

@@ -1,0 +1,67 @@
+//! Programs of the operating system that the tests use, and the Debian packages that hold them.
+
+use crate::process::on_path;
+use crate::runner::Done;
+use crate::workspace::Workspace;
+use nix::unistd::Uid;
+
+/// A program that tests start.
+struct Needed {
+    /// The program's name.
+    program: &'static str,
+    /// The Debian package that holds it.
+    package: &'static str,
+}
+
+/// Everything that a test starts and a bare system may lack.
+const NEEDED: [Needed; 4] = [
+    Needed { program: "setsid", package: "util-linux" },
+    Needed { program: "ps", package: "procps" },
+    Needed { program: "cc", package: "gcc" },
+    Needed { program: "git", package: "git" },
+];
+
+/// Installs what is missing, as root with apt-get; says which command to run where that is not possible.
+pub(crate) fn install(workspace: &Workspace) -> Result<Done, String> {
+    let missing = missing(on_path);
+    if missing.is_empty() {
+        return Ok(Done::Passed("nothing is missing".to_owned()));
+    }
+    let names = missing.join(" ");
+    let command = format!("apt-get update && apt-get install --yes --no-install-recommends {names}");
+    if !on_path("apt-get") {
+        return Err(format!(
+            "the tests need programs of these packages: {names}; install them and try again"
+        ));
+    }
+    if !Uid::effective().is_root() {
+        return Err(format!("the tests need packages; run as root: {command}"));
+    }
+    println!("installing {names} …");
+    let apt = |arguments: &[&str]| {
+        workspace.program("packages", "apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").run()
+    };
+    apt(&["update"])?;
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(&missing);
+    apt(&arguments)?;
+    Ok(Done::Passed(format!("installed {names}")))
+}
+
+fn missing(present: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut missing: Vec<_> =
+        NEEDED.iter().filter(|needed| !present(needed.program)).map(|needed| needed.package).collect();
+    missing.dedup();
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn only_what_is_missing_is_installed() {
+        assert!(missing(|_| true).is_empty());
+        assert_eq!(missing(|program| program != "ps"), ["procps"]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
+
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The group that runs now (0: none), for the thread that passes signals on.
+static GROUP: AtomicI32 = AtomicI32::new(0);
+
+/// How many lines of a failed program's output are shown.
+const TAIL: usize = 80;
+
+/// Ends the running program together with xtask.
+///
+/// Children are started in groups of their own, so the terminal's Ctrl-C reaches xtask alone. The signals are blocked
+/// here, before any other thread exists, and waited for on a thread; the standard library clears the mask again in
+/// what it starts.
+pub(crate) fn stop_children_on_signals() {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    if signals.thread_block().is_err() {
+        return;
+    }
+    std::thread::spawn(move || {
+        let Ok(signal) = signals.wait() else { return };
+        kill_group(GROUP.load(Ordering::SeqCst));
+        std::process::exit(128 + signal as i32);
+    });
+}
+
+fn kill_group(group: i32) {
+    if group > 0 {
+        // The group may just have ended by itself: nothing to do then.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+}
+
+/// One program to run, and how long it may take.
+pub(crate) struct Program {
+    command: Command,
+    shown: String,
+    limit: Duration,
+    log: PathBuf,
+}
+
+/// What a program wrote, to both of its streams together.
+pub(crate) struct Output {
+    /// Everything it wrote.
+    pub(crate) text: String,
+}
+
+impl Program {
+    /// `program arguments…` in `folder`, with its output in `log`.
+    pub(crate) fn new(program: &str, arguments: &[&str], folder: &Path, log: PathBuf) -> Program {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder);
+        let mut shown = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for argument in arguments {
+            shown.push(' ');
+            shown.push_str(argument);
+        }
+        Program { command, shown, limit: Duration::from_secs(900), log }
+    }
+
+    /// Adds a variable to the program's environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Program {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Bounds the time that it may take.
+    pub(crate) fn limit(mut self, limit: Duration) -> Program {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it to its end; an error holds the command and the end of its output.
+    pub(crate) fn run(mut self) -> Result<Output, String> {
+        let fail = |what: String| format!("`{}` {what}", self.shown);
+        if let Some(folder) = self.log.parent() {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| fail(format!("has no place for its output: {error}")))?;
+        }
+        let log =
+            File::create(&self.log).map_err(|error| fail(format!("has no place for its output: {error}")))?;
+        let twin = log.try_clone().map_err(|error| fail(format!("has no place for its output: {error}")))?;
+        self.command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
+        let mut child = self.command.spawn().map_err(|error| fail(format!("does not start: {error}")))?;
+
+        let group = i32::try_from(child.id()).unwrap_or(0);
+        GROUP.store(group, Ordering::SeqCst);
+        let (ended, timer) = mpsc::channel::<()>();
+        let limit = self.limit;
+        let watch = std::thread::spawn(move || {
+            let late = timer.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if late {
+                kill_group(group);
+            }
+            late
+        });
+        let status = child.wait();
+        drop(ended);
+        GROUP.store(0, Ordering::SeqCst);
+        // What it left running in its group would disturb the next step.
+        kill_group(group);
+        let late = watch.join().unwrap_or(false);
+
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        match status {
+            _ if late => {
+                Err(fail(format!("took longer than {} s and was killed\n{}", limit.as_secs(), tail(&text))))
+            }
+            Ok(status) if status.success() => Ok(Output { text }),
+            Ok(status) => Err(fail(format!("failed ({status})\n{}", tail(&text)))),
+            Err(error) => Err(fail(format!("could not be waited for: {error}"))),
+        }
+    }
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+/// Whether a program of this name is on the search path.
+pub(crate) fn on_path(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(script: &str, name: &str) -> Program {
+        let log = std::env::temp_dir().join(format!("fencepost-xtask-{}-{name}", std::process::id()));
+        Program::new("sh", &["-c", script], Path::new("/"), log)
+    }
+
+    #[test]
+    fn a_failure_shows_the_command_and_its_output() {
+        let ran = program("echo sorry; exit 3", "failure");
+        let log = ran.log.clone();
+        let error = ran.run().err().expect("exit 3 is a failure");
+        assert!(
+            error.contains("sh -c") && error.contains("exit status: 3") && error.contains("sorry"),
+            "{error}"
+        );
+        std::fs::remove_file(log).expect("the output file");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        let ran = program("sleep 600 & wait", "hang").limit(Duration::from_millis(100));
+        let log = ran.log.clone();
+        let error = ran.run().err().expect("it hangs");
+        assert!(error.contains("was killed"), "{error}");
+        std::fs::remove_file(log).expect("the output file");
+    }
+}

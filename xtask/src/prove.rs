@@ -1,0 +1,111 @@
+//! `cargo xtask prove`: a line for each point of the bar that is too long for `test`.
+
+use crate::bench::{Host, build};
+use crate::line::Line;
+use crate::lines::LINES;
+use crate::workspace::Workspace;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Instant;
+
+/// What became of one line.
+struct Verdict {
+    line: &'static Line,
+    measured: String,
+    note: String,
+    holds: bool,
+}
+
+/// Measures the lines of the engines (all, if there are none); false if one falls short.
+pub(crate) fn prove(engines: &[String], only: &[String]) -> Result<bool, String> {
+    let known: Vec<&str> = LINES.iter().map(|line| line.engine).collect();
+    if let Some(unknown) = engines.iter().find(|engine| !known.contains(&engine.as_str())) {
+        let mut names = known;
+        names.dedup();
+        return Err(format!("nothing is to be proved for `{unknown}`; there is: {}", names.join(", ")));
+    }
+    let workspace = &Workspace::find();
+    let bench = build(workspace)?;
+    let mut verdicts = Vec::new();
+    for line in LINES {
+        let wanted = engines.is_empty() || engines.iter().any(|engine| engine == line.engine);
+        let chosen = only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()));
+        if wanted && chosen {
+            verdicts.push(verdict(workspace, &bench, line));
+        }
+    }
+    let short = verdicts.iter().filter(|verdict| !verdict.holds).count();
+    if engines.is_empty() && only.is_empty() {
+        let page = page(&Host::of(workspace, &bench)?, &verdicts);
+        std::fs::write(workspace.root().join("docs/proof.md"), page)
+            .map_err(|error| format!("docs/proof.md: {error}"))?;
+        println!("\nwrote docs/proof.md");
+    }
+    println!("{} hold, {short} fall short", verdicts.len() - short);
+    Ok(short == 0 && !verdicts.is_empty())
+}
+
+fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
+    print!("{}: {} … ", line.id, line.promise);
+    // The line is finished when the measurement is.
+    let _ = std::io::stdout().flush();
+    let start = Instant::now();
+    let outcome = line.run(workspace, bench);
+    let took = start.elapsed().as_secs_f64();
+    let verdict = match outcome {
+        Ok(found) => Verdict {
+            line,
+            measured: line.bound.figure(found.figure),
+            note: found.note,
+            holds: line.bound.holds(found.figure),
+        },
+        Err(message) => Verdict { line, measured: "not measured".to_owned(), note: message, holds: false },
+    };
+    let word = if verdict.holds { "holds" } else { "FALLS SHORT" };
+    println!("{} (bar {}): {word}, {took:.1} s\n    {}", verdict.measured, line.bound.shown(), verdict.note);
+    verdict
+}
+
+fn page(host: &Host, verdicts: &[Verdict]) -> String {
+    let mut page = String::from(
+        "# Proof\n\nWhat is promised, what was measured, and the verdict. `cargo xtask prove` measures every line again and \
+         writes this page; it fails when a line falls short.\n\n",
+    );
+    // Writing to a string does not fail.
+    let _ = writeln!(page, "{}\n", host.shown());
+    page.push_str("| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n");
+    for verdict in verdicts {
+        let note = verdict.note.lines().next().unwrap_or_default().replace('|', "\\|");
+        let word = if verdict.holds { "holds" } else { "**falls short**" };
+        let line = verdict.line;
+        let _ = writeln!(
+            page,
+            "| {} `{}` | {} | {} | {} | {note} | {word} |",
+            line.engine,
+            line.id,
+            line.promise,
+            line.bound.shown(),
+            verdict.measured
+        );
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LINES;
+
+    #[test]
+    fn every_line_has_a_name_of_its_own_and_stands_with_its_engine() {
+        let mut ids: Vec<_> = LINES.iter().map(|line| line.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), LINES.len());
+        let mut engines: Vec<_> = LINES.iter().map(|line| line.engine).collect();
+        engines.dedup();
+        let grouped = engines.len();
+        engines.sort_unstable();
+        engines.dedup();
+        assert_eq!(engines.len(), grouped, "the lines of one engine stand together");
+    }
+}

@@ -1,0 +1,110 @@
+//! `cargo xtask test`: everything that must hold before a change is merged.
+
+use crate::metadata::Metadata;
+use crate::process::Output;
+use crate::runner::{Done, Runner, passed};
+use crate::workspace::Workspace;
+use crate::{drivers, features, packages, rules, tree};
+
+/// Runs the steps; false if one failed.
+pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
+    let workspace = &Workspace::find();
+    let metadata = &Metadata::of(workspace)?;
+    let mut run = Runner::new(only, list);
+
+    run.step("packages of the system", || packages::install(workspace));
+    run.step("files of the tree", || tree::checks(workspace));
+    run.step("format", || {
+        workspace.cargo("format", &["fmt", "--all", "--", "--check"]).run()?;
+        passed()
+    });
+    run.step("licences and sources", || rules::rules(workspace, metadata));
+    for (name, extra) in [("lint", None), ("lint, all features", Some("--all-features"))] {
+        run.step(name, || {
+            let mut arguments = vec!["clippy", "--quiet", "--workspace", "--all-targets"];
+            arguments.extend(extra);
+            arguments.extend(["--", "-D", "warnings"]);
+            workspace.cargo(name, &arguments).run()?;
+            passed()
+        });
+    }
+    run.step("documentation", || {
+        let arguments =
+            ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
+        workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
+        passed()
+    });
+    run.step("each feature alone", || features::alone(workspace, metadata));
+    run.step("oldest Rust", || oldest_rust(workspace, metadata));
+    run.step("tests", || {
+        let output =
+            workspace.cargo("tests", &["test", "--workspace", "--all-targets", "--no-fail-fast"]).run()?;
+        counted(&output)
+    });
+    run.step("documentation examples", || {
+        let output = workspace.cargo("documentation examples", &["test", "--workspace", "--doc"]).run()?;
+        counted(&output)
+    });
+    run.step("planted bugs are caught", || planted(workspace, metadata));
+    run.step("both ends of the driver's range", || drivers::both_ends(workspace, metadata));
+    run.step("beside other users of SQLite", || drivers::beside(workspace, metadata));
+    Ok(run.finish())
+}
+
+/// The number of tests that ran, read from the harness's own lines; none at all is a failure.
+fn counted(output: &Output) -> Result<Done, String> {
+    let count = passed_tests(&output.text);
+    if count == 0 { Err("no test ran".to_owned()) } else { Ok(Done::Passed(format!("{count} tests"))) }
+}
+
+fn passed_tests(text: &str) -> usize {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("test result: ok. "))
+        .filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok())
+        .sum()
+}
+
+/// Checks the workspace with the oldest Rust that it promises, where rustup has that toolchain.
+fn oldest_rust(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
+    let oldest = metadata.own().filter_map(|package| package.rust_version.as_deref()).min();
+    let oldest = oldest.ok_or("no package states its rust-version")?;
+    let Ok(installed) = workspace.program("toolchains", "rustup", &["toolchain", "list"]).run() else {
+        return Ok(Done::Skipped("rustup is not here to ask for toolchains".to_owned()));
+    };
+    let Some(toolchain) =
+        installed.text.lines().filter_map(|line| line.split_whitespace().next()).find(|name| {
+            name.strip_prefix(oldest).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+        })
+    else {
+        return Ok(Done::Skipped(format!("the toolchain {oldest} is not installed")));
+    };
+    // A folder of its own: cargo takes another compiler's builds for stale ones and would build all of it twice.
+    let target = workspace.scratch("oldest-rust");
+    let arguments = ["run", toolchain, "cargo", "check", "--quiet", "--workspace", "--all-features"];
+    let check = workspace.program("oldest Rust", "rustup", &arguments);
+    check.env("CARGO_TARGET_DIR", &target.to_string_lossy()).run()?;
+    Ok(Done::Passed(toolchain.to_owned()))
+}
+
+/// The checker and the suite against bugs put into the memory engine on purpose.
+fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
+    let (package, feature) = ("fencepost-testkit", "planted");
+    let has = metadata.package(package).is_some_and(|found| found.features.contains_key(feature));
+    if !has {
+        return Err(format!("{package} has no feature `{feature}`"));
+    }
+    let arguments = ["test", "--release", "--package", package, "--features", feature];
+    counted(&workspace.cargo("planted bugs", &arguments).run()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passed_tests;
+
+    #[test]
+    fn tests_are_counted_over_all_binaries() {
+        let text = "test result: ok. 3 passed; 0 failed;\nother\ntest result: ok. 14 passed; 0 failed;\n";
+        assert_eq!(passed_tests(text), 17);
+        assert_eq!(passed_tests("test result: FAILED. 3 passed; 1 failed;"), 0);
+    }
+}

@@ -1,0 +1,166 @@
+//! Checks on the files of the tree themselves.
+
+use crate::runner::Done;
+use crate::workspace::Workspace;
+use std::path::Path;
+
+/// One noun a file: a longer file holds two.
+const LONGEST: usize = 400;
+
+/// Where a file is, what it holds, and how it is known.
+struct File {
+    path: String,
+    text: String,
+}
+
+type Check = fn(&File, &mut Vec<String>);
+
+/// Reads every text file of the tree once and applies every check.
+pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
+    let machine = machine_paths(workspace.root());
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for path in workspace.files()? {
+        // What is not text has nothing to check.
+        let Ok(text) = std::fs::read_to_string(workspace.root().join(&path)) else { continue };
+        let file = File { path: path.to_string_lossy().into_owned(), text };
+        for check in [length, documents_run, loose_ends, ignored_tests, sleeping_tests] as [Check; 5] {
+            check(&file, &mut findings);
+        }
+        paths(&file, &machine, &mut findings);
+        count += 1;
+    }
+    if findings.is_empty() { Ok(Done::Passed(format!("{count} files"))) } else { Err(findings.join("\n")) }
+}
+
+/// Paths that mean something on this machine alone.
+fn machine_paths(root: &Path) -> Vec<String> {
+    let mut paths = vec![format!("{}/", root.display())];
+    if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 1) {
+        paths.push(format!("{}/", home.trim_end_matches('/')));
+    }
+    // The folder above the tree, when it is one of its own and not `/tmp` or the like.
+    if let Some(above) =
+        root.parent().filter(|above| above.components().count() > 1 && *above != std::env::temp_dir())
+    {
+        paths.push(format!("{}/", above.display()));
+    }
+    paths
+}
+
+fn rust(file: &File) -> bool {
+    file.path.ends_with(".rs")
+}
+
+fn finding(file: &File, number: usize, what: &str, findings: &mut Vec<String>) {
+    findings.push(format!("{}:{}: {what}", file.path, number + 1));
+}
+
+fn length(file: &File, findings: &mut Vec<String>) {
+    let lines = file.text.lines().count();
+    if rust(file) && lines > LONGEST {
+        findings.push(format!("{}: {lines} lines; a file has at most {LONGEST}", file.path));
+    }
+}
+
+/// An example that does not run says nothing about what compiles.
+fn documents_run(file: &File, findings: &mut Vec<String>) {
+    if !rust(file) && !file.path.ends_with(".md") {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+        let Some(info) = line.strip_prefix("```") else { continue };
+        if info.split(',').any(|word| matches!(word.trim(), "ignore" | "no_run")) {
+            finding(file, number, "this example does not run", findings);
+        }
+    }
+}
+
+/// A mark without a reason and a place to follow it up is forgotten.
+fn loose_ends(file: &File, findings: &mut Vec<String>) {
+    let marks = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+    ];
+    if !rust(file) {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        for mark in marks {
+            let Some((before, after)) = line.split_once(mark) else { continue };
+            let inside_a_word =
+                before.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
+            if !inside_a_word && !after.starts_with("(#") {
+                finding(file, number, &format!("`{mark}` names no issue"), findings);
+            }
+        }
+    }
+}
+
+/// `#[ignore]` without a reason.
+fn ignored_tests(file: &File, findings: &mut Vec<String>) {
+    for (number, line) in file.text.lines().enumerate() {
+        if rust(file) && line.trim() == "#[ignore]" {
+            finding(file, number, "an ignored test says why", findings);
+        }
+    }
+}
+
+/// Tests wait for the event. A sleep that is the subject of the test (a holder that holds, a lease that runs out) says so
+/// on its line.
+fn sleeping_tests(file: &File, findings: &mut Vec<String>) {
+    let in_tests = rust(file) && file.path.split('/').any(|part| part == "tests");
+    for (number, line) in file.text.lines().enumerate() {
+        let subject = ["hold", "lease", "ttl", "past"].iter().any(|word| line.to_lowercase().contains(word));
+        if in_tests && line.contains("sleep(") && !subject {
+            finding(file, number, "a test sleeps; wait for the event instead", findings);
+        }
+    }
+}
+
+fn paths(file: &File, machine: &[String], findings: &mut Vec<String>) {
+    for (number, line) in file.text.lines().enumerate() {
+        if machine.iter().any(|path| line.contains(path.as_str())) {
+            finding(file, number, "a path of one machine", findings);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(check: Check, path: &str, text: &str) -> usize {
+        let mut findings = Vec::new();
+        check(&File { path: path.to_owned(), text: text.to_owned() }, &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn each_check_finds_what_it_looks_for_and_nothing_else() {
+        assert_eq!(found(length, "a.rs", &"x\n".repeat(401)), 1);
+        assert_eq!(found(length, "a.rs", &"x\n".repeat(400)), 0);
+        assert_eq!(found(length, "a.md", &"x\n".repeat(401)), 0);
+
+        assert_eq!(found(documents_run, "a.rs", "/// ```no_run\n//! ```rust,ignore\n"), 2);
+        assert_eq!(found(documents_run, "a.md", "```\n```rust\n```sh\n"), 0);
+
+        let mark = concat!("TO", "DO");
+        assert_eq!(found(loose_ends, "a.rs", &format!("// {mark} later\n{mark}S\n// {mark}(#7): when\n")), 1);
+        assert_eq!(found(ignored_tests, "a.rs", "#[ignore]\n#[ignore = \"takes an hour\"]\n"), 1);
+        assert_eq!(found(sleeping_tests, "x/tests/a.rs", "sleep(secs(1));\nsleep(past_the_lease);\n"), 1);
+        assert_eq!(found(sleeping_tests, "x/src/a.rs", "sleep(secs(1));\n"), 0);
+    }
+
+    #[test]
+    fn paths_of_this_machine_are_found() {
+        let mut findings = Vec::new();
+        let file = File { path: "a.md".to_owned(), text: "cd /srv/build/fencepost/crates\n".to_owned() };
+        paths(&file, &machine_paths(Path::new("/srv/build/fencepost")), &mut findings);
+        assert_eq!(findings.len(), 1);
+    }
+}

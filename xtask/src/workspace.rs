@@ -1,0 +1,65 @@
+//! Where things are: the root of the workspace, the build folder, and how cargo is called.
+
+use crate::process::Program;
+use std::path::{Path, PathBuf};
+
+/// The tree that xtask was built in.
+pub(crate) struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Workspace {
+    /// The workspace of this xtask.
+    pub(crate) fn find() -> Workspace {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = here.parent().unwrap_or(here).to_path_buf();
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+        Workspace { root, target }
+    }
+
+    /// The folder with the workspace's Cargo.toml.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cargo's build folder.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// A folder inside the build folder that is xtask's own.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.target.join("xtask").join(name)
+    }
+
+    /// `cargo arguments…` in the root, its output kept under the step's name.
+    pub(crate) fn cargo(&self, step: &str, arguments: &[&str]) -> Program {
+        self.cargo_in(&self.root, step, arguments)
+    }
+
+    /// `cargo arguments…` in another folder.
+    pub(crate) fn cargo_in(&self, folder: &Path, step: &str, arguments: &[&str]) -> Program {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        Program::new(&cargo, arguments, folder, self.log(step)).env("CARGO_TERM_COLOR", "never")
+    }
+
+    /// Any program in the root, its output kept under the step's name.
+    pub(crate) fn program(&self, step: &str, program: &str, arguments: &[&str]) -> Program {
+        Program::new(program, arguments, &self.root, self.log(step))
+    }
+
+    /// The paths of all files that belong to the tree, from its root: what git tracks, and what it would.
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>, String> {
+        let listing = ["ls-files", "--cached", "--others", "--exclude-standard"];
+        let output = self.program("files of the tree", "git", &listing).run()?;
+        // A file that was deleted and not yet committed is listed, too.
+        Ok(output.text.lines().map(PathBuf::from).filter(|path| self.root.join(path).is_file()).collect())
+    }
+
+    fn log(&self, step: &str) -> PathBuf {
+        let name: String = step.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        self.scratch("log").join(format!("{name}.log"))
+    }
+}
