@@ -1,0 +1,63 @@
+//! "Busy" must have had a reason.
+
+use super::story::{End, Story};
+use super::{Finding, Kind};
+use crate::history::{Mode, Patience};
+
+/// For every claim that was told "busy": some other claim that could have stood in its way, by holding or by standing in
+/// line, must have been possible at some time between its asking and its answer.
+pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
+    if !stories.iter().any(|story| matches!(story.end, Some((End::Busy, _)))) {
+        return;
+    }
+    // In the order of asking; the largest `gone` up to each bounds how far back a reason can lie.
+    let mut order: Vec<&Story> = stories.to_vec();
+    order.sort_by_key(|story| story.asked.pos);
+    let mut reach: Vec<u64> = Vec::with_capacity(order.len());
+    for story in &order {
+        // A busy claim never stood anywhere: it must not keep the window open.
+        let gone = if matches!(story.end, Some((End::Busy, _))) { 0 } else { story.gone.pos };
+        reach.push(gone.max(reach.last().copied().unwrap_or(0)));
+    }
+    for story in stories {
+        let Some((End::Busy, answer)) = story.end else { continue };
+        let until = order.partition_point(|other| other.asked.pos <= answer.pos);
+        let candidates = order[..until].iter().zip(&reach).rev();
+        let candidates =
+            candidates.take_while(|(_, reach)| **reach > story.asked.pos).map(|(other, _)| *other);
+        if !justified(story, candidates) {
+            findings.push(Finding {
+                kind: Kind::UnjustifiedBusy,
+                position: answer.pos,
+                resource: story.resource.clone(),
+                claims: vec![story.key],
+                text: format!(
+                    "claim {} ({}) was told busy and nothing stood in its way",
+                    story.key, story.mode
+                ),
+            });
+        }
+    }
+}
+
+fn justified<'a>(story: &Story, candidates: impl Iterator<Item = &'a Story>) -> bool {
+    let mut permits = 0;
+    for other in candidates.filter(|other| other.key != story.key && other.gone.pos > story.asked.pos) {
+        if matches!(other.end, Some((End::Busy, _))) {
+            continue;
+        }
+        let waited = other.patience != Patience::Try
+            && other.grant.is_none_or(|grant| grant.spot.pos >= story.asked.pos);
+        match (story.mode, other.mode) {
+            _ if waited || !story.fits(other) => return true,
+            (Mode::Permits { n, of }, Mode::Permits { n: m, .. }) => {
+                permits += u64::from(m);
+                if permits + u64::from(n) > u64::from(of) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}

@@ -1,0 +1,101 @@
+//! First come, first served, and woken when it is one's turn.
+
+use super::story::{Book, Place, Spot, Story};
+use super::{Finding, Kind};
+use std::time::Duration;
+
+/// Every grant is held against the claims that stood in line when it was asked for.
+///
+/// The grant's own instant is not known. It is certainly before another claim's if that one was never granted while its
+/// place was good; if the two exclude each other and the other came back later, still valid; or, where both may hold at
+/// once, if its token is the smaller one.
+pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
+    let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
+    order.sort_by_key(|story| story.places[0].from.pos);
+    let mut granted: Vec<&Story> = stories.iter().copied().filter(|story| story.grant.is_some()).collect();
+    granted.sort_by_key(|story| story.grant.map(|grant| grant.spot.pos));
+    let mut line: Vec<&Story> = Vec::new();
+    let mut next = 0;
+    for new in granted {
+        let Some(grant) = new.grant else { continue };
+        while next < order.len() && order[next].places[0].from.pos < grant.spot.pos {
+            line.push(order[next]);
+            next += 1;
+        }
+        line.retain(|story| story.answered().is_none_or(|spot| spot.pos > grant.spot.pos));
+        let Some(first) = line.iter().find(|first| first.key != new.key && overtook(new, first)) else {
+            continue;
+        };
+        findings.push(Finding {
+            kind: Kind::Overtaken,
+            position: grant.spot.pos,
+            resource: new.resource.clone(),
+            claims: vec![first.key, new.key],
+            text: format!(
+                "claim {} ({}) was granted before claim {} ({}), which stood in line when it was asked for",
+                new.key, new.mode, first.key, first.mode
+            ),
+        });
+    }
+}
+
+/// Whether `new`, which has come back, was certainly granted while `first` stood in line before it.
+fn overtook(new: &Story, first: &Story) -> bool {
+    let Some(grant) = new.grant else { return false };
+    let good = |place: &Place| {
+        let kept = place.until > grant.spot.at && place.gone.is_none_or(|gone| gone.pos > grant.spot.pos);
+        place.from.pos < new.asked.pos && kept
+    };
+    if !first.places.iter().any(good) {
+        return false;
+    }
+    match first.grant {
+        None => true,
+        Some(late) if first.fits(new) => late.token > grant.token,
+        Some(_) => first.valid_on_return(),
+    }
+}
+
+/// A claim that is the only one that can be at the resource, and has its place in line, is granted within `prompt`.
+pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, findings: &mut Vec<Finding>) {
+    let mut edges = Vec::new();
+    for (index, story) in stories.iter().enumerate() {
+        edges.push((story.asked, true, index));
+        if story.gone.pos < book.end.pos {
+            edges.push((story.gone, false, index));
+        }
+    }
+    edges.push((book.end, false, usize::MAX));
+    // What starts at a position goes first, and what ends last: then a tie never makes a claim look alone.
+    edges.sort_unstable_by_key(|&(spot, starts, index)| (spot.pos, spot.at, !starts, index));
+    let (mut count, mut sum, mut since) = (0usize, 0usize, book.end);
+    for (spot, starts, index) in edges {
+        let only = (count == 1).then(|| stories[sum]);
+        if let Some((story, alone)) = only.and_then(|story| Some((story, alone(book, story, since, spot)?)))
+            && alone > prompt
+        {
+            findings.push(Finding {
+                kind: Kind::Unwoken,
+                position: since.pos,
+                resource: story.resource.clone(),
+                claims: vec![story.key],
+                text: format!("claim {} stood alone in line for {alone:?} and was not granted", story.key),
+            });
+        }
+        match (starts, index) {
+            (_, usize::MAX) => {}
+            (true, _) => (count, sum) = (count + 1, sum + index),
+            (false, _) => (count, sum) = (count - 1, sum - index),
+        }
+        since = spot;
+    }
+}
+
+/// For how long between the two spots the claim stood in line unanswered, its process running.
+fn alone(book: &Book, story: &Story, since: Spot, to: Spot) -> Option<Duration> {
+    let place = story.places.iter().rfind(|place| place.gone.is_none())?;
+    let from = place.from.at.max(since.at);
+    let stop = story.answered().unwrap_or(book.end).at.min(to.at);
+    let alone = stop.checked_sub(from).filter(|_| !book.paused(story.key.process, from, stop))?;
+    Some(Duration::from_nanos(alone))
+}

@@ -1,0 +1,302 @@
+//! The events of a history told claim by claim.
+
+use super::{Finding, Kind, Promises};
+use crate::history::{Event, History, Key, Mode, Patience, What};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A point of the history: its position and its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) pos: u64,
+    pub(super) at: u64,
+}
+
+/// Past the end of every history.
+pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
+
+/// A place in line that the engine has confirmed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) from: Spot,
+    /// The time until which it was confirmed last.
+    pub(super) until: u64,
+    /// Where it was seen to be gone.
+    pub(super) gone: Option<Spot>,
+}
+
+/// A grant as its holder knew it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) spot: Spot,
+    pub(super) token: u64,
+    /// The latest known end of its validity, in time.
+    pub(super) until: u64,
+    /// What was known of it on return.
+    pub(super) until_at_first: u64,
+    /// The last position at which it was said to be held.
+    pub(super) ensured: Option<Spot>,
+    pub(super) lost: Option<Spot>,
+    pub(super) release: Option<Spot>,
+    /// When the release came back, and whether it was sure.
+    pub(super) released: Option<(Spot, bool)>,
+    pub(super) evicted: Option<Spot>,
+    /// The position where it ends for certain.
+    pub(super) end: u64,
+}
+
+/// How a request ended without a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Busy,
+    TimedOut,
+    Failed,
+    Dropped,
+}
+
+/// One claim from asking to its end.
+#[derive(Debug, Clone)]
+pub(super) struct Story {
+    pub(super) key: Key,
+    pub(super) resource: Arc<str>,
+    pub(super) mode: Mode,
+    pub(super) patience: Patience,
+    pub(super) ttl: u64,
+    pub(super) asked: Spot,
+    pub(super) places: Vec<Place>,
+    pub(super) grant: Option<Grant>,
+    pub(super) end: Option<(End, Spot)>,
+    pub(super) died: Option<Spot>,
+    /// The first position where nothing of it can be left at the engine, and the time from which that is so.
+    pub(super) gone: Spot,
+}
+
+impl Story {
+    /// Whether the two can be held at once.
+    pub(super) fn fits(&self, other: &Story) -> bool {
+        self.mode.fits(other.mode)
+    }
+
+    /// Whether its grant was still valid where it came back: then it was held there.
+    pub(super) fn valid_on_return(&self) -> bool {
+        self.grant.is_some_and(|grant| grant.until_at_first > grant.spot.at && grant.end > grant.spot.pos)
+    }
+
+    /// Where its waiting ended: granted, answered otherwise, or dead.
+    pub(super) fn answered(&self) -> Option<Spot> {
+        let granted = self.grant.map(|grant| grant.spot);
+        granted.or(self.end.map(|(_, spot)| spot)).or(self.died)
+    }
+}
+
+/// All stories of a history.
+pub(super) struct Book {
+    pub(super) stories: Vec<Story>,
+    /// Positions at which something was left, or listed: checked apart.
+    pub(super) others: Vec<(u64, Event)>,
+    /// Times in which processes stood still.
+    pub(super) pauses: HashMap<u32, Vec<(u64, u64)>>,
+    pub(super) end: Spot,
+}
+
+impl Book {
+    /// Tells the history by claims; what cannot be told is a finding.
+    pub(super) fn of(history: &History, promises: &Promises, findings: &mut Vec<Finding>) -> Book {
+        let end = Spot { pos: history.events().len() as u64, at: history.end() };
+        let mut book = Book { stories: Vec::new(), others: Vec::new(), pauses: HashMap::new(), end };
+        let mut index: HashMap<Key, usize> = HashMap::new();
+        for (pos, event) in history.positioned() {
+            let spot = Spot { pos, at: event.at };
+            match &event.what {
+                What::Asked { resource, mode, patience, ttl } => {
+                    let story = Story {
+                        key: event.by,
+                        resource: resource.clone(),
+                        mode: *mode,
+                        patience: *patience,
+                        ttl: *ttl,
+                        asked: spot,
+                        places: Vec::new(),
+                        grant: None,
+                        end: None,
+                        died: None,
+                        gone: NEVER,
+                    };
+                    if index.insert(event.by, book.stories.len()).is_some() {
+                        findings.push(malformed(&story, spot, "is asked for twice under one key"));
+                    }
+                    book.stories.push(story);
+                }
+                What::Died => {
+                    for story in book.stories.iter_mut().filter(|story| story.key.process == event.by.process)
+                    {
+                        story.died.get_or_insert(spot);
+                    }
+                }
+                What::Paused => {
+                    book.pauses.entry(event.by.process).or_default().push((event.at, u64::MAX));
+                }
+                What::Resumed => {
+                    if let Some(last) = book.pauses.entry(event.by.process).or_default().last_mut() {
+                        last.1 = event.at;
+                    }
+                }
+                What::Evicted { resource, token, now } => {
+                    if *now {
+                        book.evict(resource, *token, spot);
+                    }
+                }
+                What::Listed { .. } | What::Left { .. } => book.others.push((pos, event.clone())),
+                _ => match index.get(&event.by).map(|&at| &mut book.stories[at]) {
+                    Some(story) => story.take(&event.what, spot, findings),
+                    None => findings.push(Finding {
+                        kind: Kind::Malformed,
+                        position: pos,
+                        resource: "".into(),
+                        claims: vec![event.by],
+                        text: format!("claim {} has an event and was never asked for", event.by),
+                    }),
+                },
+            }
+        }
+        for story in &mut book.stories {
+            story.settle(history, promises);
+        }
+        book
+    }
+
+    fn evict(&mut self, resource: &Arc<str>, token: u64, spot: Spot) {
+        for story in self.stories.iter_mut().filter(|story| story.resource == *resource) {
+            if let Some(grant) = story.grant.as_mut().filter(|grant| grant.token == token) {
+                grant.evicted.get_or_insert(spot);
+            }
+        }
+    }
+
+    /// The stories of each resource, in the order of asking.
+    pub(super) fn by_resource(&self) -> Vec<Vec<&Story>> {
+        let mut groups: Vec<Vec<&Story>> = Vec::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for story in &self.stories {
+            let at = *index.entry(&story.resource).or_insert_with(|| {
+                groups.push(Vec::new());
+                groups.len() - 1
+            });
+            groups[at].push(story);
+        }
+        groups
+    }
+
+    /// Whether the process stood still at some time between the two.
+    pub(super) fn paused(&self, process: u32, from: u64, to: u64) -> bool {
+        let pauses = self.pauses.get(&process);
+        pauses.is_some_and(|pauses| pauses.iter().any(|&(start, end)| start < to && from < end))
+    }
+}
+
+impl Story {
+    fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
+        let over = self.end.is_some();
+        match (what, &mut self.grant) {
+            (What::Waiting { until }, None) => {
+                match self.places.last_mut().filter(|place| place.gone.is_none()) {
+                    Some(place) => place.until = place.until.max(*until),
+                    None => self.places.push(Place { from: spot, until: *until, gone: None }),
+                }
+            }
+            // A confirmation that was on its way when the answer came.
+            (What::Waiting { .. } | What::Unseated, Some(_)) => {}
+            (What::Unseated, None) => {
+                if let Some(place) = self.places.last_mut() {
+                    place.gone.get_or_insert(spot);
+                }
+            }
+            (What::Granted { token, until }, None) if !over => {
+                self.grant = Some(Grant {
+                    spot,
+                    token: *token,
+                    until: *until,
+                    until_at_first: *until,
+                    ensured: None,
+                    lost: None,
+                    release: None,
+                    released: None,
+                    evicted: None,
+                    end: 0,
+                });
+            }
+            (What::Busy, None) if !over => self.end = Some((End::Busy, spot)),
+            (What::TimedOut, None) if !over => self.end = Some((End::TimedOut, spot)),
+            (What::Failed, None) if !over => self.end = Some((End::Failed, spot)),
+            (What::Dropped, None) if !over => self.end = Some((End::Dropped, spot)),
+            (What::Ensured { until }, Some(grant)) => {
+                if grant.lost.is_some() || grant.release.is_some() {
+                    let (kind, claims) = (Kind::Revived, vec![self.key]);
+                    let text =
+                        format!("claim {} said it is held after it had been lost or released", self.key);
+                    findings.push(Finding {
+                        kind,
+                        position: spot.pos,
+                        resource: self.resource.clone(),
+                        claims,
+                        text,
+                    });
+                }
+                grant.ensured = Some(spot);
+                grant.until = grant.until.max(*until);
+            }
+            (What::Lost, Some(grant)) => {
+                grant.lost.get_or_insert(spot);
+            }
+            (What::ReleaseBegan, Some(grant)) => {
+                grant.release.get_or_insert(spot);
+            }
+            (What::Released { sure }, Some(grant)) if grant.release.is_some() => {
+                grant.released.get_or_insert((spot, *sure));
+            }
+            _ => findings.push(malformed(self, spot, &format!("cannot take {what:?} where it stands"))),
+        }
+    }
+
+    /// Works out where the certain hold and the possible presence end.
+    fn settle(&mut self, history: &History, promises: &Promises) {
+        let lease = self.ttl.saturating_add(promises.linger.as_nanos() as u64);
+        let after = |spot: Spot| {
+            let at = spot.at.saturating_add(lease).saturating_add(1);
+            Spot { pos: history.position_of(at), at }
+        };
+        // What shares the position of the answer may have been before it.
+        let with = |spot: Spot| Spot { pos: spot.pos + 1, at: spot.at };
+        let mut gone = match self.end {
+            Some((End::Busy, spot)) => with(spot),
+            Some((_, spot)) => after(spot),
+            None => NEVER,
+        };
+        if let Some(grant) = &mut self.grant {
+            let certain = [grant.release, grant.lost, grant.evicted, self.died].into_iter().flatten();
+            let seen = certain.map(|spot| spot.pos).min().unwrap_or(u64::MAX);
+            let valid = history.position_of(grant.until);
+            grant.end = seen.min(valid).max(grant.ensured.map_or(0, |spot| spot.pos));
+            gone = match (grant.released, grant.release, grant.lost) {
+                (Some((spot, true)), _, _) => with(spot),
+                (Some((spot, false)), _, _) => after(spot),
+                (None, Some(spot), _) | (None, None, Some(spot)) => after(spot),
+                (None, None, None) => NEVER,
+            };
+        }
+        if let Some(died) = self.died {
+            gone = if gone.pos < after(died).pos { gone } else { after(died) };
+        }
+        self.gone = gone;
+    }
+}
+
+fn malformed(story: &Story, spot: Spot, text: &str) -> Finding {
+    Finding {
+        kind: Kind::Malformed,
+        position: spot.pos,
+        resource: story.resource.clone(),
+        claims: vec![story.key],
+        text: format!("claim {} {text}", story.key),
+    }
+}

@@ -1,0 +1,146 @@
+//! Takes events from many threads, cheaply, in one order.
+
+use super::{Event, History, Key, Mode, Patience, What};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Nanoseconds of `CLOCK_BOOTTIME`: one clock for all processes of a machine, which counts suspension too.
+pub fn boottime() -> u64 {
+    let now =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME can be read");
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
+}
+
+/// Takes the events of one process, or of one simulation.
+#[derive(Clone)]
+pub struct Recorder {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// The process that keys are made for, if no other is named.
+    process: u32,
+    /// The number of the next claim.
+    next: AtomicU32,
+    /// Read with `taken` locked, so that one recorder's times never go backwards.
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    taken: Mutex<Taken>,
+}
+
+/// Where the events go.
+enum Taken {
+    Memory(Vec<Event>),
+    /// One line a write, so that a killed process loses at most the line it was writing.
+    File(File),
+}
+
+impl Recorder {
+    /// A recorder in memory for `process`, on the given clock (in nanoseconds).
+    pub fn new(process: u32, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Recorder {
+        Recorder::with(process, Box::new(clock), Taken::Memory(Vec::new()))
+    }
+
+    /// A recorder that appends to a file, on `CLOCK_BOOTTIME`, for histories over several processes.
+    ///
+    /// # Errors
+    /// The file cannot be opened for appending.
+    pub fn to_file(process: u32, path: impl AsRef<Path>) -> io::Result<Recorder> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Recorder::with(process, Box::new(boottime), Taken::File(file)))
+    }
+
+    fn with(process: u32, clock: Box<dyn Fn() -> u64 + Send + Sync>, taken: Taken) -> Recorder {
+        let inner = Inner { process, next: AtomicU32::new(1), clock, taken: Mutex::new(taken) };
+        Recorder { inner: Arc::new(inner) }
+    }
+
+    /// The time on the recorder's clock.
+    pub fn now(&self) -> u64 {
+        (self.inner.clock)()
+    }
+
+    /// Records that a claim is about to be made by this recorder's process, and names it.
+    pub fn asked(&self, resource: &Arc<str>, mode: Mode, patience: Patience, ttl: u64) -> Key {
+        self.asked_by(self.inner.process, resource, mode, patience, ttl)
+    }
+
+    /// The same for a simulated process.
+    pub fn asked_by(
+        &self,
+        process: u32,
+        resource: &Arc<str>,
+        mode: Mode,
+        patience: Patience,
+        ttl: u64,
+    ) -> Key {
+        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let key = Key { process, number };
+        self.record(key, What::Asked { resource: resource.clone(), mode, patience, ttl });
+        key
+    }
+
+    /// Records what happened to a claim, now.
+    pub fn record(&self, by: Key, what: What) {
+        let mut taken = self.lock();
+        let at = (self.inner.clock)();
+        taken.push(Event { at, by, what });
+    }
+
+    /// Records what happened to a process or a resource, now.
+    pub fn note(&self, process: u32, what: What) {
+        self.record(Key { process, number: 0 }, what);
+    }
+
+    /// Asks a guard whether it is held, and records that it said yes (and until when). No event of this recorder falls
+    /// between the question and the record, so that at its position the grant was certainly believed in.
+    pub fn ensured(&self, by: Key, ask: impl FnOnce() -> Option<u64>) -> bool {
+        let mut taken = self.lock();
+        let at = (self.inner.clock)();
+        let until = ask();
+        if let Some(until) = until {
+            taken.push(Event { at, by, what: What::Ensured { until } });
+        }
+        until.is_some()
+    }
+
+    /// How many events it has taken in memory.
+    pub fn len(&self) -> usize {
+        match &*self.lock() {
+            Taken::Memory(events) => events.len(),
+            Taken::File(_) => 0,
+        }
+    }
+
+    /// Whether it has taken none in memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it has taken so far; empty for a recorder to a file, which [`History::read`] reads.
+    pub fn history(&self) -> History {
+        match &*self.lock() {
+            Taken::Memory(events) => History::of_one(events.clone()),
+            Taken::File(_) => History::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.inner.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Taken {
+    fn push(&mut self, event: Event) {
+        match self {
+            Taken::Memory(events) => events.push(event),
+            Taken::File(file) => {
+                let mut line = serde_json::to_vec(&event).expect("an event is plain data");
+                line.push(b'\n');
+                file.write_all(&line).expect("the history's file can be appended to");
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The checker is judged itself: one history for each kind of fault, and good ones that must pass, the tricky ones
+//! included. A history is a text, a line an event: milliseconds, claim, what. `2:a` is claim `a` of process 2.
+
+mod exclusion;
+mod line;
+mod order;
+mod recording;
+
+use fencepost_testkit::checker::{Kind, Promises, check};
+use fencepost_testkit::history::{Event, History, Key, Mode, Patience, What};
+use std::time::Duration;
+
+const MS: u64 = 1_000_000;
+
+fn mode(text: &str) -> Mode {
+    match text {
+        "x" => Mode::Exclusive,
+        "s" => Mode::Shared,
+        permits => {
+            let (n, of) = permits.strip_prefix('p').and_then(|text| text.split_once('/')).expect("p1/3");
+            Mode::Permits { n: n.parse().unwrap(), of: of.parse().unwrap() }
+        }
+    }
+}
+
+fn event(line: &str) -> Event {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ms = |word: usize| words[word].parse::<u64>().unwrap() * MS;
+    let (process, claim) = words[1].split_once(':').unwrap_or(("1", words[1]));
+    let number = claim.bytes().next().map_or(0, |byte| u32::from(byte - b'a') + 1);
+    let what = match words[2] {
+        "ask" => What::Asked {
+            resource: words[3].into(),
+            mode: mode(words[4]),
+            patience: match words[5] {
+                "try" => Patience::Try,
+                "ever" => Patience::Ever,
+                _ => Patience::Until(ms(5)),
+            },
+            ttl: words.get(6).map_or(30, |word| word.parse().unwrap()) * MS,
+        },
+        "waiting" => What::Waiting { until: ms(3) },
+        "unseated" => What::Unseated,
+        "granted" => What::Granted { token: words[3].parse().unwrap(), until: ms(4) },
+        "busy" => What::Busy,
+        "timeout" => What::TimedOut,
+        "failed" => What::Failed,
+        "dropped" => What::Dropped,
+        "ensured" => What::Ensured { until: ms(3) },
+        "lost" => What::Lost,
+        "release" => What::ReleaseBegan,
+        "released" => What::Released { sure: true },
+        "unsure" => What::Released { sure: false },
+        "evict" => What::Evicted {
+            resource: words[3].into(),
+            token: words[4].parse().unwrap(),
+            now: words.get(5) == Some(&"now"),
+        },
+        "paused" => What::Paused,
+        "resumed" => What::Resumed,
+        "died" => What::Died,
+        "listed" => What::Listed {
+            resource: words[3].into(),
+            holders: words[4..].iter().map(|text| mode(text)).collect(),
+        },
+        "left" => What::Left { resource: words[3].into(), what: words[4..].join(" ") },
+        other => panic!("{other}"),
+    };
+    Event { at: ms(0), by: Key { process: process.parse().unwrap(), number }, what }
+}
+
+/// Reads a history; `---` stands between the streams of two recorders.
+fn tale(text: &str) -> History {
+    let streams = text.split("---");
+    let lines =
+        |stream: &str| stream.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect();
+    History::merge(streams.map(lines).collect())
+}
+
+fn promises() -> Promises {
+    Promises {
+        fair: true,
+        prompt: Some(Duration::from_millis(20)),
+        bound: Some(Duration::from_millis(20)),
+        linger: Duration::ZERO,
+        complete: true,
+    }
+}
+
+fn kinds(text: &str) -> Vec<Kind> {
+    check(&tale(text), &promises()).into_iter().map(|finding| finding.kind).collect()
+}
+
+#[track_caller]
+fn good(text: &str) {
+    let findings = check(&tale(text), &promises());
+    assert!(findings.is_empty(), "{findings:#?}");
+}
