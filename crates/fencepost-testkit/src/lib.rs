@@ -3,8 +3,12 @@
 //! - [`history`]: a recorder of what clients asked and were told, in one process or in many.
 //! - [`checker`]: a pure judge of such a history: overlaps, token order, unjustified busy answers, fairness,
 //!   missed wakeups, leftovers.
+//! - [`faults`]: what can be done to an engine while it is under test.
+//! - [`server`]: real servers on free ports that go away with the test, and a proxy that cuts and delays.
 //!
 //! Nothing here is part of the product: the crate is never published.
 
 pub mod checker;
+pub mod faults;
 pub mod history;
+pub mod server;

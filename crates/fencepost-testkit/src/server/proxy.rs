@@ -1,0 +1,169 @@
+//! A TCP proxy that can be cut, silenced and slowed down.
+
+use crate::faults::{Fault, Faults};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Listens on a free port and passes everything on, until it is told otherwise. Ends with its last connection cut when
+/// dropped.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    to: SocketAddr,
+    weather: Mutex<Weather>,
+    changed: Condvar,
+}
+
+/// What the network is like.
+#[derive(Default)]
+struct Weather {
+    cut: bool,
+    silent: bool,
+    delay: Duration,
+    closed: bool,
+    /// Both ends of every connection.
+    open: Vec<TcpStream>,
+}
+
+impl Proxy {
+    /// A proxy in front of `to`.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn start(to: SocketAddr) -> io::Result<Proxy> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { to, weather: Mutex::default(), changed: Condvar::new() });
+        let acceptor = std::thread::spawn({
+            let shared = shared.clone();
+            move || shared.accept(&listener)
+        });
+        Ok(Proxy { address, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where to connect to instead of the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        change(&mut self.shared.weather());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn weather(&self) -> MutexGuard<'_, Weather> {
+        self.weather.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn accept(self: Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming() {
+            let weather = self.weather();
+            if weather.closed {
+                return;
+            }
+            let cut = weather.cut;
+            drop(weather);
+            // Dropping the connection at once is what a refused one looks like through a proxy.
+            let Some(client) = client.ok().filter(|_| !cut) else { continue };
+            let Ok(server) = TcpStream::connect(self.to) else { continue };
+            let _ = self.join(client, server);
+        }
+    }
+
+    fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) -> io::Result<()> {
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+        }
+        self.weather().open.extend([client.try_clone()?, server.try_clone()?]);
+        for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
+            let shared = self.clone();
+            std::thread::spawn(move || shared.pump(from, to));
+        }
+        Ok(())
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let mut weather = self.weather();
+            let delay = weather.delay;
+            if !delay.is_zero() && !weather.cut {
+                // A delay that is mended ends: wait on the condition, not on the time alone.
+                let still = |weather: &mut Weather| weather.delay == delay && !weather.cut && !weather.closed;
+                weather = self
+                    .changed
+                    .wait_timeout_while(weather, delay, still)
+                    .map_or_else(|e| e.into_inner().0, |w| w.0);
+            }
+            // What was sent into a silent network stays unanswered: it is held back until the network is mended.
+            let mute = |weather: &mut Weather| weather.silent && !weather.cut && !weather.closed;
+            let weather =
+                self.changed.wait_while(weather, mute).unwrap_or_else(|poisoned| poisoned.into_inner());
+            if weather.cut || weather.closed {
+                break;
+            }
+            drop(weather);
+            if to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    }
+}
+
+impl Weather {
+    fn hang_up(&mut self) {
+        for stream in self.open.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Faults for Proxy {
+    fn cut(&mut self) -> Result<(), Fault> {
+        self.change(|weather| {
+            weather.cut = true;
+            weather.hang_up();
+        });
+        Ok(())
+    }
+
+    fn silence(&mut self) -> Result<(), Fault> {
+        self.change(|weather| weather.silent = true);
+        Ok(())
+    }
+
+    fn delay(&mut self, by: Duration) -> Result<(), Fault> {
+        self.change(|weather| weather.delay = by);
+        Ok(())
+    }
+
+    fn mend(&mut self) -> Result<(), Fault> {
+        self.change(|weather| (weather.cut, weather.silent, weather.delay) = (false, false, Duration::ZERO));
+        Ok(())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.change(|weather| {
+            weather.closed = true;
+            weather.hang_up();
+        });
+        // Wakes the acceptor, which then sees that it is over.
+        let woken = TcpStream::connect(self.address).is_ok();
+        if let Some(acceptor) = self.acceptor.take().filter(|_| woken) {
+            let _ = acceptor.join();
+        }
+    }
+}
