@@ -1,1 +1,66 @@
-//! Being written.
+//! The core of fencepost: the seam between locks and engines, and everything that is built on it.
+//!
+//! # What is guaranteed
+//! - At most one exclusive holder (or so many permits, or many readers and no writer) per resource, as long as the engine keeps
+//!   its word.
+//! - A holder learns of its loss before anybody else can be granted the resource, as long as its process runs; a process
+//!   that was paused learns of it with its first look.
+//! - Every grant carries a fencing [`Token`] that grows for its resource.
+//! - Dropping a future at any await, or a guard anywhere, leaves nothing behind.
+//! - First come, first served, where the engine [can promise it](Capabilities::fair).
+//!
+//! # What is not
+//! - No lock can stop a process that is paused past its lease from going on when it wakes: let the resource check the token.
+//! - Work that does not ask [`ensure_held`](Guard::ensure_held) or run under [`Guard::run`] goes on after a loss.
+//!
+//! Most programs use the crate `fencepost`, which adds the engines. Whoever writes an engine begins with [`backend`].
+
+pub mod backend;
+pub mod queue;
+
+mod acquire;
+mod aid;
+mod capability;
+mod claim;
+mod error;
+mod guard;
+mod host;
+mod info;
+mod keeper;
+mod lease;
+mod life;
+mod local;
+mod lock;
+mod locks;
+mod memory;
+mod name;
+mod reaper;
+mod registry;
+mod telemetry;
+#[cfg(test)]
+mod testing;
+mod time;
+mod token;
+
+pub use acquire::{Acquire, TryAcquire};
+pub use aid::{Aid, Host, Task};
+pub use backend::{Attempt, Backend, Entry, Grant, Left, Reply, Session, Stake};
+pub use capability::{Capabilities, Identity, Tokens};
+pub use claim::{Claim, ClaimId, Want, Wants};
+pub use error::{Effect, Error, ErrorKind, Result};
+pub use guard::Guard;
+pub use info::{ClaimInfo, Eviction, Holder, Info, Listing, Page};
+pub use lease::Lease;
+pub use life::{Life, Loss, State, margin};
+pub use local::Gate;
+pub use lock::{AcquireAll, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
+pub use locks::{ClientBuilder, Locks};
+#[cfg(feature = "planted")]
+pub use memory::Bug;
+pub use memory::Memory;
+pub use name::Name;
+pub use queue::{Mode, Verdict};
+pub use reaper::{Parting, Reaper};
+pub use registry::{Address, Open, Registry};
+pub use time::{Clock, Moment, Sleep};
+pub use token::Token;

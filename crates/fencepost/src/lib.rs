@@ -1,1 +1,86 @@
-//! Being written.
+//! Distributed locks over the engines you already run: one API, fencing tokens, leases that renew themselves.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use fencepost::Locks;
+//!
+//! let locks = Locks::connect("memory:").await?; // or sqlite:/var/lib/app/locks.db
+//! let stock = locks.mutex("stock/42")?;
+//!
+//! let guard = stock.lock().await?; // renewed by itself until released
+//! println!("fencing token {}", guard.token());
+//! guard.release().await?; // or drop it
+//! # Ok::<(), fencepost::Error>(()) }).unwrap();
+//! ```
+//!
+//! What is guaranteed, and what is not, stands in [`fencepost_core`]; what an engine adds or lacks, in its
+//! [`Capabilities`] and its own documentation.
+//!
+//! # Features
+//! - `sqlite` (default): the engine `sqlite:FILE`.
+//! - `metrics`: counters and a histogram through the `metrics` facade.
+//!
+//! The engine `memory:` is always there.
+
+use std::ops::Deref;
+
+pub use fencepost_core::*;
+#[cfg(feature = "sqlite")]
+pub use fencepost_sqlite as sqlite;
+
+/// A client of one engine: see [`fencepost_core::Locks`], whose methods it has, and which this only adds
+/// [`connect`](Locks::connect) to.
+#[derive(Clone, Debug)]
+pub struct Locks(fencepost_core::Locks);
+
+impl Locks {
+    /// Connects to the engine that `url` names, with default options.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad URL, with what is wrong with it; otherwise what the engine says.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held yet.
+    pub async fn connect(url: &str) -> Result<Locks> {
+        Locks::connect_with(fencepost_core::Locks::builder(), url).await
+    }
+
+    /// Connects with options: see [`Locks::builder`](fencepost_core::Locks::builder).
+    ///
+    /// # Errors
+    /// As for [`connect`](Locks::connect).
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held yet.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use fencepost::Locks;
+    ///
+    /// let options = fencepost_core::Locks::builder().holder("nightly job");
+    /// let locks = Locks::connect_with(options, "memory:").await?;
+    /// # Ok::<(), fencepost::Error>(()) }).unwrap();
+    /// ```
+    pub async fn connect_with(options: ClientBuilder, url: &str) -> Result<Locks> {
+        options.connect(&registry(), url).await.map(Locks)
+    }
+}
+
+impl Deref for Locks {
+    type Target = fencepost_core::Locks;
+
+    fn deref(&self) -> &fencepost_core::Locks {
+        &self.0
+    }
+}
+
+impl From<fencepost_core::Locks> for Locks {
+    fn from(locks: fencepost_core::Locks) -> Locks {
+        Locks(locks)
+    }
+}
+
+/// The engines that this build knows.
+pub fn registry() -> Registry {
+    Registry::new()
+}

@@ -1,0 +1,367 @@
+//! The wait loop: one request from the call to the guard.
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::backend::{Attempt, Reply};
+use crate::claim::{Claim, Want};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Owned};
+use crate::info::{ClaimInfo, Holder};
+use crate::life::State;
+use crate::locks::Client;
+use crate::name::Name;
+use crate::queue::Mode;
+use crate::telemetry;
+use crate::time::Moment;
+
+/// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct Acquire<'a>(Request<'a>);
+
+/// A request that answers `None` when the lock is busy: await it, or set options first. See
+/// [`Mutex::try_lock`](crate::Mutex::try_lock).
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct TryAcquire<'a>(Request<'a>);
+
+pub(crate) struct Request<'a> {
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) name: &'a Name,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: bool,
+    /// None: no bound of the caller's.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) join: bool,
+    pub(crate) holder: Option<Arc<Holder>>,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+impl<'a> Request<'a> {
+    fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode, join: bool) -> Request<'a> {
+        let ttl = client.ttl;
+        Request { client, name, mode, ttl, renewed: true, wait: None, join, holder: None, reason: None }
+    }
+}
+
+impl<'a> Acquire<'a> {
+    pub(crate) fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode) -> Self {
+        Acquire(Request::new(client, name, mode, true))
+    }
+}
+
+impl<'a> TryAcquire<'a> {
+    pub(crate) fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode) -> Self {
+        TryAcquire(Request::new(client, name, mode, false))
+    }
+}
+
+/// The options that every request has, on a tuple struct around something with fields of these names.
+macro_rules! options {
+    ($type:ident, $on_time:literal) => {
+        impl<'a> $type<'a> {
+            #[doc = concat!("Waits at most so long, connecting and retries included. When the time is over: ", $on_time, ".")]
+            pub fn wait(mut self, wait: std::time::Duration) -> Self {
+                self.0.wait = Some(wait);
+                self.0.join = true;
+                self
+            }
+
+            /// The length of the lease, renewed at a third of it as long as the guard lives.
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.0.ttl = ttl;
+                self.0.renewed = true;
+                self
+            }
+
+            /// A fixed lease: it is not renewed and ends so long after the grant, unless the guard is extended.
+            pub fn lease(mut self, lease: std::time::Duration) -> Self {
+                self.0.ttl = lease;
+                self.0.renewed = false;
+                self
+            }
+
+            /// How this holder is shown to operators, instead of the client's label.
+            pub fn holder(mut self, label: &str) -> Self {
+                self.0.holder = Some($crate::info::Holder::labelled(label));
+                self
+            }
+
+            /// What it is for, as shown to operators.
+            pub fn reason(mut self, reason: &str) -> Self {
+                self.0.reason = Some(reason.into());
+                self
+            }
+        }
+
+        impl std::fmt::Debug for $type<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    .field("wait", &self.0.wait)
+                    .field("ttl", &self.0.ttl)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use options;
+
+options!(Acquire, "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the lock");
+options!(TryAcquire, "`None`");
+
+impl<'a> IntoFuture for Acquire<'a> {
+    type Output = Result<Guard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("lock", name = %self.0.name, mode = %self.0.mode);
+        let work = async move {
+            match self.0.run().await? {
+                Outcome::Granted(guard) => Ok(guard),
+                Outcome::Busy => unreachable!("a claim in line is not answered busy"),
+                Outcome::Timeout(error) => Err(error),
+            }
+        };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+impl<'a> IntoFuture for TryAcquire<'a> {
+    type Output = Result<Option<Guard>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("try_lock", name = %self.0.name, mode = %self.0.mode);
+        let work = async move {
+            match self.0.run().await? {
+                Outcome::Granted(guard) => Ok(Some(guard)),
+                Outcome::Busy => Ok(None),
+                // The time is over because the lock is busy, or because the engine did not answer.
+                Outcome::Timeout(error) if error.is_timeout() => Ok(None),
+                Outcome::Timeout(error) => Err(error),
+            }
+        };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+pub(crate) enum Outcome {
+    Granted(Guard),
+    Busy,
+    Timeout(Error),
+}
+
+impl Request<'_> {
+    pub(crate) async fn run(self) -> Result<Outcome> {
+        let clock = self.client.aid.clock();
+        let start = if self.wait.is_some() || cfg!(feature = "metrics") { clock.now() } else { Moment::ZERO };
+        let result = self.acquire(start).await;
+        let outcome = match &result {
+            Ok(Outcome::Granted(_)) => "granted",
+            Ok(Outcome::Busy) => "busy",
+            Ok(Outcome::Timeout(_)) => "timeout",
+            Err(_) => "error",
+        };
+        telemetry::outcome(self.client.engine(), outcome, || clock.now().since(start));
+        result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
+    }
+
+    async fn acquire(&self, start: Moment) -> Result<Outcome> {
+        let client = self.client;
+        client.check_open()?;
+        client.check_ttl(self.ttl)?;
+        if let Mode::Permits { n, of } = self.mode
+            && (n == 0 || n > of)
+        {
+            return Err(Error::invalid(format!("{n} permits of {of} can never be had; ask for 1 to {of}")));
+        }
+        let deadline = self.wait.map_or(Moment::NEVER, |wait| start + wait);
+        // Each turn is a new claim with a fresh id: the last one's place or grant is gone.
+        loop {
+            let claim = Arc::new(self.claim());
+            let mut owned = Owned::enter(client, Arc::clone(&claim));
+            match self.stand(&mut owned, deadline).await? {
+                Stand::Granted(grant) => {
+                    // Paused since the engine granted it, or past the deadline: it goes back by the drop of `owned`.
+                    let now = client.aid.clock().now();
+                    if matches!(claim.life.state(now), State::Lost(_)) {
+                        continue;
+                    }
+                    return Ok(Outcome::Granted(owned.into_guard(grant)));
+                }
+                Stand::Busy => {
+                    owned.leave_nothing();
+                    return Ok(Outcome::Busy);
+                }
+                Stand::Gone => {}
+                Stand::Over { holders, failure } => return Ok(Outcome::Timeout(self.over(holders, failure))),
+            }
+            if client.aid.clock().now() >= deadline {
+                return Ok(Outcome::Timeout(self.over(Vec::new(), None)));
+            }
+        }
+    }
+
+    fn claim(&self) -> Claim {
+        let client = self.client;
+        let want = Want { name: self.name.clone(), mode: self.mode };
+        let holder = self.holder.as_ref().unwrap_or(&client.holder);
+        let mut claim =
+            Claim::new(client.ids.fresh(), want, self.ttl, Arc::clone(holder), client.aid.clone());
+        claim.join = self.join;
+        claim.renewed = self.renewed;
+        claim.reason.clone_from(&self.reason);
+        claim
+    }
+
+    /// One claim from its first attempt to its end.
+    async fn stand(&self, owned: &mut Owned, deadline: Moment) -> Result<Stand> {
+        let clock = self.client.aid.clock();
+        let mut trouble = Trouble::default();
+        let mut witness = Witness::new(self, deadline);
+        loop {
+            // Dropped at any await below, or left by `?`: `owned` withdraws.
+            let answer = match owned.entry().attempt() {
+                Reply::Ready(answer) => answer,
+                coming => clock.within(deadline, coming).await,
+            };
+            let again = match answer {
+                Some(Ok(Attempt::Granted(grant))) => return Ok(Stand::Granted(grant)),
+                Some(Ok(Attempt::Gone)) => return Ok(Stand::Gone),
+                Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
+                Some(Ok(Attempt::Blocked { again, .. })) => {
+                    trouble = Trouble::default();
+                    owned.keep();
+                    again.unwrap_or(Moment::NEVER)
+                }
+                Some(Err(error)) => trouble.pause(error, self, clock.now())?,
+                None => {
+                    let error = Error::new(ErrorKind::Unreachable, "the engine did not answer in time");
+                    trouble.last.get_or_insert(error.unknown());
+                    deadline
+                }
+            };
+            if deadline != Moment::NEVER && clock.now() >= deadline {
+                return Ok(Stand::Over { holders: witness.last_word(), failure: trouble.last });
+            }
+            let failing = trouble.last.is_some();
+            let until = again.min(deadline).min(witness.next());
+            let mut sleep = clock.sleep_until(until);
+            poll_fn(|cx| {
+                witness.poll(cx);
+                // After an error the engine is left alone for the pause.
+                if !failing && owned.entry().poll_wait(cx, until).is_ready() {
+                    return Poll::Ready(());
+                }
+                Pin::new(&mut sleep).poll(cx)
+            })
+            .await;
+            witness.look(clock.now());
+        }
+    }
+
+    fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
+        let wait = self.wait.unwrap_or_default();
+        match failure {
+            Some(error) => {
+                let message = format!(
+                    "the engine failed until the waiting time of {wait:?} was over; see to the engine"
+                );
+                Error::new(error.kind(), message).because(error)
+            }
+            None => Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}"))
+                .transient(true)
+                .held_by(holders),
+        }
+    }
+}
+
+/// How a claim's stand in line ended.
+enum Stand {
+    Granted(crate::backend::Grant),
+    Busy,
+    Gone,
+    Over { holders: Vec<ClaimInfo>, failure: Option<Error> },
+}
+
+/// An engine that fails is asked again for a while: every step is idempotent, so a lost reply is settled by asking.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Moment>,
+    count: u32,
+    last: Option<Error>,
+}
+
+impl Trouble {
+    /// When to ask again, or the error if it is final or has gone on too long.
+    fn pause(&mut self, error: Error, request: &Request<'_>, now: Moment) -> Result<Moment> {
+        let since = *self.since.get_or_insert(now);
+        self.count += 1;
+        // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
+        let patience = if request.join { now < since + request.client.outage } else { self.count < 4 };
+        if !error.is_transient() || !patience {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the engine failed, asking again");
+        self.last = Some(error);
+        Ok(now + Duration::from_millis(5 << self.count.min(8)))
+    }
+}
+
+/// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
+struct Witness<'a> {
+    request: &'a Request<'a>,
+    /// When to ask; `NEVER` once asked.
+    at: Moment,
+    asking: Option<Pin<Box<dyn Future<Output = Vec<ClaimInfo>> + Send>>>,
+    seen: Vec<ClaimInfo>,
+}
+
+impl<'a> Witness<'a> {
+    fn new(request: &'a Request<'a>, deadline: Moment) -> Witness<'a> {
+        let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
+        let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
+        Witness { request, at, asking: None, seen: Vec::new() }
+    }
+
+    fn next(&self) -> Moment {
+        self.at
+    }
+
+    fn look(&mut self, now: Moment) {
+        if now < self.at {
+            return;
+        }
+        self.at = Moment::NEVER;
+        let backend = Arc::clone(&self.request.client.backend);
+        let name = self.request.name.clone();
+        self.asking = Some(Box::pin(async move {
+            let info = backend.inspect(&name).await;
+            info.map_or_else(
+                |_| Vec::new(),
+                |info| info.claims.into_iter().filter(ClaimInfo::holds).collect(),
+            )
+        }));
+    }
+
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) {
+        if let Some(asking) = &mut self.asking
+            && let Poll::Ready(seen) = asking.as_mut().poll(cx)
+        {
+            self.seen = seen;
+            self.asking = None;
+        }
+    }
+
+    fn last_word(&mut self) -> Vec<ClaimInfo> {
+        // A waiting time of zero comes here without having asked: engines that answer on the spot still can.
+        self.look(Moment::NEVER);
+        self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        std::mem::take(&mut self.seen)
+    }
+}

@@ -1,0 +1,74 @@
+//! What core lends to engines and layers: a clock, a place for tasks, a reaper.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::reaper::Reaper;
+use crate::time::Clock;
+
+/// A task for a [`Host`].
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a client's own tasks run: its thread in production, a simulation's executor in tests.
+pub trait Host: Send + Sync + 'static {
+    /// Runs `task` to its end, or until the host stops. May be called from any thread, with or without a runtime.
+    fn spawn(&self, task: Task);
+}
+
+/// What core lends to engines and layers. Clones are one `Arc`.
+#[derive(Clone)]
+pub struct Aid(Arc<Inner>);
+
+struct Inner {
+    client: u64,
+    clock: Clock,
+    host: Arc<dyn Host>,
+    reaper: Reaper,
+}
+
+impl Aid {
+    pub(crate) fn new(clock: Clock, host: Arc<dyn Host>) -> Aid {
+        // Zero would be as good an id as any other; randomness failing is not.
+        let client = getrandom::u64().expect("the system has no randomness");
+        Aid::for_client(client, clock, host)
+    }
+
+    /// The aid of client number `client`: for simulations, where nothing may be random.
+    pub fn for_client(client: u64, clock: Clock, host: Arc<dyn Host>) -> Aid {
+        let reaper = Reaper::new(clock.clone(), Arc::clone(&host));
+        Aid(Arc::new(Inner { client, clock, host, reaper }))
+    }
+
+    /// A number that tells this client from others.
+    pub fn client(&self) -> u64 {
+        self.0.client
+    }
+
+    /// The client's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Where tasks run.
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.0.host
+    }
+
+    /// Who cleans up.
+    pub fn reaper(&self) -> &Reaper {
+        &self.0.reaper
+    }
+
+    /// Runs `task` on the host.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.host.spawn(Box::pin(task));
+    }
+}
+
+impl fmt::Debug for Aid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aid").field("clock", &self.0.clock).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! The seam between core and engines: the life of one claim.
+//!
+//! Engines differ in two things: how one waits (queue, notify, block, poll) and what keeps one alive (lease, session,
+//! connection). Three object-safe traits hold the difference: [`Backend`], [`Entry`] (one claim at the engine, queued *or*
+//! holding) and [`Session`]. All policy is built once above them: the wait loop, the caller's deadline, renewal (keeper),
+//! cleanup (reaper), composition. A layer is itself a [`Backend`].
+//!
+//! # The contract in short
+//! - Every step is idempotent for the claim's id: a lost reply is repaired by asking again.
+//! - Every future may be dropped at any await and every method called again afterwards. What was sent may still take
+//!   effect; the entry knows that it may.
+//! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll, which may happen without any async runtime (in a
+//!   `Drop`): they must not need one until they wait for the reply.
+//! - The innermost layer times its requests out: no future waits forever for an engine.
+//! - Validity is counted from *before* the request was sent ([`Claim::confirm`]).
+//! - Timers are those of [`Aid::clock`](crate::Aid::clock), tasks are spawned on [`Aid::host`](crate::Aid::host).
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::capability::Capabilities;
+use crate::claim::Claim;
+use crate::error::{Error, Result};
+use crate::info::{Eviction, Info, Listing, Page};
+use crate::life::Life;
+use crate::name::Name;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// An answer of an engine: there already, or a future. What is there already costs no allocation.
+pub enum Reply<'a, T> {
+    /// There already; `None` once taken.
+    Ready(Option<T>),
+    /// To come.
+    Coming(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> Reply<'a, T> {
+    /// An answer that is there already.
+    pub fn ready(value: T) -> Reply<'a, T> {
+        Reply::Ready(Some(value))
+    }
+
+    /// An answer to come.
+    pub fn coming(future: impl Future<Output = T> + Send + 'a) -> Reply<'a, T> {
+        Reply::Coming(Box::pin(future))
+    }
+}
+
+impl<T: Unpin> Future for Reply<'_, T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match self.get_mut() {
+            Reply::Ready(value) => {
+                Poll::Ready(value.take().expect("a reply is polled no more once it was ready"))
+            }
+            Reply::Coming(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+/// An engine, or a layer over one.
+pub trait Backend: Send + Sync + 'static {
+    /// What is true of this deployment.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A new entry for `claim`. No I/O: nothing is at the engine before the first [`Entry::attempt`], and the entry owns
+    /// all server state there will ever be for the claim.
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
+
+    /// An entry for a grant that exists already: the claim carries the id of a detached lease. [`Entry::attempt`] takes it up
+    /// again for the claim's `ttl`, or answers [`Attempt::Gone`]; it never makes a new grant.
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
+
+    /// A resource as an operator sees it; a resource that nobody claims has no claims.
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>>;
+
+    /// The resources whose names begin with `prefix` and that are held or waited for, sorted by name.
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
+
+    /// Evicts the holder whose grant has `token`, and only that.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
+
+    /// Nothing will be asked any more: lets go of connections and files. Entries that still exist may fail.
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::ready(())
+    }
+}
+
+/// One claim at the engine, queued or holding.
+pub trait Entry: Send {
+    /// Asks, asks again, or collects what was pushed. A grant confirms the claim's life, a place in line may
+    /// ([`Life::waiting`]). If the claim does not join the line, a blocked attempt leaves nothing behind.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the request may take effect all the same. Ask again, or withdraw.
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>>;
+
+    /// Ready when it is worth asking again. A hint: it may be ready for nothing, and core holds the timer, `until` being
+    /// when it will ask again anyway. A wake that came between an attempt's answer and this call is not lost.
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()>;
+
+    /// What keeps the claim alive, queued or holding. `None`: nothing has to.
+    fn stake(&self) -> Option<Stake>;
+
+    /// Leaves nothing of the claim at the engine, granted or not. `Err`: unknown, call again.
+    ///
+    /// # Cancel safety
+    /// The first poll sends. Dropped after that, it takes effect or not; call again to know.
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>>;
+
+    /// The same with the work done; engines whose grant is a transaction commit it here.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
+    fn release(&mut self) -> Reply<'_, Result<Left>> {
+        self.withdraw()
+    }
+
+    /// Cuts the grant loose from this process: from now on it ends `claim.ttl()` after this request unless somebody who
+    /// knows the claim's id extends it. After `Ok` the entry owns nothing any more.
+    fn detach(&mut self) -> Reply<'_, Result<()>>;
+
+    /// Lifts the stored token to `to` at least (for quorums).
+    fn raise(&mut self, _to: Token) -> Reply<'_, Result<()>> {
+        Reply::ready(Err(Error::unsupported("this", "way to raise a token")))
+    }
+
+    /// The engine's own strength: a type of its crate, to be downcast to.
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        None
+    }
+}
+
+/// What an attempt came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Attempt {
+    /// The claim holds its resource.
+    Granted(Grant),
+    /// It does not yet.
+    Blocked {
+        /// Ask again then at the latest. `None`: only when woken.
+        again: Option<Moment>,
+        /// How many claims stand before it, if known.
+        ahead: Option<u32>,
+    },
+    /// Its place or grant is gone: purged as dead, deleted, evicted. Core begins anew with a fresh id.
+    Gone,
+}
+
+/// The engine's proof.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The fencing token of the claim's first want.
+    pub token: Token,
+    /// Those of its other wants, in their order.
+    pub more: Vec<Token>,
+    /// A fallback granted it: weaker than the engine's own promise.
+    pub degraded: bool,
+}
+
+impl Grant {
+    /// A grant of one resource.
+    pub fn of(token: Token) -> Grant {
+        Grant { token, more: Vec::new(), degraded: false }
+    }
+}
+
+/// What was there when a claim left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// A grant, released now (or earlier, by this same claim).
+    Released,
+    /// A place in line.
+    Withdrawn,
+    /// Nothing.
+    Nothing,
+}
+
+/// A claim and the session that keeps it. Made by the engine, passed on by layers.
+#[derive(Clone)]
+pub struct Stake {
+    /// Whose life is renewed.
+    pub claim: Arc<Claim>,
+    /// By what.
+    pub session: Arc<dyn Session>,
+}
+
+/// What grants live and die with.
+pub trait Session: Send + Sync {
+    /// What is renewed together: a shard, a connection, a lease. Stakes with the same id go into one round.
+    fn id(&self) -> u64;
+
+    /// Its own life. One that is finite proves all its claims; [`Life::forever`] leaves each claim to its own.
+    fn life(&self) -> &Arc<Life>;
+
+    /// One round of renewal. Answers go to the lives as they arrive: confirmed, waiting, or ended. It never creates: what
+    /// the engine does not know any more is ended as lost. A claim with a fixed lease (not
+    /// [`renewed`](Claim::renewed)) comes here only when its user extends it: its lease then ends `ttl` after this request.
+    /// `Err`: the round failed as a whole and the answers that are missing are unknown; core asks again soon.
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
+}

@@ -1,0 +1,194 @@
+//! One request for a resource.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::aid::Aid;
+use crate::info::Holder;
+use crate::life::Life;
+use crate::name::Name;
+use crate::queue::Mode;
+use crate::time::{Moment, nanos};
+
+/// Names one acquisition, never two: every step at an engine is idempotent for it. It is a capability: whoever knows it can
+/// release the grant, so it is never shown to operators and `Debug` hides most of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(u128);
+
+impl ClaimId {
+    /// The id with these bits.
+    pub const fn from_u128(bits: u128) -> ClaimId {
+        ClaimId(bits)
+    }
+
+    /// Its bits.
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+
+    /// An id for a layer's claim number `part`, made from this one: the same every time, and different for every part.
+    #[must_use]
+    pub const fn derive(self, part: u32) -> ClaimId {
+        // An odd multiplier permutes 128-bit numbers (SplitMix's golden ratio, widened).
+        let mixed = self.0 ^ ((part as u128 + 1) << 64);
+        ClaimId(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+    }
+
+    /// All 32 hex digits: for engines and leases, never for logs.
+    pub fn to_hex(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}…", self.0 >> 112)
+    }
+}
+
+/// Makes claim ids: a random half for the client, a counter for the claim. Two clients meet with odds of 2^-64 each.
+#[derive(Debug)]
+pub(crate) struct ClaimIds {
+    client: u64,
+    count: AtomicU64,
+}
+
+impl ClaimIds {
+    pub(crate) fn new(client: u64) -> ClaimIds {
+        ClaimIds { client, count: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn fresh(&self) -> ClaimId {
+        // The counter is spread over its half so that the ids of one client don't look alike in a short log.
+        let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ClaimId(u128::from(self.client ^ count.rotate_left(32)) << 64 | u128::from(count))
+    }
+}
+
+/// A resource and how it is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// Which resource.
+    pub name: Name,
+    /// How.
+    pub mode: Mode,
+}
+
+/// One request for one resource (or for several, where the engine takes sets), with a fresh id.
+pub struct Claim {
+    /// Names it at the engine.
+    pub id: ClaimId,
+    /// What it wants. More than one only where [`Capabilities::sets`](crate::Capabilities::sets) says so.
+    pub wants: Wants,
+    /// Join the line when blocked? If not, a blocked attempt leaves nothing at the engine.
+    pub join: bool,
+    /// Is the lease renewed by the keeper? If not, it ends on its own `ttl` after the grant.
+    pub renewed: bool,
+    /// Who, as shown to operators.
+    pub holder: Arc<Holder>,
+    /// What for, as shown to operators.
+    pub reason: Option<Arc<str>>,
+    /// Until when it is valid.
+    pub life: Arc<Life>,
+    /// What core lends.
+    pub aid: Aid,
+    /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
+    pub note: AtomicU64,
+    ttl: AtomicU64,
+    /// Under which moment the keeper has it; see there.
+    pub(crate) kept: AtomicU64,
+}
+
+impl Claim {
+    /// A claim for one resource that joins the line, with a life of its own.
+    pub fn new(id: ClaimId, want: Want, ttl: Duration, holder: Arc<Holder>, aid: Aid) -> Claim {
+        Claim {
+            id,
+            wants: Wants::One([want]),
+            join: true,
+            renewed: true,
+            holder,
+            reason: None,
+            life: Arc::new(Life::new()),
+            aid,
+            note: AtomicU64::new(0),
+            ttl: AtomicU64::new(nanos(ttl)),
+            kept: AtomicU64::new(0),
+        }
+    }
+
+    /// The first (mostly: the only) resource it wants.
+    pub fn want(&self) -> &Want {
+        &self.wants.all()[0]
+    }
+
+    /// How long its lease is.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl.load(Ordering::Relaxed))
+    }
+
+    /// Changes the length of its lease, from the next renewal on.
+    pub fn set_ttl(&self, ttl: Duration) {
+        self.ttl.store(nanos(ttl), Ordering::Relaxed);
+    }
+
+    /// The engine confirmed the grant by a request sent at `sent`. Returns whether the claim lives.
+    pub fn confirm(&self, sent: Moment) -> bool {
+        self.life.confirm(self.aid.clock(), sent, self.ttl())
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("id", &self.id)
+            .field("wants", &self.wants.all())
+            .field("ttl", &self.ttl())
+            .field("life", &self.life)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a claim wants; one without an allocation.
+#[derive(Clone, Debug)]
+pub enum Wants {
+    /// One resource.
+    One([Want; 1]),
+    /// Several, sorted by name, none twice.
+    Many(Vec<Want>),
+}
+
+impl Wants {
+    /// All of them.
+    pub fn all(&self) -> &[Want] {
+        match self {
+            Wants::One(one) => one,
+            Wants::Many(many) => many,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_fresh_and_derived_ones_too() {
+        let ids = ClaimIds::new(42);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1_000 {
+            let id = ids.fresh();
+            assert!(seen.insert(id));
+            assert!((0..3).all(|part| seen.insert(id.derive(part))));
+            assert_eq!(id.derive(1), id.derive(1));
+        }
+    }
+
+    #[test]
+    fn debug_hides_the_id() {
+        let id = ClaimIds::new(7).fresh();
+        assert!(format!("{id:?}").len() < 10 && id.to_hex().len() == 32);
+    }
+}

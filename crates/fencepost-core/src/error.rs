@@ -1,0 +1,286 @@
+//! The one error type: it tells a caller what to do next.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::info::ClaimInfo;
+use crate::life::Loss;
+use crate::name::Name;
+
+/// A result with fencepost's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure it was. Engines construct errors with it; callers ask with [`Error`]'s `is_*` questions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A name, URL, option or duration breaks a rule; nothing was sent.
+    Invalid,
+    /// This engine cannot do that; nothing was sent.
+    Unsupported,
+    /// The waiting time ended first.
+    Timeout,
+    /// The grant is gone.
+    Lost,
+    /// The engine cannot be reached, or did not answer in time.
+    Unreachable,
+    /// The engine refuses us: password, permissions.
+    Denied,
+    /// The engine is set up in a way that cannot work: wrong version, foreign data, full or read-only disk.
+    Configuration,
+    /// The client was closed.
+    Closed,
+    /// What was asked for does not exist, or has changed meanwhile (a wrong token, an unknown lease).
+    Mismatch,
+    /// A defect in fencepost or an engine that breaks its contract.
+    Internal,
+}
+
+/// Whether the operation may have taken effect at the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It has not.
+    None,
+    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest.
+    Unknown,
+}
+
+/// Why something did not work, whether it may have taken effect, and whether to try again.
+///
+/// The message names the resource and the engine and says what to do. It never holds a password or a lease.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    resource: Option<Name>,
+    engine: Option<&'static str>,
+    effect: Effect,
+    transient: bool,
+    loss: Option<Loss>,
+    holders: Vec<ClaimInfo>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of this kind. The message says what happened and what to do, without a full stop.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            resource: None,
+            engine: None,
+            effect: Effect::None,
+            transient: matches!(kind, ErrorKind::Unreachable),
+            loss: None,
+            holders: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// Bad input, with the rule that it broke.
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid, message)
+    }
+
+    /// `engine` cannot do `what`.
+    pub fn unsupported(engine: &'static str, what: &str) -> Error {
+        let message = format!("the {engine} engine has no {what}");
+        Error::new(ErrorKind::Unsupported, message).on(engine)
+    }
+
+    /// The grant of `resource` is gone.
+    pub fn lost(resource: Name, loss: Loss) -> Error {
+        let mut error = Error::new(
+            ErrorKind::Lost,
+            format!("the lock was lost: {loss}; stop the work it protected, somebody else may hold it now"),
+        )
+        .of(resource);
+        error.0.loss = Some(loss);
+        error
+    }
+
+    /// Names the resource, unless it is named already.
+    #[must_use]
+    pub fn of(mut self, resource: Name) -> Error {
+        self.0.resource.get_or_insert(resource);
+        self
+    }
+
+    /// Names the engine, unless it is named already.
+    #[must_use]
+    pub fn on(mut self, engine: &'static str) -> Error {
+        self.0.engine.get_or_insert(engine);
+        self
+    }
+
+    /// The operation may have taken effect.
+    #[must_use]
+    pub fn unknown(mut self) -> Error {
+        self.0.effect = Effect::Unknown;
+        self
+    }
+
+    /// Says whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn transient(mut self, transient: bool) -> Error {
+        self.0.transient = transient;
+        self
+    }
+
+    /// Adds who stands in the way.
+    #[must_use]
+    pub fn held_by(mut self, holders: Vec<ClaimInfo>) -> Error {
+        self.0.holders = holders;
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What kind of failure it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// A name, URL, option or duration breaks a rule; nothing was sent.
+    pub fn is_invalid(&self) -> bool {
+        self.0.kind == ErrorKind::Invalid
+    }
+
+    /// The engine cannot do this; nothing was sent.
+    pub fn is_unsupported(&self) -> bool {
+        self.0.kind == ErrorKind::Unsupported
+    }
+
+    /// The waiting time ended first; [`holders`](Error::holders) says who held the resource.
+    pub fn is_timeout(&self) -> bool {
+        self.0.kind == ErrorKind::Timeout
+    }
+
+    /// The grant is gone; [`loss`](Error::loss) says why.
+    pub fn is_lost(&self) -> bool {
+        self.0.kind == ErrorKind::Lost
+    }
+
+    /// The engine cannot be reached, or did not answer in time.
+    pub fn is_unreachable(&self) -> bool {
+        self.0.kind == ErrorKind::Unreachable
+    }
+
+    /// The engine refused: password, permissions.
+    pub fn is_denied(&self) -> bool {
+        self.0.kind == ErrorKind::Denied
+    }
+
+    /// The engine is set up in a way that cannot work.
+    pub fn is_configuration(&self) -> bool {
+        self.0.kind == ErrorKind::Configuration
+    }
+
+    /// The client was closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.kind == ErrorKind::Closed
+    }
+
+    /// What was asked for does not exist, or has changed meanwhile.
+    pub fn is_mismatch(&self) -> bool {
+        self.0.kind == ErrorKind::Mismatch
+    }
+
+    /// May the operation have taken effect at the engine?
+    pub fn effect(&self) -> Effect {
+        self.0.effect
+    }
+
+    /// May the same call succeed later without anybody changing anything?
+    pub fn is_transient(&self) -> bool {
+        self.0.transient
+    }
+
+    /// Which resource it was about.
+    pub fn resource(&self) -> Option<&Name> {
+        self.0.resource.as_ref()
+    }
+
+    /// Which engine said it.
+    pub fn engine(&self) -> Option<&'static str> {
+        self.0.engine
+    }
+
+    /// Why the lock was lost.
+    pub fn loss(&self) -> Option<Loss> {
+        self.0.loss
+    }
+
+    /// Who held the resource when the waiting time ended, as far as the engine could say in time.
+    pub fn holders(&self) -> &[ClaimInfo] {
+        &self.0.holders
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        if let Some(resource) = &inner.resource {
+            write!(f, "{resource}: ")?;
+        }
+        f.write_str(&inner.message)?;
+        if let [first, rest @ ..] = &*inner.holders {
+            write!(f, "; held by {first}")?;
+            if !rest.is_empty() {
+                write!(f, " and {} more", rest.len())?;
+            }
+        }
+        if inner.effect == Effect::Unknown {
+            f.write_str("; it may have taken effect all the same, and is being undone")?;
+        }
+        if let Some(source) = &inner.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(engine) = inner.engine {
+            write!(f, " [{engine}]")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("effect", &self.0.effect)
+            .field("transient", &self.0.transient)
+            .field("message", &self.to_string())
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_resource_engine_and_effect() {
+        let error = Error::new(ErrorKind::Unreachable, "no answer within 2s; try again")
+            .of(Name::new("stock/42").unwrap())
+            .on("redis")
+            .unknown();
+        assert_eq!(
+            error.to_string(),
+            "stock/42: no answer within 2s; try again; it may have taken effect all the same, and is being undone \
+             [redis]"
+        );
+        assert!(error.is_transient() && error.is_unreachable());
+    }
+}

@@ -1,0 +1,339 @@
+//! The user's proof that a lock is held.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Entry, Grant, Left, Reply};
+use crate::claim::Claim;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Lease;
+use crate::life::{Loss, State, left};
+use crate::locks::Client;
+use crate::name::Name;
+use crate::reaper::Parting;
+use crate::telemetry;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// How long [`Guard::release`] tries before it leaves the rest to the reaper.
+const RELEASE_BOUND: Duration = Duration::from_secs(10);
+
+/// An entry and the duty to leave nothing of it behind: dropped, it goes to the reaper.
+pub(crate) struct Owned {
+    client: Arc<Client>,
+    claim: Arc<Claim>,
+    entry: Option<Box<dyn Entry>>,
+    granted: bool,
+}
+
+impl Owned {
+    pub(crate) fn enter(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
+        let entry = Some(client.backend.enter(Arc::clone(&claim)));
+        Owned { client: Arc::clone(client), claim, entry, granted: false }
+    }
+
+    pub(crate) fn attached(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
+        let entry = Some(client.backend.attach(Arc::clone(&claim)));
+        Owned { client: Arc::clone(client), claim, entry, granted: true }
+    }
+
+    pub(crate) fn entry(&mut self) -> &mut dyn Entry {
+        &mut **self.entry.as_mut().expect("the entry is there until it is given away")
+    }
+
+    /// Renews what keeps the entry alive, from now on.
+    pub(crate) fn keep(&mut self) {
+        if self.granted && !self.claim.renewed {
+            return;
+        }
+        if let Some(stake) = self.entry.as_ref().and_then(|entry| entry.stake()) {
+            self.client.keeper.keep(stake);
+        }
+    }
+
+    /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
+    pub(crate) fn leave_nothing(mut self) {
+        self.entry = None;
+    }
+
+    pub(crate) fn into_guard(mut self, grant: Grant) -> Guard {
+        self.granted = true;
+        self.keep();
+        Guard { owned: self, grant }
+    }
+
+    /// Takes up a detached lease.
+    pub(crate) async fn take_up(&mut self, lease: &Lease) -> Result<Grant> {
+        match self.entry().attempt().await.map_err(|error| error.of(lease.name().clone()))? {
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Blocked { .. } | Attempt::Gone => Err(lease.gone(&self.claim)),
+        }
+    }
+
+    /// Releases and waits for the confirmation, trying again for a while.
+    pub(crate) async fn release(mut self) -> Result<Left> {
+        self.client.keeper.forget(&self.claim);
+        // Engines that answer on the spot need no timer.
+        let on_the_spot = match self.entry().release() {
+            Reply::Ready(Some(Ok(left))) => Some(left),
+            _ => None,
+        };
+        if let Some(left) = on_the_spot {
+            self.entry = None;
+            return Ok(left);
+        }
+        let clock = self.client.aid.clock().clone();
+        let until = clock.now() + RELEASE_BOUND;
+        let mut pause = Duration::from_millis(10);
+        loop {
+            // Dropped at any await: `Drop` hands the entry to the reaper.
+            let error = match clock.within(until, self.entry().release()).await {
+                Some(Ok(left)) => {
+                    self.entry = None;
+                    return Ok(left);
+                }
+                Some(Err(error)) => error,
+                None => {
+                    Error::new(ErrorKind::Unreachable, "the engine did not answer").on(self.client.engine())
+                }
+            };
+            if clock.now() + pause >= until {
+                let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
+                               its lease at the latest";
+                let name = self.claim.want().name.clone();
+                return Err(Error::new(error.kind(), message)
+                    .of(name)
+                    .on(self.client.engine())
+                    .because(error));
+            }
+            clock.sleep_until(clock.now() + pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.client.keeper.forget(&self.claim);
+        if let Some(entry) = self.entry.take() {
+            let how = if self.granted { Parting::Release } else { Parting::Withdraw };
+            if self.granted {
+                telemetry::released(self.client.engine(), "drop");
+            }
+            self.client.aid.reaper().take(entry, &self.claim, how);
+        }
+    }
+}
+
+/// A lock that is held, or was: see [`state`](Guard::state).
+///
+/// Its lease is renewed in the background until it is released or dropped (unless it was acquired with a fixed lease). Mutual
+/// exclusion holds as long as the guard is not lost; a process cannot prevent being paused past its lease, so give
+/// [`token`](Guard::token) to what the lock protects, and stop the work when [`lost`](Guard::lost) says so.
+///
+/// # Drop
+/// Releases in the background: the request is sent at once where the engine allows it, and the rest is done by the client's own
+/// thread. It neither blocks nor needs a runtime nor panics. [`release`](Guard::release) also tells whether it worked.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    owned: Owned,
+    grant: Grant,
+}
+
+impl Guard {
+    /// The resource.
+    pub fn name(&self) -> &Name {
+        &self.owned.claim.want().name
+    }
+
+    /// The fencing token of this grant: greater than that of every earlier grant of the resource.
+    pub fn token(&self) -> Token {
+        self.grant.token
+    }
+
+    /// How the lock stands now. Never says `Held` after it has once said `Lost`.
+    pub fn state(&self) -> State {
+        self.owned.claim.life.state(self.owned.client.aid.clock().now())
+    }
+
+    /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.owned.client.aid.clock().now();
+        match self.owned.claim.life.state(now) {
+            State::Lost(_) => Duration::ZERO,
+            State::Held | State::Suspect => left(self.owned.claim.life.until(), now).unwrap_or(Duration::MAX),
+        }
+    }
+
+    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told).
+    /// Grows with each renewal.
+    pub fn valid_until(&self) -> Moment {
+        self.owned.claim.life.until()
+    }
+
+    /// Did a fallback grant it?
+    pub fn is_degraded(&self) -> bool {
+        self.grant.degraded
+    }
+
+    /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        match self.state() {
+            State::Held | State::Suspect => Ok(()),
+            State::Lost(why) => Err(self.lost_error(why)),
+        }
+    }
+
+    /// Completes when the lock is lost, with the reason: before anybody else can be granted it, as long as this process runs.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn lost(&self) -> Loss {
+        let clock = self.owned.client.aid.clock();
+        let life = &self.owned.claim.life;
+        loop {
+            let until = life.until();
+            let mut sleep = clock.sleep_until(until);
+            let lost = poll_fn(|cx| {
+                life.watch(cx.waker());
+                if let State::Lost(why) = life.state(clock.now()) {
+                    return Poll::Ready(Some(why));
+                }
+                // Renewed meanwhile: sleep anew.
+                Pin::new(&mut sleep).poll(cx).map(|()| None)
+            })
+            .await;
+            if let Some(why) = lost {
+                return why;
+            }
+        }
+    }
+
+    /// Runs `work`, and drops it unfinished if the lock is lost first.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the lock was lost before `work` was done.
+    ///
+    /// # Cancel safety
+    /// That of `work`; the guard stays as it is.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// let guard = locks.mutex("stock/42")?.lock().await?;
+    /// let sold = guard.run(async { 3 }).await?;
+    /// assert_eq!(sold, 3);
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        poll_fn(|cx| {
+            if let Poll::Ready(why) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(self.lost_error(why)));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Makes the lease end `ttl` from now, and be that long from now on: one round trip. A guard with a fixed lease is extended only
+    /// by this.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the lock is lost, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds, or what the
+    /// engine says; the lock then stands as before.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lease is extended or not.
+    pub async fn extend(&mut self, ttl: Duration) -> Result<()> {
+        self.owned.client.check_ttl(ttl)?;
+        self.ensure_held()?;
+        let Some(stake) = self.owned.entry().stake() else { return Ok(()) };
+        let before = stake.claim.ttl();
+        stake.claim.set_ttl(ttl);
+        let clock = self.owned.client.aid.clock();
+        let until = self.valid_until();
+        let kept = clock.within(until, stake.session.keep(std::slice::from_ref(&stake.claim))).await;
+        self.ensure_held()?;
+        let failed = match kept {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(error),
+            None => Some(Error::new(ErrorKind::Unreachable, "the engine did not answer in time").unknown()),
+        };
+        if let Some(error) = failed {
+            stake.claim.set_ttl(before);
+            return Err(error.of(self.name().clone()).on(self.owned.client.engine()));
+        }
+        self.owned.keep();
+        Ok(())
+    }
+
+    /// Releases the lock and waits until the engine has confirmed it.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the grant was already gone: the work may have overlapped with somebody else's. What the
+    /// engine says if it did not confirm within 10 s; cleanup then goes on in the background.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lock is released in the background.
+    pub async fn release(self) -> Result<()> {
+        let name = self.name().clone();
+        let Guard { owned, .. } = self;
+        let life = Arc::clone(&owned.claim.life);
+        let clock = owned.client.aid.clock().clone();
+        telemetry::released(owned.client.engine(), "release");
+        let left = owned.release().await?;
+        match left {
+            Left::Released => Ok(()),
+            Left::Withdrawn | Left::Nothing => match life.state(clock.now()) {
+                State::Lost(why) => Err(Error::lost(name, why)),
+                State::Held | State::Suspect => Err(Error::lost(name, Loss::Deleted)),
+            },
+        }
+    }
+
+    /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) where the engine has no such leases, [`is_lost`](Error::is_lost), or what the
+    /// engine says. The lock is released then.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lock is released in the background.
+    pub async fn detach(self) -> Result<Lease> {
+        self.ensure_held()?;
+        let Guard { mut owned, grant } = self;
+        owned.client.keeper.forget(&owned.claim);
+        owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
+        owned.entry = None;
+        telemetry::released(owned.client.engine(), "detach");
+        Ok(Lease::new(&owned.claim, grant.token))
+    }
+
+    /// The engine's own strength, to be downcast to a type of its crate.
+    pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
+        self.owned.entry().native()
+    }
+
+    fn lost_error(&self, why: Loss) -> Error {
+        Error::lost(self.name().clone(), why).on(self.owned.client.engine())
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! Renewal of everything a client holds, and of its places in line.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::aid::Aid;
+use crate::backend::{Session, Stake};
+use crate::claim::{Claim, ClaimId};
+use crate::life::State;
+use crate::time::Moment;
+
+/// `Claim::kept` while a round is under way for it.
+const IN_FLIGHT: u64 = u64::MAX;
+/// What is due within this time is renewed along, or within a tenth of its lease if that is shorter.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// One per client: renews stakes at a third of their lease, batched by session, from an ordered map, never by a scan. One
+/// task for all of it, one more for each round under way; a session that does not answer delays no other.
+#[derive(Clone)]
+pub(crate) struct Keeper(Arc<Shared>);
+
+struct Shared {
+    aid: Aid,
+    state: Mutex<Stakes>,
+}
+
+/// What is renewed together.
+type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
+
+struct Stakes {
+    due: BTreeMap<(Moment, ClaimId), Stake>,
+    /// When the task will wake. It may wake for nothing: taking a stake back does not move this.
+    planned: Moment,
+    waker: Option<Waker>,
+}
+
+impl Keeper {
+    /// A keeper whose task runs on the aid's host.
+    pub(crate) fn start(aid: &Aid) -> Keeper {
+        let stakes = Stakes { due: BTreeMap::new(), planned: Moment::NEVER, waker: None };
+        let keeper = Keeper(Arc::new(Shared { aid: aid.clone(), state: Mutex::new(stakes) }));
+        let weak = Arc::downgrade(&keeper.0);
+        aid.spawn(async move {
+            // The task ends with the last guard and the client, which hold the strong references.
+            while let Some(shared) = weak.upgrade() {
+                let clock = shared.aid.clock().clone();
+                drop(shared);
+                let mut sleep: Option<(Moment, crate::time::Sleep)> = None;
+                let alive = poll_fn(|cx| {
+                    let Some(shared) = weak.upgrade() else { return Poll::Ready(false) };
+                    let mut stakes = shared.stakes();
+                    stakes.waker = Some(cx.waker().clone());
+                    let first = stakes.due.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+                    stakes.planned = first;
+                    drop(stakes);
+                    if sleep.as_ref().is_none_or(|(at, _)| *at != first) {
+                        sleep = Some((first, clock.sleep_until(first)));
+                    }
+                    sleep.as_mut().map_or(Poll::Pending, |(_, sleep)| Pin::new(sleep).poll(cx)).map(|()| true)
+                })
+                .await;
+                if !alive {
+                    break;
+                }
+                if let Some(shared) = weak.upgrade() {
+                    Shared::start_rounds(&shared);
+                }
+            }
+        });
+        keeper
+    }
+
+    /// Renews this stake from now on, until it is forgotten or over.
+    pub(crate) fn keep(&self, stake: Stake) {
+        let due = stake.claim.life.due();
+        if due == Moment::NEVER {
+            return;
+        }
+        let mut stakes = self.0.stakes();
+        stakes.remove(&stake.claim);
+        if stake.claim.kept.load(Ordering::Relaxed) != IN_FLIGHT {
+            stakes.insert(due, stake);
+        }
+    }
+
+    /// Renews this claim no more.
+    pub(crate) fn forget(&self, claim: &Claim) {
+        if claim.kept.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut stakes = self.0.stakes();
+        let forgotten = stakes.remove(claim);
+        // A round under way finds the zero and does not put it back.
+        claim.kept.store(0, Ordering::Relaxed);
+        drop(stakes);
+        drop(forgotten);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let stakes = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = stakes.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Stakes {
+    fn insert(&mut self, due: Moment, stake: Stake) {
+        stake.claim.kept.store(due.as_nanos(), Ordering::Relaxed);
+        self.due.insert((due, stake.claim.id), stake);
+        if due < self.planned {
+            self.planned = due;
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn remove(&mut self, claim: &Claim) -> Option<Stake> {
+        match claim.kept.load(Ordering::Relaxed) {
+            0 | IN_FLIGHT => None,
+            due => self.due.remove(&(Moment::from_nanos(due), claim.id)),
+        }
+    }
+
+    /// Takes out what is due, or nearly.
+    fn take_due(&mut self, now: Moment) -> Vec<Stake> {
+        let later = self.due.split_off(&(now + SLACK, ClaimId::from_u128(0)));
+        let near = std::mem::replace(&mut self.due, later);
+        let mut taken = Vec::with_capacity(near.len());
+        for (key, stake) in near {
+            if key.0 <= now + (stake.claim.ttl() / 10).min(SLACK) {
+                stake.claim.kept.store(IN_FLIGHT, Ordering::Relaxed);
+                taken.push(stake);
+            } else {
+                self.due.insert(key, stake);
+            }
+        }
+        taken
+    }
+}
+
+impl Shared {
+    fn stakes(&self) -> MutexGuard<'_, Stakes> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_rounds(self: &Arc<Self>) {
+        let now = self.aid.clock().now();
+        let due = self.stakes().take_due(now);
+        let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
+        for Stake { claim, session } in due {
+            rounds.entry(session.id()).or_insert_with(|| (session, Vec::new())).1.push(claim);
+        }
+        for (session, claims) in rounds.into_values() {
+            let shared = Arc::clone(self);
+            self.aid.spawn(async move { shared.round(session, claims).await });
+        }
+    }
+
+    async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
+        let clock = self.aid.clock();
+        let start = clock.now();
+        // After the last of these lives there is nothing left to renew. Places in line have none: they get 5 s.
+        let bound =
+            claims.iter().filter(|claim| claim.life.is_confirmed()).map(|claim| claim.life.until()).max();
+        let bound = bound.unwrap_or(Moment::ZERO).max(start + Duration::from_secs(5));
+        // If this future is dropped here the client's host has stopped: the lives run out by the clock.
+        let answer = clock.within(bound, session.keep(&claims)).await;
+        let failed = match answer {
+            Some(Ok(())) => false,
+            Some(Err(error)) => {
+                tracing::debug!(%error, claims = claims.len(), "renewal failed, trying again");
+                true
+            }
+            None => true,
+        };
+        let now = clock.now();
+        let mut again = Vec::with_capacity(claims.len());
+        for claim in claims {
+            if let Some(due) = next_due(&claim, failed, now) {
+                again.push((due, Stake { claim, session: Arc::clone(&session) }));
+            } else {
+                crate::telemetry::dropped_by_keeper(&claim);
+            }
+        }
+        let mut stakes = self.stakes();
+        for (due, stake) in again {
+            // Forgotten meanwhile: its guard is being released.
+            if stake.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+                stakes.insert(due, stake);
+            }
+        }
+    }
+}
+
+/// When the claim is to be renewed next; `None`: it is over.
+fn next_due(claim: &Claim, failed: bool, now: Moment) -> Option<Moment> {
+    let life = &claim.life;
+    if life.ended().is_some() {
+        return None;
+    }
+    let confirmed = life.is_confirmed();
+    if confirmed && matches!(life.state(now), State::Lost(_)) {
+        return None;
+    }
+    let due = life.due();
+    if !failed && due > now {
+        return Some(due);
+    }
+    if confirmed {
+        life.doubt();
+    }
+    // Try again soon, and more often as the end comes near.
+    let left = if confirmed { life.until().since(now) } else { claim.ttl() };
+    Some(now + (left / 8).clamp(Duration::from_millis(20), SLACK))
+}

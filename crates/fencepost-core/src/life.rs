@@ -1,0 +1,331 @@
+//! Until when a claim is known to be valid.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::time::{Clock, Moment, nanos};
+
+/// Why a grant ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// No renewal was confirmed in time.
+    Expired,
+    /// An operator evicted it.
+    Evicted,
+    /// The engine no longer knows it: deleted, flushed, failed over.
+    Deleted,
+    /// The session or connection it lived on ended.
+    SessionEnded,
+    /// Its own holder released it.
+    Released,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Expired => "its lease ended before a renewal was confirmed",
+            Loss::Evicted => "it was evicted by an operator",
+            Loss::Deleted => "the engine no longer knows it",
+            Loss::SessionEnded => "the session it lived on ended",
+            Loss::Released => "it was released",
+        })
+    }
+}
+
+/// How a grant stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Confirmed.
+    Held,
+    /// Still valid, but renewals are not being confirmed.
+    Suspect,
+    /// Over. Somebody else may hold the resource now.
+    Lost(Loss),
+}
+
+/// The validity of one claim, or of a session that many claims rest on.
+///
+/// Written by engines, read by the clock: nobody has to run for a life to end, so a process that was stopped past
+/// its lease sees its loss with its first look. It counts from *before* the request was sent, and ends a margin
+/// early (the fiftieth part, at least 50 ms) for the drift between the clocks. Once seen over it never comes back.
+pub struct Life {
+    /// Valid until then, less the margin. Zero: nothing was ever confirmed; it then rests on others alone.
+    until: AtomicU64,
+    /// Suspect from then on: half of the lease has gone without a renewal.
+    suspect: AtomicU64,
+    /// When the keeper is to renew.
+    due: AtomicU64,
+    /// Set once, by the first certain loss.
+    end: OnceLock<Loss>,
+    /// Whom to wake when `end` is set.
+    waiting: Mutex<Vec<Waker>>,
+    /// What else must live: `q` of these.
+    rest: OnceLock<(usize, Vec<Arc<Life>>)>,
+}
+
+impl Life {
+    /// A life of which nothing is known yet.
+    pub fn new() -> Life {
+        Life {
+            until: AtomicU64::new(0),
+            suspect: AtomicU64::new(u64::MAX),
+            due: AtomicU64::new(u64::MAX),
+            end: OnceLock::new(),
+            waiting: Mutex::default(),
+            rest: OnceLock::new(),
+        }
+    }
+
+    /// A life that ends only by [`end`](Life::end): for grants that rest on a session alone.
+    pub fn forever() -> Life {
+        let life = Life::new();
+        life.until.store(u64::MAX, Ordering::SeqCst);
+        life
+    }
+
+    /// The engine has confirmed the grant by a request sent at `sent`: it lives for `ttl` from then on. Returns
+    /// whether it does: a life that is over is not revived, whatever the engine says.
+    pub fn confirm(&self, clock: &Clock, sent: Moment, ttl: Duration) -> bool {
+        // A first confirmation needs no look at the clock: whoever uses the grant takes that look.
+        if self.end.get().is_some() || (self.until.load(Ordering::SeqCst) != 0 && !self.is_valid(clock.now()))
+        {
+            return false;
+        }
+        self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::SeqCst);
+        self.end.get().is_none()
+    }
+
+    /// What [`confirm`](Life::confirm) must never do: for the planted bug alone.
+    #[cfg(feature = "planted")]
+    pub(crate) fn revive(&self, sent: Moment, ttl: Duration) {
+        self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::SeqCst);
+    }
+
+    /// The engine has confirmed a place in line by a request sent at `sent`. That gives no validity; it schedules the
+    /// next renewal of the place.
+    pub fn waiting(&self, sent: Moment, ttl: Duration) {
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
+    }
+
+    /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
+    pub fn doubt(&self) {
+        self.suspect.store(0, Ordering::SeqCst);
+    }
+
+    /// A certain loss. The first one wins.
+    pub fn end(&self, why: Loss) {
+        if self.end.set(why).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// This life also needs `q` of these lives. Can be said once.
+    pub fn rest_on(&self, q: usize, of: Vec<Arc<Life>>) {
+        let _ = self.rest.set((q, of));
+    }
+
+    /// How the grant stands at `now`. A loss that was seen is final.
+    pub fn state(&self, now: Moment) -> State {
+        if let Some(&why) = self.end.get() {
+            return State::Lost(why);
+        }
+        if !self.is_valid(now) {
+            let why = self.why_invalid();
+            self.end(why);
+            return State::Lost(self.end.get().copied().unwrap_or(why));
+        }
+        if now.as_nanos() >= self.suspect.load(Ordering::SeqCst) || self.rests_in_doubt(now) {
+            State::Suspect
+        } else {
+            State::Held
+        }
+    }
+
+    /// Until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
+    pub fn until(&self) -> Moment {
+        if self.end.get().is_some() {
+            return Moment::ZERO;
+        }
+        let own = match self.until.load(Ordering::SeqCst) {
+            0 if self.rest.get().is_some() => Moment::NEVER,
+            nanos => Moment::from_nanos(nanos),
+        };
+        let Some((q, of)) = self.rest.get() else { return own };
+        // With q of n needed, the q-th longest life decides.
+        let mut untils: Vec<Moment> = of.iter().map(|life| life.until()).collect();
+        untils.sort_unstable_by(|a, b| b.cmp(a));
+        own.min(q.checked_sub(1).and_then(|q| untils.get(q).copied()).unwrap_or(Moment::ZERO))
+    }
+
+    /// When it is to be renewed. [`Moment::NEVER`]: not at all.
+    pub fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(Ordering::SeqCst))
+    }
+
+    /// Was a grant ever confirmed (or is it a life without an end of its own)? A place in line was not.
+    pub fn is_confirmed(&self) -> bool {
+        self.until.load(Ordering::SeqCst) != 0 || self.rest.get().is_some()
+    }
+
+    /// The certain loss, if there is one.
+    pub fn ended(&self) -> Option<Loss> {
+        self.end.get().copied()
+    }
+
+    /// Wakes `waker` when the life is ended. (Running out by the clock wakes nobody.)
+    pub fn watch(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+        drop(waiting);
+        if let Some((_, of)) = self.rest.get() {
+            of.iter().for_each(|life| life.watch(waker));
+        }
+        if self.end.get().is_some() {
+            self.wake();
+        }
+    }
+
+    fn is_valid(&self, now: Moment) -> bool {
+        now < self.until()
+    }
+
+    fn rests_in_doubt(&self, now: Moment) -> bool {
+        self.rest
+            .get()
+            .is_some_and(|(q, of)| of.iter().filter(|life| life.state(now) == State::Held).count() < *q)
+    }
+
+    fn why_invalid(&self) -> Loss {
+        self.rest.get().and_then(|(_, of)| of.iter().find_map(|life| life.ended())).unwrap_or(Loss::Expired)
+    }
+
+    fn wake(&self) {
+        let waiting =
+            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Default for Life {
+    fn default() -> Life {
+        Life::new()
+    }
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Life")
+            .field("until", &self.until())
+            .field("end", &self.end.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much earlier a holder stops trusting its lease than the engine does: the fiftieth part, at least 50 ms.
+pub fn margin(ttl: Duration) -> Duration {
+    (ttl / 50).max(Duration::from_millis(50)).min(ttl)
+}
+
+/// `u64::MAX` stands for "not yet": the first value replaces it, later ones only move it forward.
+trait FetchMaxFirst {
+    fn fetch_max_first(&self, value: u64);
+}
+
+impl FetchMaxFirst for AtomicU64 {
+    fn fetch_max_first(&self, value: u64) {
+        let _ = self.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| {
+            Some(if old == u64::MAX { value } else { old.max(value) })
+        });
+    }
+}
+
+/// The time left at `now` before `until`, or `None` for a life without an end of its own.
+pub(crate) fn left(until: Moment, now: Moment) -> Option<Duration> {
+    (until != Moment::NEVER).then(|| Duration::from_nanos(nanos(until.since(now))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn after(clock: &Clock, by: Duration) -> Moment {
+        clock.advance_to(clock.now() + by);
+        clock.now()
+    }
+
+    #[test]
+    fn held_then_suspect_then_lost_a_margin_early() {
+        let clock = Clock::manual();
+        let life = Life::new();
+        assert_eq!(life.state(clock.now()), State::Lost(Loss::Expired), "nothing was confirmed");
+        let life = Life::new();
+        let sent = clock.now();
+        assert!(life.confirm(&clock, sent, TTL));
+        assert_eq!(life.due(), sent + TTL / 3);
+        assert_eq!(life.state(sent + Duration::from_millis(14_999)), State::Held);
+        assert_eq!(life.state(sent + Duration::from_secs(15)), State::Suspect);
+        assert_eq!(life.state(sent + Duration::from_millis(29_399)), State::Suspect);
+        assert_eq!(life.state(sent + Duration::from_millis(29_400)), State::Lost(Loss::Expired));
+    }
+
+    #[test]
+    fn nothing_revives_a_life_that_is_over() {
+        let clock = Clock::manual();
+        let life = Life::new();
+        life.confirm(&clock, clock.now(), TTL);
+        let now = after(&clock, TTL);
+        assert!(!life.confirm(&clock, now, TTL), "it ran out before the answer came");
+        assert_eq!(life.state(now), State::Lost(Loss::Expired));
+        life.end(Loss::Evicted);
+        assert_eq!(life.state(now), State::Lost(Loss::Expired), "the first loss wins");
+    }
+
+    #[test]
+    fn a_late_answer_does_not_shorten_a_life() {
+        let clock = Clock::manual();
+        let life = Life::new();
+        let first = clock.now();
+        let second = after(&clock, TTL / 3);
+        assert!(life.confirm(&clock, second, TTL));
+        assert!(life.confirm(&clock, first, TTL));
+        assert_eq!(life.until(), second + TTL.saturating_sub(margin(TTL)));
+    }
+
+    #[test]
+    fn a_quorum_lives_while_enough_of_it_does() {
+        let clock = Clock::manual();
+        let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
+        for (n, part) in (1u32..).zip(&parts) {
+            part.confirm(&clock, clock.now(), TTL * n);
+        }
+        let whole = Life::new();
+        whole.rest_on(2, parts.clone());
+        assert_eq!(whole.until(), parts[1].until());
+        parts[2].end(Loss::Deleted);
+        assert_eq!(whole.state(clock.now()), State::Held);
+        parts[0].end(Loss::SessionEnded);
+        assert_eq!(whole.state(clock.now()), State::Lost(Loss::SessionEnded));
+    }
+
+    #[test]
+    fn an_end_wakes_the_watchers() {
+        let (flag, waker) = crate::testing::flag();
+        let life = Life::new();
+        life.watch(&waker);
+        assert!(!flag.is_set());
+        life.end(Loss::Evicted);
+        assert!(flag.is_set());
+    }
+}

@@ -1,0 +1,11 @@
+//! The locks that users see, all on one mechanism.
+
+mod multi;
+mod mutex;
+mod rwlock;
+mod semaphore;
+
+pub use multi::{AcquireAll, MultiGuard, MultiLock, TryAcquireAll};
+pub use mutex::Mutex;
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;

@@ -1,0 +1,249 @@
+use std::fmt;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire::{Outcome, Request, options};
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::info::Holder;
+use crate::life::Loss;
+use crate::locks::Client;
+use crate::name::Name;
+use crate::queue::Mode;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// Several resources at once, all or none: sorted, in one time budget. What was granted before the budget ended is given back.
+#[derive(Clone)]
+pub struct MultiLock {
+    client: Arc<Client>,
+    names: Vec<Name>,
+    mode: Mode,
+}
+
+impl MultiLock {
+    pub(crate) fn new(client: Arc<Client>, mut names: Vec<Name>) -> Result<MultiLock> {
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Err(Error::invalid("a multi-lock has at least one name"));
+        }
+        Ok(MultiLock { client, names, mode: Mode::Exclusive })
+    }
+
+    /// Takes all of them in this mode instead of exclusively.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> MultiLock {
+        self.mode = mode;
+        self
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// Waits for all of them, one after the other in the order of their names, so that nobody waits in a circle. The first ones are
+    /// held (and renewed) while it waits for the rest.
+    ///
+    /// # Errors
+    /// As for [`Mutex::lock`](crate::Mutex::lock), of the name that failed; nothing is held then.
+    ///
+    /// # Cancel safety
+    /// Dropped at any await it leaves nothing behind.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// let both = locks.multi(["account/2", "account/1"])?;
+    /// let guard = both.lock().await?;
+    /// assert!(locks.mutex("account/1")?.try_lock().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn lock(&self) -> AcquireAll<'_> {
+        AcquireAll(Options::new(self, true))
+    }
+
+    /// All of them, or `None` if one is busy.
+    ///
+    /// # Errors
+    /// What the engine says; nothing is held then.
+    ///
+    /// # Cancel safety
+    /// Dropped at any await it leaves nothing behind.
+    pub fn try_lock(&self) -> TryAcquireAll<'_> {
+        TryAcquireAll(Options::new(self, false))
+    }
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// A request for several locks that waits: see [`MultiLock::lock`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct AcquireAll<'a>(Options<'a>);
+
+/// A request for several locks that answers `None` when one is busy: see [`MultiLock::try_lock`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct TryAcquireAll<'a>(Options<'a>);
+
+options!(
+    AcquireAll,
+    "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the one that was busy"
+);
+options!(TryAcquireAll, "`None`");
+
+struct Options<'a> {
+    lock: &'a MultiLock,
+    ttl: Duration,
+    renewed: bool,
+    wait: Option<Duration>,
+    join: bool,
+    holder: Option<Arc<Holder>>,
+    reason: Option<Arc<str>>,
+}
+
+impl<'a> Options<'a> {
+    fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
+        Options { lock, ttl: lock.client.ttl, renewed: true, wait: None, join, holder: None, reason: None }
+    }
+
+    async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
+        let client = &self.lock.client;
+        let clock = client.aid.clock();
+        let deadline = self.wait.map(|wait| clock.now() + wait);
+        let mut guards = Vec::with_capacity(self.lock.names.len());
+        // Left early, by an error or a drop, the guards release what was granted.
+        for name in &self.lock.names {
+            let request = Request {
+                client,
+                name,
+                mode: self.lock.mode,
+                ttl: self.ttl,
+                renewed: self.renewed,
+                wait: deadline.map(|deadline| deadline.since(clock.now())),
+                join: self.join,
+                holder: self.holder.clone(),
+                reason: self.reason.clone(),
+            };
+            match request.run().await? {
+                Outcome::Granted(guard) => guards.push(guard),
+                other => return Ok(Err(other)),
+            }
+        }
+        Ok(Ok(MultiGuard { guards }))
+    }
+}
+
+impl<'a> IntoFuture for AcquireAll<'a> {
+    type Output = Result<MultiGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.0.run().await? {
+                Ok(guard) => Ok(guard),
+                Err(Outcome::Timeout(error)) => Err(error),
+                Err(_) => unreachable!("a claim in line is not answered busy"),
+            }
+        })
+    }
+}
+
+impl<'a> IntoFuture for TryAcquireAll<'a> {
+    type Output = Result<Option<MultiGuard>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.0.run().await? {
+                Ok(guard) => Ok(Some(guard)),
+                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
+                Err(_) => Ok(None),
+            }
+        })
+    }
+}
+
+/// Several locks that are held together. Lost as soon as one of them is. Dropped, it releases all.
+#[must_use = "the locks are released when the guard is dropped"]
+#[derive(Debug)]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    /// The guards, in the order of their names.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// The same, to be taken apart or asked for their engine's own strength.
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
+    /// The fencing tokens, in the order of the names.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+        self.guards.iter().map(Guard::token)
+    }
+
+    /// How long all of them are still valid if no renewal gets through.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// Until when all of them are valid if no renewal gets through.
+    pub fn valid_until(&self) -> Moment {
+        self.guards.iter().map(Guard::valid_until).min().unwrap_or(Moment::ZERO)
+    }
+
+    /// Fails if one of them is lost. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), of the first that is.
+    pub fn ensure_held(&self) -> Result<()> {
+        self.guards.iter().try_for_each(Guard::ensure_held)
+    }
+
+    /// Completes when one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn lost(&self) -> (Name, Loss) {
+        let mut waits: Vec<_> =
+            self.guards.iter().map(|guard| (guard.name(), Box::pin(guard.lost()))).collect();
+        poll_fn(|cx| {
+            for (name, lost) in &mut waits {
+                if let Poll::Ready(why) = lost.as_mut().poll(cx) {
+                    return Poll::Ready((name.clone(), why));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Releases all of them and waits until that is confirmed.
+    ///
+    /// # Errors
+    /// The first one; all are released or being released all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the rest is released in the background.
+    pub async fn release(self) -> Result<()> {
+        let mut first = Ok(());
+        for guard in self.guards.into_iter().rev() {
+            let result = guard.release().await;
+            first = first.and(result);
+        }
+        first
+    }
+}

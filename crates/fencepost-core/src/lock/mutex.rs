@@ -1,0 +1,71 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::acquire::{Acquire, TryAcquire};
+use crate::locks::Client;
+use crate::name::Name;
+use crate::queue::Mode;
+
+/// A lock for one holder at a time. Clones are the same lock; so is every other one of this name on the same engine.
+#[derive(Clone)]
+pub struct Mutex {
+    client: Arc<Client>,
+    name: Name,
+}
+
+impl Mutex {
+    pub(crate) fn new(client: Arc<Client>, name: Name) -> Mutex {
+        Mutex { client, name }
+    }
+
+    /// The resource's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Waits until the lock is held; set a bound with [`wait`](Acquire::wait). First come, first served, where the engine
+    /// [can promise it](crate::Capabilities::fair).
+    ///
+    /// # Errors
+    /// [`is_timeout`](crate::Error::is_timeout) after the waiting time; what the engine says if it fails for longer than the
+    /// client's [outage](crate::ClientBuilder::outage).
+    ///
+    /// # Cancel safety
+    /// Dropped at any await it leaves nothing behind: its place in line, or its grant, is withdrawn in the background. The
+    /// place is lost.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let stock = locks.mutex("stock/42")?;
+    /// let guard = stock.lock().wait(Duration::from_secs(5)).reason("restock").await?;
+    /// assert!(stock.try_lock().await?.is_none(), "busy is not an error");
+    ///
+    /// let error = stock.lock().wait(Duration::from_millis(20)).await.unwrap_err();
+    /// assert!(error.is_timeout() && error.to_string().contains("restock"));
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn lock(&self) -> Acquire<'_> {
+        Acquire::new(&self.client, &self.name, Mode::Exclusive)
+    }
+
+    /// The lock, or `None` if it is busy, at once or after [`wait`](TryAcquire::wait).
+    ///
+    /// # Errors
+    /// What the engine says.
+    ///
+    /// # Cancel safety
+    /// As for [`lock`](Mutex::lock).
+    pub fn try_lock(&self) -> TryAcquire<'_> {
+        TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::acquire::{Acquire, TryAcquire};
+use crate::locks::Client;
+use crate::name::Name;
+use crate::queue::Mode;
+
+/// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
+/// nobody starves.
+#[derive(Clone)]
+pub struct RwLock {
+    client: Arc<Client>,
+    name: Name,
+}
+
+impl RwLock {
+    pub(crate) fn new(client: Arc<Client>, name: Name) -> RwLock {
+        RwLock { client, name }
+    }
+
+    /// The resource's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Waits until it may be read, beside other readers. Errors and cancel safety are those of
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// let prices = locks.rwlock("prices")?;
+    /// let (one, two) = (prices.read().await?, prices.read().await?);
+    /// assert!(prices.try_write().await?.is_none());
+    /// one.release().await?;
+    /// two.release().await?;
+    /// let guard = prices.write().await?;
+    /// assert!(prices.try_read().await?.is_none());
+    /// # drop(guard);
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn read(&self) -> Acquire<'_> {
+        Acquire::new(&self.client, &self.name, Mode::Shared)
+    }
+
+    /// Waits until it may be written, beside nobody. Errors and cancel safety are those of
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    pub fn write(&self) -> Acquire<'_> {
+        Acquire::new(&self.client, &self.name, Mode::Exclusive)
+    }
+
+    /// May it be read now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn try_read(&self) -> TryAcquire<'_> {
+        TryAcquire::new(&self.client, &self.name, Mode::Shared)
+    }
+
+    /// May it be written now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn try_write(&self) -> TryAcquire<'_> {
+        TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock").field("name", &self.name).finish_non_exhaustive()
+    }
+}

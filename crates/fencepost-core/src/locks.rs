@@ -1,0 +1,369 @@
+//! The client: where everything begins.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::aid::Aid;
+use crate::backend::{Attempt, Backend, Left};
+use crate::capability::{Capabilities, Identity};
+use crate::claim::{Claim, ClaimIds, Want};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Owned};
+use crate::host::Thread;
+use crate::info::{Eviction, Holder, Info, Listing, Page};
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
+use crate::name::Name;
+use crate::registry::Registry;
+use crate::time::Clock;
+use crate::token::Token;
+
+/// A client of one engine: makes locks, and renews and cleans up what they hold on a thread of its own. Clones share it.
+///
+/// When the last clone and the last guard are gone its thread finishes the cleanup under way and ends.
+/// [`close`](Locks::close) does that and waits for it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use fencepost_core::{Locks, Registry};
+///
+/// let locks = Locks::builder().connect(&Registry::new(), "memory:").await?;
+/// let guard = locks.mutex("stock/42")?.lock().await?;
+/// println!("token {}", guard.token());
+/// guard.release().await?;
+/// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    pub(crate) client: Arc<Client>,
+}
+
+/// What all locks and guards of one client share.
+pub(crate) struct Client {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) keeper: Keeper,
+    pub(crate) aid: Aid,
+    pub(crate) ids: ClaimIds,
+    pub(crate) holder: Arc<Holder>,
+    pub(crate) ttl: Duration,
+    pub(crate) outage: Duration,
+    closed: AtomicBool,
+    /// None where somebody else runs our tasks: in a simulation.
+    thread: Option<Thread>,
+}
+
+/// Options of a client: see [`Locks::builder`].
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    holder: Option<String>,
+    ttl: Duration,
+    outage: Duration,
+    aid: Option<Aid>,
+}
+
+impl Locks {
+    /// The default lease: 30 s, renewed every 10 s.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// Options for a new client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder { holder: None, ttl: Locks::DEFAULT_TTL, outage: Duration::from_secs(10), aid: None }
+    }
+
+    /// What is true of the engine as it is deployed.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.client.capabilities
+    }
+
+    /// A lock for one holder at a time. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name.
+    pub fn mutex(&self, name: &str) -> Result<Mutex> {
+        Ok(Mutex::new(Arc::clone(&self.client), Name::new(name)?))
+    }
+
+    /// A lock for many readers or one writer. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, [`is_unsupported`](Error::is_unsupported) if the engine has no
+    /// shared holders.
+    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
+        let name = Name::new(name)?;
+        self.client.require(self.client.capabilities.shared, "shared holders")?;
+        Ok(RwLock::new(Arc::clone(&self.client), name))
+    }
+
+    /// A lock for `permits` holders at a time. No I/O. All users of a name give the same number; where they differ, each claim is
+    /// judged by its own.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name or zero permits, [`is_unsupported`](Error::is_unsupported) if the
+    /// engine has no permits.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+        let name = Name::new(name)?;
+        if permits == 0 {
+            return Err(Error::invalid("a semaphore has at least one permit").of(name));
+        }
+        self.client.require(self.client.capabilities.permits, "permits")?;
+        Ok(Semaphore::new(Arc::clone(&self.client), name, permits))
+    }
+
+    /// Several exclusive locks at once, all or none. No I/O. Names are sorted and doubles dropped, so that two that want the same
+    /// names never wait for each other in a circle.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, or none.
+    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<MultiLock> {
+        let names = names.into_iter().map(Name::new).collect::<Result<Vec<_>>>()?;
+        MultiLock::new(Arc::clone(&self.client), names)
+    }
+
+    /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when the lease has ended.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lease is released.
+    pub async fn attach(&self, lease: &Lease) -> Result<Guard> {
+        let claim = self.leased(lease, lease.ttl(), true)?;
+        let mut owned = Owned::attached(&self.client, claim);
+        let grant = owned.take_up(lease).await?;
+        Ok(owned.into_guard(grant))
+    }
+
+    /// Makes a detached lease end `ttl` from now.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when it has ended, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is extended or not; the lease stays.
+    pub async fn extend(&self, lease: &Lease, ttl: Duration) -> Result<Lease> {
+        self.client.check_ttl(ttl)?;
+        let claim = self.leased(lease, ttl, false)?;
+        let mut entry = self.client.backend.attach(Arc::clone(&claim));
+        // The entry is let go as it is: it owns nothing, the lease does.
+        match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
+            Attempt::Granted(_) => Ok(lease.with_ttl(ttl)),
+            Attempt::Blocked { .. } | Attempt::Gone => Err(lease.gone(&claim)),
+        }
+    }
+
+    /// Ends a detached lease.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when it has ended before.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is released all the same, now or with its end.
+    pub async fn release(&self, lease: &Lease) -> Result<()> {
+        let claim = self.leased(lease, lease.ttl(), false)?;
+        let owned = Owned::attached(&self.client, Arc::clone(&claim));
+        match owned.release().await? {
+            Left::Released => Ok(()),
+            Left::Withdrawn | Left::Nothing => Err(lease.gone(&claim)),
+        }
+    }
+
+    /// Who holds `name` and who waits for it.
+    ///
+    /// # Errors
+    /// A bad name, an engine without that, or one that does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self, name: &str) -> Result<Info> {
+        let name = Name::new(name)?;
+        self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
+        self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()))
+    }
+
+    /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a time.
+    ///
+    /// # Errors
+    /// An engine without that, or one that does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.client.require(self.client.capabilities.inspect, "way to list locks")?;
+        self.client.backend.list(prefix, page).await
+    }
+
+    /// Evicts the holder of `name` whose grant has `token`, and only that.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) when no grant has that token any more.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the holder is evicted or not.
+    pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
+        let name = Name::new(name)?;
+        self.client.require(self.client.capabilities.evict, "way to evict holders")?;
+        tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
+        self.client.backend.evict(&name, token, how).await.map_err(|error| error.of(name.clone()))
+    }
+
+    /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Guards that still exist should be
+    /// released before: nobody renews them any more.
+    ///
+    /// # Cancel safety
+    /// Safe; the client stays closed and cleanup goes on.
+    pub async fn close(&self) {
+        self.client.closed.store(true, Ordering::SeqCst);
+        let clock = self.client.aid.clock();
+        // Nothing outlives its lease, so neither does its cleanup.
+        let bound = clock.now() + self.client.ttl.max(Duration::from_secs(10));
+        clock.within(bound, self.client.aid.reaper().idle()).await;
+        clock.within(bound, self.client.backend.close()).await;
+        if let Some(thread) = &self.client.thread {
+            thread.stop();
+            // The thread's last act is to stop the clock, which ends this sleep.
+            while !thread.has_ended() {
+                clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// How many dropped entries are being cleaned up in the background.
+    pub fn backlog(&self) -> usize {
+        self.client.aid.reaper().backlog()
+    }
+
+    fn leased(&self, lease: &Lease, ttl: Duration, renewed: bool) -> Result<Arc<Claim>> {
+        self.client.check_open()?;
+        self.client.require(self.client.capabilities.detach, "detached leases")?;
+        let want = Want { name: lease.name().clone(), mode: lease.mode() };
+        let mut claim =
+            Claim::new(lease.id(), want, ttl, Arc::clone(&self.client.holder), self.client.aid.clone());
+        claim.renewed = renewed;
+        Ok(Arc::new(claim))
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("engine", &self.client.capabilities.engine).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    pub(crate) fn engine(&self) -> &'static str {
+        self.capabilities.engine
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(
+                Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if ttl < min || ttl > max {
+            return Err(Error::invalid(format!("a lease of {ttl:?} is out of bounds: {min:?} to {max:?}"))
+                .on(self.engine()));
+        }
+        Ok(())
+    }
+
+    fn require(&self, has: bool, what: &str) -> Result<()> {
+        if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
+    }
+}
+
+impl ClientBuilder {
+    /// How holders are shown to operators; by default `user@host/program`. Carries no rights.
+    #[must_use]
+    pub fn holder(mut self, label: &str) -> ClientBuilder {
+        self.holder = Some(label.to_owned());
+        self
+    }
+
+    /// The lease of locks that don't say their own; 30 s by default, renewed at a third.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long an acquisition bears an engine that fails, if its own waiting time does not end before; 10 s by default.
+    #[must_use]
+    pub fn outage(mut self, outage: Duration) -> ClientBuilder {
+        self.outage = outage;
+        self
+    }
+
+    /// Runs on another clock and host: for simulations. The client then has no thread.
+    #[must_use]
+    pub fn aid(mut self, aid: Aid) -> ClientBuilder {
+        self.aid = Some(aid);
+        self
+    }
+
+    /// Connects to the engine that `url` names.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad URL; what the engine says otherwise.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held yet.
+    pub async fn connect(self, registry: &Registry, url: &str) -> Result<Locks> {
+        let (aid, thread) = self.start()?;
+        let backend = registry.open(url, aid.clone()).await?;
+        self.finish(backend, aid, thread)
+    }
+
+    /// A client of an engine that is made here.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds; what `make` says.
+    pub fn open(self, make: impl FnOnce(&Aid) -> Result<Arc<dyn Backend>>) -> Result<Locks> {
+        let (aid, thread) = self.start()?;
+        let backend = make(&aid)?;
+        self.finish(backend, aid, thread)
+    }
+
+    fn start(&self) -> Result<(Aid, Option<Thread>)> {
+        match &self.aid {
+            Some(aid) => Ok((aid.clone(), None)),
+            None => Thread::start(Clock::boot()).map(|(thread, aid)| (aid, Some(thread))),
+        }
+    }
+
+    fn finish(self, backend: Arc<dyn Backend>, aid: Aid, thread: Option<Thread>) -> Result<Locks> {
+        let capabilities = backend.capabilities();
+        let backend = match capabilities.identity {
+            Identity::Claim => backend,
+            Identity::Process => Arc::new(crate::local::Gate::new(backend)),
+        };
+        let holder = match &self.holder {
+            Some(label) => Holder::labelled(label),
+            None => Arc::new(Holder::this_process()),
+        };
+        let client = Client {
+            backend,
+            capabilities,
+            keeper: Keeper::start(&aid),
+            ids: ClaimIds::new(aid.client()),
+            aid,
+            holder,
+            ttl: self.ttl,
+            outage: self.outage,
+            closed: AtomicBool::new(false),
+            thread,
+        };
+        client.check_ttl(self.ttl)?;
+        Ok(Locks { client: Arc::new(client) })
+    }
+}

@@ -1,0 +1,105 @@
+//! One claim at the engine in memory.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::line::Line;
+use super::{Kind, Memory};
+use crate::backend::{Attempt, Entry, Grant, Left, Reply, Stake};
+use crate::claim::Claim;
+use crate::error::{Error, Result};
+use crate::life::Loss;
+use crate::time::Moment;
+
+pub(super) struct MemoryEntry {
+    memory: Arc<Memory>,
+    claim: Arc<Claim>,
+    at: At,
+}
+
+/// What the entry knows of its place.
+#[derive(Clone, Copy)]
+enum At {
+    /// Nothing was asked yet.
+    Nowhere,
+    /// As `Nowhere`, of a claim that takes up a detached grant.
+    Detached,
+    Place(usize),
+    /// It was there and is no more.
+    Left,
+}
+
+impl MemoryEntry {
+    pub(super) fn new(memory: Arc<Memory>, claim: Arc<Claim>, attached: bool) -> MemoryEntry {
+        MemoryEntry { memory, claim, at: if attached { At::Detached } else { At::Nowhere } }
+    }
+
+    fn on_line<T>(&self, work: impl FnOnce(&mut Line, &mut super::Wakers) -> T) -> T {
+        self.memory.on_line(&self.claim.want().name, self.claim.aid.clock(), work)
+    }
+
+    fn take_up(&mut self) -> Option<Grant> {
+        let (key, token) = self.on_line(|line, wakers| line.attach(&self.claim, &self.memory, wakers))?;
+        self.at = At::Place(key);
+        Some(Grant::of(token))
+    }
+}
+
+impl Entry for MemoryEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        let attempt = match self.at {
+            At::Nowhere => {
+                let (key, attempt) =
+                    self.on_line(|line, wakers| line.arrive(&self.claim, &self.memory, wakers));
+                self.at = key.map_or(At::Nowhere, At::Place);
+                attempt
+            }
+            At::Place(key) => self.on_line(|line, wakers| line.ask(key, &self.claim, &self.memory, wakers)),
+            At::Detached => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
+            At::Left => Attempt::Gone,
+        };
+        Reply::ready(Ok(attempt))
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+        let At::Place(key) = self.at else { return Poll::Ready(()) };
+        let mut shard = self.memory.shard(&self.claim.want().name);
+        let line = shard.get_mut(&self.claim.want().name);
+        if line.is_some_and(|line| line.waits(key, self.claim.id, cx.waker())) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        // A place in line lives as long as the process, and needs nothing.
+        if self.memory.kind == Kind::Turns || !self.claim.life.is_confirmed() {
+            return None;
+        }
+        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        if let At::Detached = self.at
+            && self.take_up().is_none()
+        {
+            self.at = At::Left;
+        }
+        let left = match self.at {
+            At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
+            _ => Left::Nothing,
+        };
+        self.at = At::Left;
+        Reply::ready(Ok(left))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        let now = self.claim.aid.clock().now();
+        let detached = match self.at {
+            At::Place(key) => self.on_line(|line, _| line.detach(key, &self.claim, now)),
+            _ => Err(Loss::Deleted),
+        };
+        Reply::ready(detached.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
+    }
+}

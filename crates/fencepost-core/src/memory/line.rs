@@ -1,0 +1,456 @@
+//! The line of one resource: its holders and waiters, every step O(1) whatever their number.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::bug::{Planted, planted};
+use super::{Memory, lease_end};
+use crate::backend::{Attempt, Grant, Left};
+use crate::claim::{Claim, ClaimId};
+use crate::info::ClaimInfo;
+use crate::life::Loss;
+use crate::queue::{Held, Mode};
+use crate::time::{Clock, Moment};
+use crate::token::Token;
+
+/// No place: the end of a chain.
+const NONE: usize = usize::MAX;
+
+/// Holders and waiters of one resource, each a chain through one slab.
+#[derive(Default)]
+pub(super) struct Line {
+    places: Slab<Place>,
+    held: Held,
+    holders: Chain,
+    waiters: Chain,
+    waiting: u32,
+    /// No lease ends before this moment. Renewals move ends back without moving this.
+    soonest: Moment,
+    /// For when the alarm is set, if it is.
+    alarm: Option<Moment>,
+}
+
+struct Place {
+    id: ClaimId,
+    claim: Arc<Claim>,
+    standing: Standing,
+    before: usize,
+    after: usize,
+    /// Clock time since when it waits or holds, in µs.
+    since: u64,
+}
+
+enum Standing {
+    Waiting { waker: Option<Waker> },
+    Holding { token: Token, end: Moment, evicted: bool, detached: bool },
+}
+
+#[derive(Clone, Copy)]
+struct Chain {
+    head: usize,
+    tail: usize,
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain { head: NONE, tail: NONE }
+    }
+}
+
+/// Whom to wake once the line is unlocked: mostly one.
+#[derive(Default)]
+pub(super) struct Wakers {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakers {
+    fn push(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.first.is_none() => self.first = Some(waker),
+            Some(waker) => self.more.push(waker),
+            None => {}
+        }
+    }
+
+    pub(super) fn wake(self) {
+        self.first.into_iter().chain(self.more).for_each(Waker::wake);
+    }
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// A first attempt: the place it was given, or `None` with nothing left behind.
+    pub(super) fn arrive(
+        &mut self,
+        claim: &Arc<Claim>,
+        memory: &Memory,
+        wakers: &mut Wakers,
+    ) -> (Option<usize>, Attempt) {
+        let clock = claim.aid.clock();
+        let now = clock.now();
+        let mode = claim.want().mode;
+        self.settle(now, memory, wakers);
+        if planted!(memory.planted, SharedId) {
+            let same = |key: &usize| self.places[*key].id.as_u128() % 8 == claim.id.as_u128() % 8;
+            if let Some(key) = self.keys(self.holders).find(same)
+                && let Standing::Holding { token, .. } = self.places[key].standing
+            {
+                claim.confirm(now);
+                return (Some(key), Attempt::Granted(Grant::of(token)));
+            }
+        }
+        let overtakes = mode == Mode::Shared && planted!(memory.planted, StarvingWriter);
+        let mine = memory.kind == super::Kind::Processes && self.is_held_by_client(claim);
+        if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
+            let token = if planted!(memory.planted, TokenReuse) {
+                Token::new(u64::from(self.held.holders()) + 1)
+            } else {
+                memory.next_token()
+            };
+            let key = self.hold(claim, token, now, memory);
+            return (Some(key), Attempt::Granted(Grant::of(token)));
+        }
+        let ahead = self.held.holders() + self.waiting;
+        if !claim.join {
+            return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
+        }
+        if planted!(memory.planted, TokenBeforeGrant) {
+            claim.note.store(memory.next_token().get(), std::sync::atomic::Ordering::Relaxed);
+        }
+        let standing = Standing::Waiting { waker: None };
+        let key = self.insert(claim, standing);
+        push(&mut self.places, &mut self.waiters, key);
+        self.waiting += 1;
+        (Some(key), Attempt::Blocked { again: None, ahead: Some(ahead) })
+    }
+
+    /// A later attempt of the claim that was given place `key`.
+    pub(super) fn ask(&mut self, key: usize, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> Attempt {
+        self.settle(claim.aid.clock().now(), memory, wakers);
+        match self.place(key, claim.id).map(|place| &place.standing) {
+            None | Some(Standing::Holding { evicted: true, .. }) => Attempt::Gone,
+            Some(Standing::Holding { token, .. }) => Attempt::Granted(Grant::of(*token)),
+            Some(Standing::Waiting { .. }) if planted!(memory.planted, NoRecheck) => {
+                let token = memory.next_token();
+                self.promote(key, token, claim.aid.clock().now(), memory);
+                Attempt::Granted(Grant::of(token))
+            }
+            Some(Standing::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
+        }
+    }
+
+    /// Takes up the detached grant of this id.
+    pub(super) fn attach(
+        &mut self,
+        claim: &Arc<Claim>,
+        memory: &Memory,
+        wakers: &mut Wakers,
+    ) -> Option<(usize, Token)> {
+        let now = claim.aid.clock().now();
+        self.settle(now, memory, wakers);
+        let key = self.keys(self.holders).find(|&key| self.places[key].id == claim.id)?;
+        let place = &mut self.places[key];
+        let Standing::Holding { token, end, evicted: false, detached } = &mut place.standing else {
+            return None;
+        };
+        *end = lease_end(memory.kind, claim, now);
+        *detached = !claim.renewed;
+        let token = *token;
+        self.soonest = self.soonest.min(now + claim.ttl());
+        claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
+        place.claim = Arc::clone(claim);
+        claim.confirm(now);
+        Some((key, token))
+    }
+
+    /// Notes whom to wake when the claim has won. `false`: it has, or is gone.
+    pub(super) fn waits(&mut self, key: usize, id: ClaimId, by: &Waker) -> bool {
+        match self.place_mut(key, id).map(|place| &mut place.standing) {
+            Some(Standing::Waiting { waker: Some(waker) }) => waker.clone_from(by),
+            Some(Standing::Waiting { waker }) => *waker = Some(by.clone()),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes the claim out, and lets those go who can now.
+    pub(super) fn leave(&mut self, key: usize, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> Left {
+        if planted!(memory.planted, ReleaseByName) && self.held.holders() > 0 {
+            self.remove(self.holders.head);
+            self.settle(claim.aid.clock().now(), memory, wakers);
+            return Left::Released;
+        }
+        let left = match self.place(key, claim.id).map(|place| &place.standing) {
+            None => return Left::Nothing,
+            Some(Standing::Waiting { .. }) => {
+                if planted!(memory.planted, OrphanedWaiter) {
+                    return Left::Withdrawn;
+                }
+                Left::Withdrawn
+            }
+            Some(Standing::Holding { .. }) => Left::Released,
+        };
+        self.remove(key);
+        if self.waiting > 0 {
+            if planted!(memory.planted, LostWakeup) && memory.next_token().get().is_multiple_of(64) {
+                return left;
+            }
+            self.settle(claim.aid.clock().now(), memory, wakers);
+        }
+        left
+    }
+
+    /// Cuts the grant loose.
+    pub(super) fn detach(&mut self, key: usize, claim: &Claim, now: Moment) -> Result<(), Loss> {
+        let place = self.place_mut(key, claim.id).ok_or(Loss::Deleted)?;
+        match &mut place.standing {
+            Standing::Holding { evicted: true, .. } => Err(Loss::Evicted),
+            Standing::Holding { end, detached, .. } if *end > now => {
+                *end = now + claim.ttl();
+                *detached = true;
+                let end = *end;
+                self.soonest = self.soonest.min(end);
+                Ok(())
+            }
+            _ => Err(Loss::Expired),
+        }
+    }
+
+    /// Renews the grant of this claim.
+    pub(super) fn keep(&mut self, claim: &Claim, now: Moment, bug: Planted) -> Result<(), Loss> {
+        let key = claim.note.load(std::sync::atomic::Ordering::Relaxed) as usize;
+        let Some(place) = self.place_mut(key, claim.id) else {
+            if planted!(bug, LateRenewal) {
+                return Ok(());
+            }
+            return Err(Loss::Expired);
+        };
+        match &mut place.standing {
+            Standing::Holding { evicted: true, .. } => Err(Loss::Evicted),
+            Standing::Holding { end, .. } if *end > now => {
+                // A shorter lease than before may end sooner than the line thinks.
+                let sooner = now + claim.ttl() < *end;
+                *end = now + claim.ttl();
+                if sooner {
+                    self.soonest = self.soonest.min(now + claim.ttl());
+                }
+                Ok(())
+            }
+            Standing::Holding { .. } => Err(Loss::Expired),
+            Standing::Waiting { .. } => Ok(()),
+        }
+    }
+
+    /// Marks the grant with this token as evicted, or ends it at once.
+    pub(super) fn evict(&mut self, token: Token, now: bool) -> bool {
+        let of_token =
+            |place: &Place| matches!(place.standing, Standing::Holding { token: has, .. } if has == token);
+        let Some(key) = self.keys(self.holders).find(|&key| of_token(&self.places[key])) else {
+            return false;
+        };
+        let place = &mut self.places[key];
+        if let Standing::Holding { evicted, .. } = &mut place.standing {
+            *evicted = true;
+        }
+        let life = Arc::clone(&place.claim.life);
+        if now {
+            self.remove(key);
+        }
+        life.end(Loss::Evicted);
+        true
+    }
+
+    /// Purges holders whose lease has ended, then grants to those waiters who may go.
+    pub(super) fn settle(&mut self, now: Moment, memory: &Memory, wakers: &mut Wakers) {
+        let now = if planted!(memory.planted, WallClockDeadline) { self.wall_moment(now) } else { now };
+        if now >= self.soonest && self.held.holders() > 0 {
+            let ended: Vec<_> =
+                self.keys(self.holders).filter(|&key| self.places[key].end() <= now).collect();
+            ended.into_iter().for_each(|key| self.remove(key));
+            self.soonest =
+                self.keys(self.holders).map(|key| self.places[key].end()).min().unwrap_or(Moment::NEVER);
+        }
+        while self.waiters.head != NONE {
+            let key = self.waiters.head;
+            let place = &self.places[key];
+            if !self.held.fits(place.claim.want().mode) {
+                break;
+            }
+            let token = if planted!(memory.planted, TokenBeforeGrant) {
+                Token::new(place.claim.note.load(std::sync::atomic::Ordering::Relaxed))
+            } else if planted!(memory.planted, TokenReuse) {
+                Token::new(u64::from(self.held.holders()) + 1)
+            } else {
+                memory.next_token()
+            };
+            wakers.push(self.promote(key, token, now, memory));
+        }
+    }
+
+    /// The alarm to set, if somebody waits and none is set that is early enough.
+    pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<(Moment, Clock)> {
+        if self.waiting == 0
+            || self.soonest == Moment::NEVER
+            || self.alarm.is_some_and(|at| at <= self.soonest)
+        {
+            return None;
+        }
+        self.alarm = Some(self.soonest);
+        Some((self.soonest, self.clock().unwrap_or_else(|| clock.clone())))
+    }
+
+    pub(super) fn alarm_fired(&mut self) {
+        self.alarm = None;
+    }
+
+    /// The clock of somebody who stands here: of the first waiter, as its client is alive.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        let key = if self.waiters.head == NONE { self.holders.head } else { self.waiters.head };
+        self.places.get(key).map(|place| place.claim.aid.clock().clone())
+    }
+
+    /// Everybody, holders first, each in order of arrival.
+    pub(super) fn claims(&self) -> Vec<ClaimInfo> {
+        self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info()).collect()
+    }
+
+    fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
+        let end = lease_end(memory.kind, claim, now);
+        let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false });
+        self.count_in(key, claim, now, end);
+        key
+    }
+
+    /// Makes a waiter a holder.
+    fn promote(&mut self, key: usize, token: Token, now: Moment, memory: &Memory) -> Option<Waker> {
+        unlink(&mut self.places, &mut self.waiters, key);
+        self.waiting -= 1;
+        let place = &mut self.places[key];
+        let claim = Arc::clone(&place.claim);
+        let end = lease_end(memory.kind, &claim, now);
+        let standing = Standing::Holding { token, end, evicted: false, detached: false };
+        let before = std::mem::replace(&mut place.standing, standing);
+        place.since = claim.aid.clock().wall_micros();
+        self.count_in(key, &claim, now, end);
+        match before {
+            Standing::Waiting { waker } => waker,
+            Standing::Holding { .. } => None,
+        }
+    }
+
+    fn count_in(&mut self, key: usize, claim: &Claim, now: Moment, end: Moment) {
+        self.soonest = if self.held.is_free() { end } else { self.soonest.min(end) };
+        push(&mut self.places, &mut self.holders, key);
+        self.held.add(claim.want().mode);
+        claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
+        claim.confirm(now);
+    }
+
+    fn insert(&mut self, claim: &Arc<Claim>, standing: Standing) -> usize {
+        let since = claim.aid.clock().wall_micros();
+        self.places.insert(Place {
+            id: claim.id,
+            claim: Arc::clone(claim),
+            standing,
+            before: NONE,
+            after: NONE,
+            since,
+        })
+    }
+
+    fn remove(&mut self, key: usize) {
+        let holds = matches!(self.places[key].standing, Standing::Holding { .. });
+        if holds {
+            self.held.remove(self.places[key].claim.want().mode);
+            unlink(&mut self.places, &mut self.holders, key);
+        } else {
+            self.waiting -= 1;
+            unlink(&mut self.places, &mut self.waiters, key);
+        }
+        self.places.remove(key);
+    }
+
+    fn is_held_by_client(&self, claim: &Claim) -> bool {
+        self.keys(self.holders).any(|key| self.places[key].claim.aid.client() == claim.aid.client())
+    }
+
+    fn place(&self, key: usize, id: ClaimId) -> Option<&Place> {
+        self.places.get(key).filter(|place| place.id == id)
+    }
+
+    fn place_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Place> {
+        self.places.get_mut(key).filter(|place| place.id == id)
+    }
+
+    fn keys(&self, chain: Chain) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors((chain.head != NONE).then_some(chain.head), |&key| {
+            let after = self.places[key].after;
+            (after != NONE).then_some(after)
+        })
+    }
+
+    /// What the planted bug takes for the time.
+    fn wall_moment(&self, now: Moment) -> Moment {
+        const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
+        self.clock()
+            .map_or(now, |clock| Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000))
+    }
+}
+
+impl Place {
+    fn end(&self) -> Moment {
+        match self.standing {
+            Standing::Holding { end, .. } => end,
+            Standing::Waiting { .. } => Moment::NEVER,
+        }
+    }
+
+    fn info(&self) -> ClaimInfo {
+        let clock = self.claim.aid.clock();
+        let (token, end, evicted, detached) = match self.standing {
+            Standing::Holding { token, end, evicted, detached } => {
+                (Some(token), Some(end), evicted, detached)
+            }
+            Standing::Waiting { .. } => (None, None, false, false),
+        };
+        ClaimInfo {
+            holder: (*self.claim.holder).clone(),
+            mode: self.claim.want().mode,
+            token,
+            since_micros: self.since,
+            age: std::time::Duration::from_micros(clock.wall_micros().saturating_sub(self.since)),
+            expires_in: end.map(|end| end.since(clock.now())),
+            reason: self.claim.reason.as_deref().map(str::to_owned),
+            evicted,
+            detached,
+        }
+    }
+}
+
+fn push(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
+    places[key].before = chain.tail;
+    places[key].after = NONE;
+    match places.get_mut(chain.tail) {
+        Some(tail) => tail.after = key,
+        None => chain.head = key,
+    }
+    chain.tail = key;
+}
+
+fn unlink(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
+    let (before, after) = (places[key].before, places[key].after);
+    match places.get_mut(before) {
+        Some(place) => place.after = after,
+        None => chain.head = after,
+    }
+    match places.get_mut(after) {
+        Some(place) => place.before = before,
+        None => chain.tail = before,
+    }
+}

@@ -1,0 +1,278 @@
+//! Locks in the memory of one process, and the reference for what all engines mean.
+//!
+//! `memory:` is an engine of the client's own; `memory:NAME` is shared by all clients of the process that say the same name.
+//! Guaranteed: mutual exclusion, first come first served, tokens that grow as long as the process lives, leases on the client's
+//! clock. Not: anything beyond the process.
+
+mod bug;
+mod entry;
+mod line;
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Waker;
+
+use crate::aid::Aid;
+use crate::backend::{Backend, Entry, Reply, Session};
+use crate::capability::{Capabilities, Identity};
+use crate::claim::Claim;
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{ClaimInfo, Eviction, Info, Listing, Page};
+use crate::life::{Life, Loss};
+use crate::name::Name;
+use crate::registry::Address;
+use crate::time::{Clock, Moment};
+use crate::token::Token;
+
+#[cfg(feature = "planted")]
+pub use bug::Bug;
+use bug::Planted;
+use entry::MemoryEntry;
+use line::{Line, Wakers};
+
+const SHARDS: usize = 16;
+
+/// The engine in memory. Clients of one `Memory` share its locks.
+pub struct Memory {
+    shards: [Mutex<HashMap<Name, Line>>; SHARDS],
+    hasher: std::hash::RandomState,
+    /// The last token of any resource: one counter for all grows for each.
+    last: AtomicU64,
+    /// Ours, for alarms.
+    me: Weak<Memory>,
+    /// The life that says: each claim has its own.
+    life: Arc<Life>,
+    id: u64,
+    kind: Kind,
+    planted: Planted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Leases, one identity per claim.
+    Claims,
+    /// Leases, and all claims of a client are the same to the engine: for testing the local gate.
+    Processes,
+    /// No leases: turns in a local line.
+    Turns,
+}
+
+impl Memory {
+    /// An engine of its own.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new() -> Arc<Memory> {
+        Memory::of(Kind::Claims, Planted::default())
+    }
+
+    /// An engine that takes all claims of a client for the same, as etcd's keys and SQL's session locks do: for proving the local gate.
+    pub fn with_process_identity() -> Arc<Memory> {
+        Memory::of(Kind::Processes, Planted::default())
+    }
+
+    /// An engine with a bug, for proving the checker.
+    #[cfg(feature = "planted")]
+    pub fn with_bug(bug: Bug) -> Arc<Memory> {
+        Memory::of(Kind::Claims, Planted::new(bug))
+    }
+
+    pub(crate) fn turns() -> Arc<Memory> {
+        Memory::of(Kind::Turns, Planted::default())
+    }
+
+    fn of(kind: Kind, planted: Planted) -> Arc<Memory> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        Arc::new_cyclic(|me| Memory {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: std::hash::RandomState::new(),
+            last: AtomicU64::new(0),
+            me: me.clone(),
+            life: Arc::new(Life::forever()),
+            id: COUNT.fetch_add(1, Ordering::Relaxed),
+            kind,
+            planted,
+        })
+    }
+
+    fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Line>> {
+        let hash = self.hasher.hash_one(name) as usize;
+        self.shards[hash % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` on the line of `name`, then wakes whom it made winners, drops the line if it is empty, and sets the alarm
+    /// for its next expiry if somebody waits.
+    fn on_line<T>(&self, name: &Name, clock: &Clock, work: impl FnOnce(&mut Line, &mut Wakers) -> T) -> T {
+        let mut wakers = Wakers::default();
+        let mut shard = self.shard(name);
+        let line = match shard.get_mut(name) {
+            Some(line) => line,
+            None => shard.entry(name.clone()).or_default(),
+        };
+        let result = work(line, &mut wakers);
+        let mut alarm = None;
+        if line.is_empty() {
+            shard.remove(name);
+        } else if let Some((at, clock)) = line.next_alarm(clock) {
+            alarm = Some((at, clock));
+        }
+        drop(shard);
+        if let Some((at, clock)) = alarm {
+            let expiry = Expiry { memory: self.me.clone(), name: name.clone() };
+            clock.alarm(at, Waker::from(Arc::new(expiry)));
+        }
+        wakers.wake();
+        result
+    }
+
+    fn next_token(&self) -> Token {
+        Token::new(self.last.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// Wakes when the lease of a line's holder may have ended.
+struct Expiry {
+    memory: Weak<Memory>,
+    name: Name,
+}
+
+impl std::task::Wake for Expiry {
+    fn wake(self: Arc<Self>) {
+        let Some(memory) = self.memory.upgrade() else { return };
+        let clock = {
+            let shard = memory.shard(&self.name);
+            let Some(clock) = shard.get(&self.name).and_then(Line::clock) else { return };
+            clock
+        };
+        memory.on_line(&self.name, &clock, |line, wakers| {
+            line.alarm_fired();
+            line.settle(clock.now(), &memory, wakers);
+        });
+    }
+}
+
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        let identity = if self.kind == Kind::Processes { Identity::Process } else { Identity::Claim };
+        Capabilities { identity, ..Capabilities::full("memory") }
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(MemoryEntry::new(self.strong(), claim, false))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(MemoryEntry::new(self.strong(), claim, true))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        let shard = self.shard(name);
+        let info = shard.get(name).map_or_else(Vec::new, Line::claims);
+        Reply::ready(Ok(Info { name: name.clone(), last_token: last_of(&info), claims: info }))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        let mut resources: Vec<Info> = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = shard.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
+            let wanted = wanted.filter(|(name, _)| page.after.as_ref().is_none_or(|after| *name > after));
+            resources.extend(wanted.map(|(name, line)| {
+                let claims = line.claims();
+                Info { name: name.clone(), last_token: last_of(&claims), claims }
+            }));
+        }
+        resources.retain(|info| !info.claims.is_empty());
+        resources.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let more = resources.len() > page.limit.max(1);
+        resources.truncate(page.limit.max(1));
+        let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
+        Reply::ready(Ok(Listing { resources, next }))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        let clock = self.shard(name).get(name).and_then(Line::clock);
+        let found = clock.is_some_and(|clock| {
+            self.on_line(name, &clock, |line, wakers| {
+                let found = line.evict(token, how.now);
+                line.settle(clock.now(), self, wakers);
+                found
+            })
+        });
+        if found {
+            return Reply::ready(Ok(()));
+        }
+        let message = format!("no grant has token {token} any more; look again who holds it");
+        Reply::ready(Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).on("memory")))
+    }
+}
+
+impl Memory {
+    fn strong(&self) -> Arc<Memory> {
+        self.me.upgrade().expect("somebody calls us through an Arc")
+    }
+}
+
+impl Session for Memory {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        for claim in due {
+            let clock = claim.aid.clock();
+            let now = clock.now();
+            let kept = {
+                let mut shard = self.shard(&claim.want().name);
+                shard
+                    .get_mut(&claim.want().name)
+                    .map_or(Err(Loss::Deleted), |line| line.keep(claim, now, self.planted))
+            };
+            match kept {
+                Ok(()) => {
+                    #[cfg(feature = "planted")]
+                    if self.planted.has(Bug::LateRenewal) {
+                        claim.life.revive(now, claim.ttl());
+                    }
+                    claim.confirm(now);
+                }
+                Err(why) => claim.life.end(why),
+            }
+        }
+        Reply::ready(Ok(()))
+    }
+}
+
+fn last_of(claims: &[ClaimInfo]) -> Option<Token> {
+    claims.iter().filter_map(|claim| claim.token).max()
+}
+
+/// Opens `memory:` and `memory:NAME`.
+pub(crate) fn open(address: Address, _: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    static SHARED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
+    let name = match address.only(&[]).and_then(|()| address.decoded()) {
+        Ok(name) => name,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    if name.is_empty() {
+        return Reply::ready(Ok(Memory::new()));
+    }
+    let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|_, memory| memory.strong_count() > 0);
+    let known = shared.get(&name).and_then(Weak::upgrade);
+    let memory = known.unwrap_or_else(|| {
+        let memory = Memory::new();
+        shared.insert(name, Arc::downgrade(&memory));
+        memory
+    });
+    Reply::ready(Ok(memory))
+}
+
+/// The moment a lease of `claim` made at `now` ends; turns never do.
+fn lease_end(kind: Kind, claim: &Claim, now: Moment) -> Moment {
+    if kind == Kind::Turns { Moment::NEVER } else { now + claim.ttl() }
+}

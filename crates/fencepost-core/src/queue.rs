@@ -1,0 +1,240 @@
+//! Who may go next: modes and the one pure rule of admission that every engine follows.
+
+use std::fmt;
+
+/// How a resource is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Beside nobody.
+    Exclusive,
+    /// Beside other shared holders only.
+    Shared,
+    /// `n` permits of `of`: beside other holders of permits as long as the sum stays within `of`. All users of a
+    /// semaphore give the same `of`; where they differ, each claim is judged by its own.
+    Permits {
+        /// How many this claim takes; at least 1.
+        n: u32,
+        /// How many there are; at least `n`.
+        of: u32,
+    },
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Exclusive => f.write_str("exclusive"),
+            Mode::Shared => f.write_str("shared"),
+            Mode::Permits { n, of } => write!(f, "{n} of {of}"),
+        }
+    }
+}
+
+/// What is held on a resource, summed up: all that admission needs to know of its holders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    exclusive: u32,
+    shared: u32,
+    permits: u64,
+    permit_holders: u32,
+}
+
+impl Held {
+    /// Nobody holds it.
+    pub fn is_free(&self) -> bool {
+        self.exclusive == 0 && self.shared == 0 && self.permit_holders == 0
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> u32 {
+        self.exclusive + self.shared + self.permit_holders
+    }
+
+    /// May `mode` be held beside what is held?
+    pub fn fits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.is_free(),
+            Mode::Shared => self.exclusive == 0 && self.permit_holders == 0,
+            Mode::Permits { n, of } => {
+                self.exclusive == 0 && self.shared == 0 && self.permits + u64::from(n) <= u64::from(of)
+            }
+        }
+    }
+
+    /// Counts a holder in.
+    pub fn add(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive += 1,
+            Mode::Shared => self.shared += 1,
+            Mode::Permits { n, .. } => {
+                self.permits += u64::from(n);
+                self.permit_holders += 1;
+            }
+        }
+    }
+
+    /// Counts a holder out that was counted in.
+    pub fn remove(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.exclusive -= 1,
+            Mode::Shared => self.shared -= 1,
+            Mode::Permits { n, .. } => {
+                self.permits -= u64::from(n);
+                self.permit_holders -= 1;
+            }
+        }
+    }
+}
+
+/// One living claim in a resource's line, in order of arrival.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place<K> {
+    /// Which claim.
+    pub key: K,
+    /// How it wants, or holds, the resource.
+    pub mode: Mode,
+    /// Does it hold already?
+    pub holds: bool,
+}
+
+/// What [`admit`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The claim may hold the resource now (or does already).
+    Granted,
+    /// It must wait; so many claims stand before it, holders and waiters.
+    Blocked {
+        /// Holders and waiters before it.
+        ahead: u32,
+    },
+}
+
+/// May `me`, who wants `mode`, hold the resource?
+///
+/// `line` is every living claim in order of arrival; the dead are purged by the caller first. If `me` is not in it,
+/// it is judged as the last to arrive. The rule is strict: first come, first served. A claim is admitted when it
+/// fits beside all holders *and* nobody who arrived before it still waits after the same rule has been applied to
+/// them. So readers behind a waiting writer wait, a small claim for permits waits behind a large one, and nobody
+/// starves.
+pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
+    let mut held = Held::default();
+    for place in line.iter().filter(|place| place.holds) {
+        if place.key == *me {
+            return Verdict::Granted;
+        }
+        held.add(place.mode);
+    }
+    let mut ahead = held.holders();
+    for place in line.iter().filter(|place| !place.holds) {
+        if place.key == *me {
+            break;
+        }
+        // One that could go, but has not collected its grant yet, stands before us as a holder would.
+        ahead += 1;
+        if !held.fits(place.mode) {
+            return Verdict::Blocked { ahead: ahead_of(line, me) };
+        }
+        held.add(place.mode);
+    }
+    if held.fits(mode) { Verdict::Granted } else { Verdict::Blocked { ahead } }
+}
+
+/// Which waiters may go next, in order: those that [`admit`] would grant.
+pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
+    let mut held = Held::default();
+    line.iter().filter(|place| place.holds).for_each(|place| held.add(place.mode));
+    line.iter().filter(|place| !place.holds).take_while(move |place| {
+        let fits = held.fits(place.mode);
+        if fits {
+            held.add(place.mode);
+        }
+        fits
+    })
+}
+
+fn ahead_of<K: PartialEq>(line: &[Place<K>], me: &K) -> u32 {
+    let holders = line.iter().filter(|place| place.holds).count();
+    let waiters = line.iter().filter(|place| !place.holds).take_while(|place| place.key != *me).count();
+    u32::try_from(holders + waiters).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Mode::{Exclusive as X, Shared as S};
+
+    const fn p(n: u32) -> Mode {
+        Mode::Permits { n, of: 3 }
+    }
+
+    fn line(places: &[(u8, Mode, bool)]) -> Vec<Place<u8>> {
+        places.iter().map(|&(key, mode, holds)| Place { key, mode, holds }).collect()
+    }
+
+    #[test]
+    fn a_free_resource_goes_to_anybody() {
+        for mode in [X, S, p(1), p(3)] {
+            assert_eq!(admit(&[], &1, mode), Verdict::Granted);
+        }
+        assert_eq!(admit(&[], &1, Mode::Permits { n: 4, of: 3 }), Verdict::Blocked { ahead: 0 });
+    }
+
+    #[test]
+    fn who_may_stand_beside_whom() {
+        for (held, asked, granted) in [
+            (X, X, false),
+            (X, S, false),
+            (X, p(1), false),
+            (S, X, false),
+            (S, S, true),
+            (S, p(1), false),
+            (p(1), X, false),
+            (p(1), S, false),
+            (p(1), p(2), true),
+            (p(2), p(2), false),
+        ] {
+            let verdict = admit(&line(&[(1, held, true)]), &2, asked);
+            assert_eq!(verdict == Verdict::Granted, granted, "{asked} beside {held}");
+        }
+    }
+
+    #[test]
+    fn nobody_overtakes() {
+        let writer_waits = line(&[(1, S, true), (2, X, false), (3, S, false)]);
+        assert_eq!(admit(&writer_waits, &3, S), Verdict::Blocked { ahead: 2 });
+        assert_eq!(admit(&writer_waits, &4, S), Verdict::Blocked { ahead: 3 });
+        let large_waits = line(&[(1, p(2), true), (2, p(2), false)]);
+        assert_eq!(admit(&large_waits, &3, p(1)), Verdict::Blocked { ahead: 2 });
+        let free_with_a_waiter = line(&[(1, X, false)]);
+        assert_eq!(admit(&free_with_a_waiter, &2, X), Verdict::Blocked { ahead: 1 });
+        assert_eq!(admit(&free_with_a_waiter, &1, X), Verdict::Granted);
+    }
+
+    #[test]
+    fn asking_again_while_holding_is_granted() {
+        assert_eq!(admit(&line(&[(1, X, true)]), &1, X), Verdict::Granted);
+    }
+
+    #[test]
+    fn winners_are_those_whom_admit_would_grant() {
+        let modes = [X, S, p(1), p(2)];
+        // All lines of up to four places with at most one holder at the front.
+        for code in 0..4u32.pow(4) * 2 {
+            let holds = code % 2 == 1;
+            let mut rest = code / 2;
+            let places: Vec<_> = (0..4u8)
+                .map(|key| {
+                    let mode = modes[(rest % 4) as usize];
+                    rest /= 4;
+                    Place { key, mode, holds: holds && key == 0 }
+                })
+                .collect();
+            let won: Vec<u8> = winners(&places).map(|place| place.key).collect();
+            let granted: Vec<u8> = places
+                .iter()
+                .filter(|place| !place.holds && admit(&places, &place.key, place.mode) == Verdict::Granted)
+                .map(|place| place.key)
+                .collect();
+            assert_eq!(won, granted, "{places:?}");
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Time: moments, the clock of a client and its timers.
+//!
+//! Every deadline of fencepost runs on one [`Clock`] per client. In production that is `CLOCK_BOOTTIME`, which
+//! also counts while the machine is suspended (`Instant` does not, on Linux), so that a laptop that wakes up knows
+//! that its leases are over. In tests it is a clock that stands still until it is told to move.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::ops::Add;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point in time on a client's [`Clock`], in nanoseconds. Moments of different boots do not compare.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Before everything.
+    pub const ZERO: Moment = Moment(0);
+    /// After everything.
+    pub const NEVER: Moment = Moment(u64::MAX);
+
+    /// The moment `nanos` nanoseconds after the clock's zero.
+    pub const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero (boot, in production).
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is later.
+    pub const fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment less `by`, never below [`Moment::ZERO`]; [`Moment::NEVER`] stays.
+    pub fn less(self, by: Duration) -> Moment {
+        if self == Moment::NEVER { self } else { Moment(self.0.saturating_sub(nanos(by))) }
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    /// Saturates at [`Moment::NEVER`].
+    fn add(self, by: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(by)))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Moment::NEVER => f.write_str("never"),
+            Moment(n) => write!(f, "{}.{:09}s", n / 1_000_000_000, n % 1_000_000_000),
+        }
+    }
+}
+
+/// Nanoseconds of `d`, saturating (584 years).
+pub(crate) fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The clock of a client and the timers set on it. Clones share both.
+#[derive(Clone)]
+pub struct Clock(Arc<Inner>);
+
+struct Inner {
+    source: Source,
+    timers: Mutex<Timers>,
+}
+
+enum Source {
+    /// `CLOCK_BOOTTIME`.
+    Boot,
+    /// Stands still until moved; `wall` is microseconds since 1970.
+    Manual { now: AtomicU64, wall: AtomicI64 },
+}
+
+#[derive(Default)]
+struct Timers {
+    /// By moment, then by order of setting.
+    set: BTreeMap<(Moment, u64), Waker>,
+    count: u64,
+    /// Woken when a timer is set that is earlier than all others: the driver re-arms.
+    driver: Option<Waker>,
+    /// Nobody drives this clock any more: timers fire at once.
+    stopped: bool,
+}
+
+impl Clock {
+    /// `CLOCK_BOOTTIME`. Timers fire only while somebody calls [`Clock::poll_drive`] (the client's thread does that).
+    pub fn boot() -> Clock {
+        Clock(Arc::new(Inner { source: Source::Boot, timers: Mutex::default() }))
+    }
+
+    /// A clock for tests: it starts at 1,000 s and stands still until [`advance_to`](Clock::advance_to).
+    pub fn manual() -> Clock {
+        let source = Source::Manual {
+            now: AtomicU64::new(1_000_000_000_000),
+            wall: AtomicI64::new(1_700_000_000_000_000),
+        };
+        Clock(Arc::new(Inner { source, timers: Mutex::default() }))
+    }
+
+    /// The moment now.
+    pub fn now(&self) -> Moment {
+        match &self.0.source {
+            Source::Boot => boot_now(),
+            Source::Manual { now, .. } => Moment(now.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// The wall clock in microseconds since 1970. It may step in either direction: never a deadline, only something
+    /// to show, and the base of tokens.
+    pub fn wall_micros(&self) -> u64 {
+        match &self.0.source {
+            Source::Boot => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+            }
+            Source::Manual { wall, .. } => u64::try_from(wall.load(Ordering::SeqCst)).unwrap_or(0),
+        }
+    }
+
+    /// Is this a clock that a test moves?
+    pub fn is_manual(&self) -> bool {
+        matches!(self.0.source, Source::Manual { .. })
+    }
+
+    /// Moves a manual clock to `to` (never back) and fires what is due by then. Does nothing on a real clock.
+    pub fn advance_to(&self, to: Moment) {
+        if let Source::Manual { now, wall } = &self.0.source {
+            let before = now.fetch_max(to.0, Ordering::SeqCst);
+            wall.fetch_add((to.0.saturating_sub(before) / 1_000) as i64, Ordering::SeqCst);
+            self.fire();
+        }
+    }
+
+    /// Steps a manual clock's wall time by `micros`, in either direction. Does nothing on a real clock.
+    pub fn step_wall(&self, micros: i64) {
+        if let Source::Manual { wall, .. } = &self.0.source {
+            wall.fetch_add(micros, Ordering::SeqCst);
+        }
+    }
+
+    /// When the next timer is due.
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.timers().set.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Completes at `at`. Dropping it takes the timer back.
+    ///
+    /// # Cancel safety
+    /// May be dropped and made again at any time.
+    pub fn sleep_until(&self, at: Moment) -> Sleep {
+        Sleep { clock: self.clone(), at, set: None }
+    }
+
+    /// `work`, or `None` when `until` comes first. A result that is ready at `until` wins.
+    ///
+    /// # Cancel safety
+    /// That of `work`.
+    pub async fn within<T>(&self, until: Moment, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let mut sleep = self.sleep_until(until);
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(value) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(value));
+            }
+            Pin::new(&mut sleep).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Wakes `waker` once at `at`. It cannot be taken back; when the clock stops it fires early, so that whoever
+    /// relies on it can look for another clock.
+    pub fn alarm(&self, at: Moment, waker: Waker) {
+        let mut timers = self.timers();
+        if timers.stopped {
+            drop(timers);
+            waker.wake();
+            return;
+        }
+        timers.insert(at, waker);
+    }
+
+    /// Fires what is due and answers with the next moment at which something will be.
+    pub fn fire(&self) -> Option<Moment> {
+        loop {
+            let now = self.now();
+            let mut timers = self.timers();
+            let first = *timers.set.first_key_value()?.0;
+            if first.0 > now {
+                return Some(first.0);
+            }
+            let later = timers.set.split_off(&(Moment(now.0.saturating_add(1)), 0));
+            let due = std::mem::replace(&mut timers.set, later);
+            drop(timers);
+            due.into_values().for_each(Waker::wake);
+        }
+    }
+
+    /// Polls the driver of the timers: fires what is due and answers with the moment to call again at; `cx` is
+    /// woken when that moment moves forward.
+    pub fn poll_drive(&self, cx: &mut Context<'_>) -> Option<Moment> {
+        self.timers().driver = Some(cx.waker().clone());
+        self.fire()
+    }
+
+    /// Nobody will drive the timers any more: all of them fire now, and so does every later one.
+    pub fn stop(&self) {
+        let all = {
+            let mut timers = self.timers();
+            timers.stopped = true;
+            std::mem::take(&mut timers.set)
+        };
+        all.into_values().for_each(Waker::wake);
+    }
+
+    fn timers(&self) -> MutexGuard<'_, Timers> {
+        self.0.timers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Timers {
+    fn insert(&mut self, at: Moment, waker: Waker) -> (Moment, u64) {
+        self.count += 1;
+        let key = (at, self.count);
+        let first = self.set.first_key_value().is_none_or(|((first, _), _)| at < *first);
+        self.set.insert(key, waker);
+        if first && let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+        key
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_manual() { "manual" } else { "boot" };
+        write!(f, "Clock({kind}, {:?})", self.now())
+    }
+}
+
+fn boot_now() -> Moment {
+    use nix::time::{ClockId, clock_gettime};
+    // Linux always has CLOCK_BOOTTIME (since 2.6.39); where it is missing, the monotonic clock is what there is.
+    #[cfg(target_os = "linux")]
+    const SOURCE: ClockId = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    const SOURCE: ClockId = ClockId::CLOCK_MONOTONIC;
+    let t = clock_gettime(SOURCE).expect("the system has no monotonic clock");
+    Moment(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
+/// A future that completes at a moment: see [`Clock::sleep_until`].
+#[derive(Debug)]
+pub struct Sleep {
+    clock: Clock,
+    at: Moment,
+    set: Option<(Moment, u64)>,
+}
+
+impl Sleep {
+    fn unset(&mut self) {
+        if let Some(key) = self.set.take() {
+            self.clock.timers().set.remove(&key);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.at == Moment::NEVER {
+            return Poll::Pending;
+        }
+        if self.clock.now() >= self.at {
+            self.unset();
+            return Poll::Ready(());
+        }
+        let clock = self.clock.clone();
+        let mut timers = clock.timers();
+        if let Some(waker) = self.set.and_then(|key| timers.set.get_mut(&key)) {
+            waker.clone_from(cx.waker());
+            return Poll::Pending;
+        }
+        if timers.stopped {
+            // The client's thread is gone: answer "time is over" rather than never.
+            return Poll::Ready(());
+        }
+        self.set = Some(timers.insert(self.at, cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.unset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(sleep: &mut Sleep) -> Poll<()> {
+        Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_sleep_ends_when_its_moment_comes_and_leaves_no_timer() {
+        let clock = Clock::manual();
+        let at = clock.now() + Duration::from_secs(5);
+        let mut sleep = clock.sleep_until(at);
+        assert!(poll(&mut sleep).is_pending());
+        assert_eq!(clock.next_timer(), Some(at));
+        clock.advance_to(at.less(Duration::from_nanos(1)));
+        assert!(poll(&mut sleep).is_pending());
+        clock.advance_to(at);
+        assert!(poll(&mut sleep).is_ready());
+        assert_eq!(clock.next_timer(), None);
+    }
+
+    #[test]
+    fn a_dropped_sleep_takes_its_timer_back() {
+        let clock = Clock::manual();
+        let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(5));
+        assert!(poll(&mut sleep).is_pending());
+        drop(sleep);
+        assert_eq!(clock.next_timer(), None);
+    }
+
+    #[test]
+    fn a_stopped_clock_ends_every_sleep() {
+        let clock = Clock::manual();
+        let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(5));
+        assert!(poll(&mut sleep).is_pending());
+        clock.stop();
+        assert!(poll(&mut sleep).is_ready());
+    }
+
+    #[test]
+    fn the_boot_clock_does_not_go_back() {
+        let clock = Clock::boot();
+        let first = clock.now();
+        assert!(clock.now() >= first && first > Moment::ZERO);
+        assert!(clock.wall_micros() > 1_600_000_000_000_000);
+    }
+}

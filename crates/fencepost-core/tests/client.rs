@@ -1,0 +1,206 @@
+//! The client as its users see it, on memory and the real clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fencepost_core::{Eviction, Locks, Loss, Memory, Page, State};
+
+fn client(memory: &Arc<Memory>) -> Locks {
+    let memory = Arc::clone(memory);
+    Locks::builder().open(|_| Ok(memory)).unwrap()
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[tokio::test]
+async fn one_holds_the_others_wait_in_order() {
+    let memory = Memory::new();
+    let (one, two) = (client(&memory), client(&memory));
+    let guard = one.mutex("a").unwrap().lock().await.unwrap();
+    assert!(two.mutex("a").unwrap().try_lock().await.unwrap().is_none());
+    let waiting = {
+        let two = two.clone();
+        tokio::spawn(async move { two.mutex("a").unwrap().lock().wait(secs(20)).await.unwrap().token() })
+    };
+    while one.inspect("a").await.unwrap().waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let first = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap() > first);
+    assert!(one.list("", &Page::default()).await.unwrap().resources.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_stays_exact() {
+    let locks = client(&Memory::new());
+    let counter = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let (locks, counter) = (locks.clone(), Arc::clone(&counter));
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let guard = locks.mutex("counter").unwrap().lock().await.unwrap();
+                    let seen = counter.load(Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    counter.store(seen + 1, Ordering::Relaxed);
+                    drop(guard);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), 2_000);
+}
+
+#[tokio::test]
+async fn a_timeout_names_the_holder_and_leaves_nothing() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().holder("alice").reason("inventory").await.unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(30)] {
+        let error = mutex.lock().wait(wait).await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("alice") && text.contains("inventory"), "{text}");
+    }
+    assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_until_the_guard_goes() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().ttl(Duration::from_millis(300)).await.unwrap();
+    let first = guard.valid_until();
+    // Three renewals later it is still held.
+    while guard.valid_until() < first + Duration::from_millis(600) {
+        tokio::task::yield_now().await;
+        assert_ne!(guard.state(), State::Lost(Loss::Expired));
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fixed_lease_ends_and_the_next_one_gets_in() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().lease(Duration::from_millis(250)).await.unwrap();
+    let next = mutex.lock().wait(secs(20)).await.unwrap();
+    assert_eq!(guard.state(), State::Lost(Loss::Expired));
+    assert!(guard.ensure_held().unwrap_err().is_lost());
+    assert_eq!(guard.lost().await, Loss::Expired);
+    assert!(guard.release().await.unwrap_err().is_lost());
+    next.ensure_held().unwrap();
+}
+
+#[tokio::test]
+async fn the_evicted_holder_is_told_and_the_next_one_follows_its_release() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let wrong = locks.evict("a", fencepost_core::Token::new(999), &Eviction::default()).await.unwrap_err();
+    assert!(wrong.is_mismatch());
+    locks.evict("a", guard.token(), &Eviction::default()).await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Evicted);
+    assert!(mutex.try_lock().await.unwrap().is_none(), "the next one waits for its release");
+    drop(guard);
+    drop(mutex.try_lock().await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn run_drops_the_work_when_the_lock_is_lost() {
+    let locks = client(&Memory::new());
+    let guard = locks.mutex("a").unwrap().lock().await.unwrap();
+    let work = guard.run(std::future::pending::<()>());
+    let evict = async { locks.evict("a", guard.token(), &Eviction::default()).await };
+    let (work, evicted) = tokio::join!(work, evict);
+    evicted.unwrap();
+    assert!(work.unwrap_err().is_lost());
+}
+
+#[tokio::test]
+async fn a_detached_lease_is_taken_up_by_another_client() {
+    let memory = Memory::new();
+    let (one, two) = (client(&memory), client(&memory));
+    let guard = one.mutex("a").unwrap().lock().ttl(secs(5)).await.unwrap();
+    let token = guard.token();
+    let lease = guard.detach().await.unwrap();
+    let lease = lease.to_secret().parse().unwrap();
+    let lease = two.extend(&lease, secs(60)).await.unwrap();
+    assert!(two.inspect("a").await.unwrap().claims[0].detached);
+    let guard = two.attach(&lease).await.unwrap();
+    assert_eq!(guard.token(), token);
+    let lease = guard.detach().await.unwrap();
+    two.release(&lease).await.unwrap();
+    assert!(two.release(&lease).await.unwrap_err().is_lost());
+    assert!(one.attach(&lease).await.unwrap_err().is_lost());
+    drop(one.mutex("a").unwrap().try_lock().await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn the_local_gate_keeps_tasks_of_one_process_apart() {
+    let memory = Memory::with_process_identity();
+    let locks = client(&memory);
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(mutex.try_lock().await.unwrap().is_none(), "a refused try leaves no turn behind");
+    assert!(mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err().is_timeout());
+    drop(guard);
+    let readers = locks.rwlock("a").unwrap();
+    let (one, two) = (readers.read().await.unwrap(), readers.read().await.unwrap());
+    drop((one, two));
+    drop(mutex.try_lock().await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_multi_lock_is_all_or_none() {
+    let locks = client(&Memory::new());
+    let held = locks.mutex("b").unwrap().lock().await.unwrap();
+    let multi = locks.multi(["c", "b", "a", "a"]).unwrap();
+    assert_eq!(multi.names().len(), 3);
+    assert!(multi.try_lock().await.unwrap().is_none());
+    assert!(multi.lock().wait(Duration::from_millis(20)).await.unwrap_err().is_timeout());
+    drop(locks.mutex("a").unwrap().try_lock().await.unwrap().expect("given back"));
+    drop(held);
+    let guard = multi.lock().await.unwrap();
+    assert_eq!(guard.tokens().count(), 3);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_before_anything_is_sent() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    assert!(mutex.lock().ttl(Duration::from_millis(1)).await.unwrap_err().is_invalid());
+    assert!(mutex.lock().lease(secs(10_000_000)).await.unwrap_err().is_invalid());
+    assert!(locks.semaphore("a", 0).unwrap_err().is_invalid());
+    assert!(locks.semaphore("a", 2).unwrap().acquire_many(3).await.unwrap_err().is_invalid());
+    assert!(locks.multi([]).unwrap_err().is_invalid());
+}
+
+#[test]
+fn a_guard_may_be_dropped_without_a_runtime() {
+    let locks = client(&Memory::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let guard = runtime.block_on(async { locks.mutex("a").unwrap().lock().await.unwrap() });
+    drop(runtime);
+    drop(guard);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    drop(runtime.block_on(async { locks.mutex("a").unwrap().try_lock().await.unwrap().unwrap() }));
+}
+
+#[tokio::test]
+async fn a_closed_client_makes_no_grants() {
+    let locks = client(&Memory::new());
+    locks.close().await;
+    assert!(locks.mutex("a").unwrap().lock().await.unwrap_err().is_closed());
+    locks.close().await;
+}
