@@ -1,2 +1,88 @@
-//! Being written.
-fn main() {}
+//! The command `fencepost`: run a program only while a lock is held; see and evict holders.
+
+mod acquire;
+mod cli;
+mod connect;
+mod duration;
+mod exit;
+mod guardian;
+mod holding;
+mod lease;
+mod show;
+mod signals;
+mod supervise;
+mod terminal;
+mod time;
+mod verbs;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::cli::{Cli, Verb};
+use crate::exit::{Failure, USAGE};
+use crate::signals::Signals;
+use crate::verbs::{acquire as acquire_verb, completions, evict, extend, hold, ls, man, queue, release, run};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some(guardian::GUARDIAN) => return guardian::main(&arguments[2..]).into(),
+        Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
+        _ => {}
+    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version were asked for; a reader that has gone is no error.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => USAGE.into(),
+            };
+        }
+    };
+    match start(cli.verb) {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("fencepost: {failure}");
+            }
+            failure.code.into()
+        }
+    }
+}
+
+/// Runs a verb. Signals are blocked before any thread exists, in the verbs that deal with them.
+fn start(verb: Verb) -> Result<u8, Failure> {
+    match verb {
+        Verb::Run(args) => {
+            let mut signals = Signals::block()?;
+            wait_for(run::run(args, &mut signals))
+        }
+        Verb::Acquire(args) => {
+            let mut signals = Signals::block()?;
+            wait_for(acquire_verb::run(args, &mut signals))
+        }
+        Verb::Hold(args) => {
+            let mut signals = Signals::block()?;
+            wait_for(hold::run(args, &mut signals))
+        }
+        Verb::Extend(args) => wait_for(extend::run(args)),
+        Verb::Release(args) => wait_for(release::run(args)),
+        Verb::Ls(args) => wait_for(ls::run(args)),
+        Verb::Show(args) => wait_for(verbs::show::run(args)),
+        Verb::Queue(args) => wait_for(queue::run(args)),
+        Verb::Watch(args) => wait_for(verbs::watch::run(args)),
+        Verb::Evict(args) => wait_for(evict::run(args)),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::Man(args) => man::run(&args),
+    }
+}
+
+/// One thread is enough: the client has one of its own for renewals.
+fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,144 @@
+//! Getting the lock: the same for `run`, `hold` and `acquire`.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use fencepost_core::{ClaimInfo, Info, Locks};
+
+use crate::cli::{ModeArgs, WaitArgs};
+use crate::exit::{BUSY, Failure};
+use crate::holding::Holding;
+use crate::show;
+use crate::signals::{Signals, ends};
+
+/// Whom to ask for what.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) locks: &'a Locks,
+    pub(crate) names: &'a [String],
+    pub(crate) mode: &'a ModeArgs,
+    pub(crate) wait: &'a WaitArgs,
+    pub(crate) ttl: Duration,
+}
+
+/// How it came out.
+pub(crate) enum Answer {
+    Held(Holding),
+    /// Busy, and what is known of those who stand in the way.
+    Busy(String),
+}
+
+impl Request<'_> {
+    /// Waits for the lock as the user wants it. A signal that asks the command to end does so, with nothing left behind.
+    ///
+    /// # Errors
+    ///
+    /// What the engine says, and the signal's exit code.
+    pub(crate) async fn get(&self, signals: &mut Signals) -> Result<Answer, Failure> {
+        let mut attempt = std::pin::pin!(Holding::acquire(self));
+        let mut shown = std::pin::pin!(self.show_waiting());
+        let answer = loop {
+            tokio::select! {
+                biased;
+                signal = signals.next() => {
+                    if ends(signal) {
+                        return Err(Failure::signal(signal));
+                    }
+                    // Others are for a program that does not run yet.
+                }
+                answer = &mut attempt => break answer?,
+                () = &mut shown => {}
+            }
+        };
+        match answer {
+            Some(holding) => Ok(Answer::Held(holding)),
+            None => Ok(Answer::Busy(self.busy().await)),
+        }
+    }
+
+    /// The message for a busy lock. What cannot be found out in time is left out.
+    async fn busy(&self) -> String {
+        let mut texts = Vec::new();
+        for name in self.names {
+            let look = tokio::time::timeout(Duration::from_secs(2), self.locks.inspect(name));
+            if let Ok(Ok(info)) = look.await
+                && info.claims.iter().any(ClaimInfo::holds)
+            {
+                texts.push(busy_text(&info));
+            }
+        }
+        if texts.is_empty() {
+            // Whoever stood in the way has just left.
+            texts.push(format!("'{}' is busy", self.names.join("', '")));
+        }
+        texts.join("; ")
+    }
+
+    /// Shows on a terminal who holds what is waited for and the place in line, until dropped. Elsewhere it says nothing.
+    async fn show_waiting(&self) {
+        if self.wait.no_wait || !std::io::stderr().is_terminal() {
+            return std::future::pending().await;
+        }
+        let mut line = Line { shown: false };
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        loop {
+            for name in self.names {
+                if let Ok(info) = self.locks.inspect(name).await
+                    && let Some(text) = waiting_text(&info)
+                {
+                    line.show(&text);
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// A line on the terminal that is written anew, and cleared in the end.
+struct Line {
+    shown: bool,
+}
+
+impl Line {
+    fn show(&mut self, text: &str) {
+        self.shown = true;
+        let mut err = std::io::stderr().lock();
+        let _ = write!(err, "\r\x1b[Kfencepost: {text}").and_then(|()| err.flush());
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.shown {
+            let mut err = std::io::stderr().lock();
+            let _ = write!(err, "\r\x1b[K").and_then(|()| err.flush());
+        }
+    }
+}
+
+/// Who holds a busy lock.
+fn busy_text(info: &Info) -> String {
+    let mut holders = info.holders();
+    let first = holders.next().map_or_else(|| "somebody".to_owned(), show::phrase);
+    let more = match holders.count() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!("'{}' is busy: held by {first}{more}", info.name)
+}
+
+/// What somebody who waits wants to know.
+fn waiting_text(info: &Info) -> Option<String> {
+    let holder = info.holders().next()?;
+    let own = std::process::id();
+    let place = info.waiters().position(|claim| claim.holder.pid == own).map_or(0, |ahead| ahead + 1);
+    let place = if place > 0 { format!("; place {place} in line") } else { String::new() };
+    Some(format!("waiting for '{}', held by {}{place}", info.name, show::phrase(holder)))
+}
+
+/// What a busy lock means for the exit code.
+pub(crate) fn busy(message: String) -> Failure {
+    let advice = "wait with -w DUR, or see 'fencepost show'";
+    Failure::new(BUSY, format!("{message}; {advice}"))
+}

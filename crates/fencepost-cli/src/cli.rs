@@ -1,0 +1,71 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::verbs::{acquire, completions, evict, extend, hold, ls, man, queue, release, run, show, watch};
+
+/// Run a program only while a lock is held; see and evict holders.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fencepost",
+    version,
+    propagate_version = true,
+    after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder unless -b or \
+                  FENCEPOST_BACKEND says otherwise."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+// Without comments here the help shows those of each verb's own file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Run(run::Args),
+    Acquire(acquire::Args),
+    Extend(extend::Args),
+    Release(release::Args),
+    Ls(ls::Args),
+    Show(show::Args),
+    Queue(queue::Args),
+    Watch(watch::Args),
+    Evict(evict::Args),
+    Hold(hold::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// Where the locks live.
+#[derive(Debug, Args)]
+pub(crate) struct BackendArgs {
+    /// Where the locks live, like sqlite:/var/lib/locks.db. Other users see arguments: give a URL that holds a password in
+    /// FENCEPOST_BACKEND instead
+    // The help must not print the variable's value: it may hold a password.
+    #[arg(short, long, value_name = "URL", env = "FENCEPOST_BACKEND", hide_env_values = true)]
+    pub(crate) backend: Option<String>,
+}
+
+/// How long to wait.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Do not wait: fail at once if the lock is busy, and say who holds it
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Wait at most so long, like 30s or 1m30s; without this, wait for ever
+    #[arg(short, long, value_name = "DUR", value_parser = crate::duration::parse)]
+    pub(crate) wait: Option<std::time::Duration>,
+}
+
+/// How to hold.
+#[derive(Debug, Args)]
+pub(crate) struct ModeArgs {
+    /// Share the lock with others that say so too
+    #[arg(short, long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Let at most N hold the lock at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+    /// What for: shown to those who look
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}

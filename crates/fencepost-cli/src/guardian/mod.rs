@@ -1,0 +1,352 @@
+//! The guardian: a small process of one thread between `fencepost run` and the program.
+//!
+//! It holds the timer. The wrapper reports every confirmed renewal; when it does not (it was stopped, it
+//! starves, the engine is away) the guardian ends the program and all that descends from it before the
+//! lease can end. When the wrapper dies the socket between them closes, and the guardian kills at once.
+//! When the guardian itself dies the kernel kills the program (PR_SET_PDEATHSIG), and what is left of its
+//! descendants falls to the wrapper, which is a subreaper too.
+//!
+//! It is a re-execution of this binary, never a fork: the wrapper has threads. Its signals are blocked for
+//! good, except those that cannot be.
+
+mod child;
+mod link;
+mod protocol;
+mod timer;
+mod tree;
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+
+pub(crate) use child::main as child_main;
+pub(crate) use link::{Link, Plan};
+pub(crate) use protocol::{Event, Order, Why};
+pub(crate) use timer::{floor, grace, nanos, now};
+pub(crate) use tree::{own_children, signal_descendants};
+
+use child::Setup;
+use protocol::{Begin, Frame, Inbox, receive_begin};
+use timer::Timer;
+
+/// The hidden subcommand of the guardian.
+pub(crate) const GUARDIAN: &str = "__guardian";
+/// The hidden subcommand that becomes the program.
+pub(crate) const CHILD: &str = "__child";
+
+/// The first pause between two rounds of killing, and the longest: what does not die of SIGKILL (it sleeps
+/// in the kernel, or belongs to another user) must not cost a core.
+const ROUND: u64 = 10_000_000;
+const LONGEST_ROUND: u64 = 500_000_000;
+
+/// The lock's descriptor is passed on under this number or above, out of the way of a shell's own.
+const LOCK_DESCRIPTOR: i32 = 200;
+
+/// Where the program stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    Running,
+    /// SIGTERM was sent; SIGKILL follows then.
+    Ending(u64),
+    /// SIGKILL is sent again and again; the next time, and the pause after it.
+    Killing(u64, u64),
+}
+
+/// The guardian's state.
+struct Guardian {
+    control: UnixStream,
+    /// The wrapper's end is open: it lives.
+    attached: bool,
+    inbox: Inbox,
+    begin: Begin,
+    timer: Timer,
+    signals: SignalFd,
+    child: Pid,
+    /// The program itself has ended (others may be left).
+    ended: bool,
+    phase: Phase,
+    /// The wrapper may be unable to release: the grant is marked as over at the end.
+    forsaken: bool,
+}
+
+/// Runs as the guardian: control socket on stdin, the program in the arguments. The exit code is only seen
+/// by the wrapper's `wait`.
+pub(crate) fn main(program: &[OsString]) -> u8 {
+    match Guardian::start(program).and_then(Guardian::watch) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("fencepost: the guardian failed: {error}");
+            125
+        }
+    }
+}
+
+impl Guardian {
+    fn start(program: &[OsString]) -> io::Result<Self> {
+        let known: SigSet = Signal::iterator().collect();
+        let before = SigSet::thread_get_mask()?;
+        known.thread_block()?;
+        prctl::set_child_subreaper(true)?;
+        prctl::set_name(c"fencepost-guard")?;
+        crate::signals::hear_children()?;
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGCHLD);
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+
+        let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let (mut begin, descriptors) = receive_begin(&control)?;
+        let own = known.iter().filter(|signal| !before.contains(*signal)).map(|signal| signal as i32);
+        begin.blocked.extend(own);
+        control.set_nonblocking(true)?;
+        let mut descriptors = descriptors.into_iter();
+        let stdin =
+            descriptors.next().ok_or_else(|| io::Error::other("the program's stdin did not arrive"))?;
+        let _lock = descriptors.next().map(pass_on).transpose()?;
+
+        let mut guardian = Self {
+            control,
+            attached: true,
+            inbox: Inbox::default(),
+            begin,
+            timer: Timer::new()?,
+            signals,
+            child: Pid::from_raw(0),
+            ended: false,
+            phase: Phase::Running,
+            forsaken: false,
+        };
+        match guardian.spawn(program, stdin) {
+            Ok(pid) => {
+                guardian.child = pid;
+                guardian.say(Event::Started(pid.as_raw()));
+            }
+            Err(error) => {
+                guardian.ended = true;
+                guardian.say(Event::Failed(error.raw_os_error().unwrap_or(0)));
+            }
+        }
+        Ok(guardian)
+    }
+
+    fn spawn(&self, program: &[OsString], stdin: OwnedFd) -> io::Result<Pid> {
+        let setup = Setup {
+            guardian: getpid().as_raw(),
+            foreground: self.begin.foreground,
+            blocked: self.begin.blocked.clone(),
+        };
+        let child = Command::new("/proc/self/exe")
+            .arg0("fencepost")
+            .args(setup.arguments(program))
+            .stdin(Stdio::from(stdin))
+            .process_group(0)
+            .spawn()?;
+        i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)
+    }
+
+    /// Goes on until nothing is left to be reaped.
+    fn watch(mut self) -> io::Result<()> {
+        while self.reap()? {
+            self.act();
+            self.timer.set(self.due())?;
+            let mut waits = [
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+            ];
+            let waits = if self.attached { &mut waits[..] } else { &mut waits[..2] };
+            match poll(waits, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+            if self.timer_fired() {
+                self.timer.clear();
+            }
+            self.listen();
+        }
+        if let Some(file) = self.begin.over.take().filter(|_| self.forsaken) {
+            let file = PathBuf::from(OsStr::from_bytes(&file));
+            if let Err(error) = mark_over(&file) {
+                eprintln!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
+            }
+        }
+        self.say(Event::Gone);
+        Ok(())
+    }
+
+    fn timer_fired(&self) -> bool {
+        let mut at = [PollFd::new(self.timer.as_fd(), PollFlags::POLLIN)];
+        poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Takes in every dead process; false when there is none left, dead or alive.
+    fn reap(&mut self) -> io::Result<bool> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::StillAlive) => return Ok(true),
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.child && !self.ended => {
+                    self.ended = true;
+                    self.say(Event::Exited(code));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.child && !self.ended => {
+                    self.ended = true;
+                    self.say(Event::Signaled(signal as i32));
+                }
+                Ok(WaitStatus::Stopped(pid, signal)) if pid == self.child && !self.ended => {
+                    self.say(Event::Stopped(signal as i32));
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::ECHILD) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The next moment at which something is to be done.
+    fn due(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Running => {
+                let lease = self.begin.enforce.then(|| self.last_term());
+                [lease, self.begin.limit].into_iter().flatten().min()
+            }
+            Phase::Ending(kill) => Some(kill),
+            Phase::Killing(next, _) => Some(next),
+        }
+    }
+
+    /// When SIGKILL must be sent at the latest.
+    fn last_kill(&self) -> u64 {
+        self.begin.end.saturating_sub(self.begin.floor)
+    }
+
+    /// When SIGTERM must be sent so that the whole grace fits before it.
+    fn last_term(&self) -> u64 {
+        self.last_kill().saturating_sub(self.begin.grace)
+    }
+
+    /// Does what is due.
+    fn act(&mut self) {
+        let now = now();
+        match self.phase {
+            Phase::Running if self.begin.enforce && now >= self.last_term() => {
+                self.forsaken = true;
+                self.say(Event::Ending(Why::Lease));
+                self.end(now);
+            }
+            Phase::Running if self.begin.limit.is_some_and(|limit| now >= limit) => {
+                self.say(Event::Ending(Why::Limit));
+                self.end(now);
+            }
+            // The program has ended and left others behind, else there would be nobody to reap.
+            Phase::Running if self.ended => self.end(now),
+            Phase::Ending(kill) if now >= kill => self.kill(now, ROUND),
+            Phase::Killing(next, pause) if now >= next => {
+                self.kill(now, pause.saturating_mul(2).min(LONGEST_ROUND));
+            }
+            _ => {}
+        }
+    }
+
+    /// SIGTERM to everything, with the grace that the lease still allows.
+    fn end(&mut self, now: u64) {
+        let mut kill = now.saturating_add(self.begin.grace);
+        if self.begin.enforce {
+            kill = kill.min(self.last_kill());
+        }
+        self.phase = Phase::Ending(kill);
+        signal_descendants(Signal::SIGTERM, &HashSet::new());
+        // What is stopped acts on nothing but SIGKILL and SIGCONT.
+        signal_descendants(Signal::SIGCONT, &HashSet::new());
+    }
+
+    fn kill(&mut self, now: u64, pause: u64) {
+        signal_descendants(Signal::SIGKILL, &HashSet::new());
+        self.phase = Phase::Killing(now.saturating_add(pause), pause);
+    }
+
+    /// Reads what the wrapper says; its silence for good is the end.
+    fn listen(&mut self) {
+        let mut bytes = [0; 256];
+        while self.attached {
+            match self.control.read(&mut bytes) {
+                Ok(0) => self.abandoned(),
+                Ok(n) => self.inbox.push(&bytes[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.abandoned(),
+            }
+        }
+        loop {
+            match self.inbox.pop::<Order>() {
+                Ok(Some(order)) => self.obey(order),
+                Ok(None) => break,
+                Err(_) => {
+                    self.abandoned();
+                    break;
+                }
+            }
+        }
+    }
+
+    fn abandoned(&mut self) {
+        self.attached = false;
+        self.forsaken = true;
+        if !matches!(self.phase, Phase::Killing(..)) {
+            self.kill(now(), ROUND);
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::End(at) => self.begin.end = self.begin.end.max(at),
+            Order::Signal(number) => {
+                if let Ok(signal) = Signal::try_from(number)
+                    && !self.ended
+                    && killpg(self.child, signal).is_err()
+                {
+                    // It has left its group; a failure here means that it has just ended.
+                    let _ = kill(self.child, signal);
+                }
+            }
+            Order::Stop if self.phase == Phase::Running => self.end(now()),
+            Order::Kill if !matches!(self.phase, Phase::Killing(..)) => self.kill(now(), ROUND),
+            Order::Stop | Order::Kill => {}
+        }
+    }
+
+    /// Tells the wrapper. It may be dead or stopped, which is no reason to stop here.
+    fn say(&mut self, event: Event) {
+        let _ = self.control.write_all(&event.encode());
+    }
+}
+
+/// Leaves a copy of the lock's descriptor open for every process to come.
+fn pass_on(lock: OwnedFd) -> io::Result<OwnedFd> {
+    // Without room for high numbers any will do.
+    if fcntl(&lock, FcntlArg::F_DUPFD(LOCK_DESCRIPTOR)).is_err() {
+        fcntl(&lock, FcntlArg::F_DUPFD(3))?;
+    }
+    Ok(lock)
+}
+
+/// Writes into the lock's file that its grant is over, so that the next in line need not wait for a
+/// wrapper that is stopped.
+fn mark_over(file: &Path) -> io::Result<()> {
+    File::options().write(true).open(file).map(drop)
+}

@@ -1,0 +1,142 @@
+//! How resources and claims are shown: to people as text, to programs as JSON.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use fencepost_core::{ClaimInfo, Info, Mode};
+use serde_json::{Value, json};
+
+use crate::duration;
+
+/// Text that others chose, without what could steer a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether standard output may be coloured: a terminal, and no NO_COLOR (<https://no-color.org>).
+pub(crate) fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// `text` in bold, where colours are welcome.
+pub(crate) fn bold(text: &str) -> String {
+    if colour() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Prints to standard output. A reader that has gone (`| head`) is no error.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints one line.
+pub(crate) fn line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+/// Who, as one phrase: `ann@web1/backup (host web1, pid 12)`.
+pub(crate) fn who(claim: &ClaimInfo) -> String {
+    plain(&claim.holder.to_string())
+}
+
+/// A claim as one phrase: who, how, since when, what for.
+pub(crate) fn phrase(claim: &ClaimInfo) -> String {
+    let mut text = format!("{}, {} for {}", who(claim), mode(claim.mode), age(claim.age));
+    if let Some(reason) = &claim.reason {
+        text.push_str(&format!(", reason: {}", plain(reason)));
+    }
+    if claim.evicted {
+        text.push_str(", evicted");
+    }
+    if claim.detached {
+        text.push_str(", by a lease");
+    }
+    text
+}
+
+/// An age as a person reads it.
+pub(crate) fn age(age: Duration) -> String {
+    duration::show(age)
+}
+
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Permits { n, of } => format!("{n} of {of} permits"),
+        other => other.to_string(),
+    }
+}
+
+/// A claim for programs.
+pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
+    let (mode, permits) = match claim.mode {
+        Mode::Exclusive => ("exclusive", None),
+        Mode::Shared => ("shared", None),
+        Mode::Permits { n, of } => ("permits", Some(json!({ "n": n, "of": of }))),
+    };
+    json!({
+        "holder": claim.holder.label,
+        "host": claim.holder.host,
+        "pid": claim.holder.pid,
+        "mode": mode,
+        "permits": permits,
+        "token": claim.token.map(|token| token.get()),
+        "since_micros": claim.since_micros,
+        "age_ms": millis(claim.age),
+        "expires_in_ms": claim.expires_in.map(millis),
+        "reason": claim.reason,
+        "evicted": claim.evicted,
+        "detached": claim.detached,
+    })
+}
+
+/// A resource for programs.
+pub(crate) fn info_json(info: &Info) -> Value {
+    json!({
+        "name": info.name.as_str(),
+        "last_token": info.last_token.map(|token| token.get()),
+        "holders": info.holders().map(claim_json).collect::<Vec<_>>(),
+        "waiters": info.waiters().map(claim_json).collect::<Vec<_>>(),
+    })
+}
+
+/// Milliseconds, for programs.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Rows under a head, in columns as wide as their widest cell; the last column is as wide as it likes.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([head[column].len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let pad = |cells: &[String]| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let mut text = format!("{}\n", bold(&pad(&head)));
+    for row in rows {
+        text.push_str(&pad(row));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long".to_owned(), "2".to_owned()]];
+        assert_eq!(table(&["N", "T"], &rows), "N     T\na     1\nlong  2\n");
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(plain("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

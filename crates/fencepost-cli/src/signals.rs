@@ -1,0 +1,118 @@
+//! The signals of the wrapper. They are blocked and read from a descriptor, so none is lost between two
+//! steps, none interrupts a call, and what the caller had set to be ignored (`nohup`) stays ignored.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Passed on to the program; SIGTSTP and SIGCONT in their own way.
+const PASSED_ON: [Signal; 9] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+];
+
+/// The signals that ask the command to end.
+const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Whether this signal asks the command to end.
+pub(crate) fn ends(signal: Signal) -> bool {
+    ENDING.contains(&signal)
+}
+
+/// Makes dead children visible to `wait` where the caller has set SIGCHLD to be ignored.
+pub(crate) fn hear_children() -> io::Result<()> {
+    signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false))).map(drop)
+}
+
+/// The blocked signals of this process, read by a small thread.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    heard: UnboundedReceiver<Signal>,
+    /// What this process has blocked and its caller had not: the program gets it back.
+    blocked: Vec<i32>,
+}
+
+impl Signals {
+    /// Blocks them and begins to listen. To be called before any other thread exists: threads inherit the
+    /// mask.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor or no thread left.
+    pub(crate) fn block() -> io::Result<Self> {
+        let before = SigSet::thread_get_mask()?;
+        let read: SigSet = PASSED_ON.into_iter().collect();
+        let mut mask = read;
+        // A background group that sets the terminal's foreground would be stopped by it.
+        mask.add(Signal::SIGTTOU);
+        mask.add(Signal::SIGCHLD);
+        mask.thread_block()?;
+        let blocked = mask.iter().filter(|signal| !before.contains(*signal)).map(|signal| signal as i32);
+        let source = SignalFd::with_flags(&read, SfdFlags::SFD_CLOEXEC)?;
+        let (tell, heard) = unbounded_channel();
+        thread::Builder::new().name("signals".into()).stack_size(64 * 1024).spawn(move || {
+            loop {
+                match source.read_signal() {
+                    Ok(Some(info)) => {
+                        let signal =
+                            i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok());
+                        if signal.is_some_and(|signal| tell.send(signal).is_err()) {
+                            return;
+                        }
+                    }
+                    Ok(None) | Err(Errno::EINTR) => {}
+                    Err(_) => return,
+                }
+            }
+        })?;
+        Ok(Self { heard, blocked: blocked.collect() })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.heard.recv().await {
+            Some(signal) => signal,
+            // The thread ends only with its process.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A signal that has already arrived.
+    pub(crate) fn pending(&mut self) -> Option<Signal> {
+        self.heard.try_recv().ok()
+    }
+
+    /// What the program gets unblocked.
+    pub(crate) fn blocked(&self) -> &[i32] {
+        &self.blocked
+    }
+}
+
+/// Stops this process and its group as Ctrl-Z would, until it is continued. A group that nobody could
+/// continue (an orphaned one) is not stopped.
+pub(crate) fn stop_self() {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGTSTP);
+    if mask.thread_unblock().is_ok() {
+        // With the signal unblocked in this thread alone, it is this call that stops.
+        let _ = nix::sys::signal::killpg(nix::unistd::getpgrp(), Signal::SIGTSTP);
+        let _ = mask.thread_block();
+    }
+}

@@ -1,0 +1,278 @@
+//! Runs a program under a guardian for as long as the lock is held, and comes back when nothing is left of
+//! the program.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::connect::Pin;
+use crate::guardian::{self, Event, Link, Order, Plan, Why, floor, grace, nanos, now};
+use crate::signals::{Signals, ends, stop_self};
+use crate::terminal::{Terminal, reads_keyboard};
+
+/// A lock that is held: what the supervisor must know of it.
+pub(crate) trait Tenure {
+    /// When it ends unless it is renewed, in nanoseconds of CLOCK_BOOTTIME.
+    fn end(&self) -> u64;
+
+    /// Resolves with the reason when it is lost. May be dropped and called again.
+    fn lost(&self) -> impl Future<Output = String>;
+}
+
+/// What happens to the program when the lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnLost {
+    /// SIGTERM, then SIGKILL after the grace
+    Term,
+    /// SIGKILL at once
+    Kill,
+    /// Stop it as 'term' does, wait for the lock again and start anew
+    Restart,
+    /// Let it run on without the lock, with a warning
+    Ignore,
+}
+
+/// One program to be run.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) program: &'a [OsString],
+    pub(crate) environment: &'a [(&'static str, String)],
+    pub(crate) ttl: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) limit: Option<u64>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) pin: Pin,
+    /// Children that this process had before it did anything: not ours to touch.
+    pub(crate) strangers: &'a HashSet<i32>,
+}
+
+/// How the program ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Status {
+    Code(u8),
+    Signal(i32),
+}
+
+impl Status {
+    /// The exit code by the shell's rule.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// What came of it. Whatever it says, nothing that the program started is left.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Unknown when the guardian did not live to tell.
+    pub(crate) status: Option<Status>,
+    /// Why the lock was lost, if the program was stopped for that.
+    pub(crate) lost: Option<String>,
+    /// A signal asked the command to end while the program ran.
+    pub(crate) asked_to_end: bool,
+}
+
+/// Runs `job` while `tenure` lasts.
+///
+/// # Errors
+///
+/// The guardian could not be started: the program did not run.
+pub(crate) async fn supervise(
+    job: Job<'_>,
+    tenure: &impl Tenure,
+    signals: &mut Signals,
+) -> io::Result<Ended> {
+    let terminal = Terminal::open();
+    let foreground = terminal.as_ref().is_some_and(Terminal::is_ours) && reads_keyboard();
+    let end = tenure.end();
+    let link = Link::start(Plan {
+        program: job.program,
+        environment: job.environment,
+        end,
+        grace: nanos(grace(job.grace, job.ttl)),
+        floor: nanos(floor(job.ttl)),
+        enforce: job.on_lost != OnLost::Ignore,
+        limit: job.limit,
+        foreground,
+        blocked: signals.blocked().to_vec(),
+        lock: job.pin.lock,
+        over: job.pin.over,
+    })?;
+    let mut watch = Watch {
+        link,
+        terminal,
+        child: None,
+        end,
+        deadline: floor(job.ttl) / 2,
+        on_lost: job.on_lost,
+        status: None,
+        lost: None,
+        warned: false,
+        asked_to_end: false,
+    };
+    let mut ticks = interval((job.ttl / 12).clamp(Duration::from_millis(50), Duration::from_millis(2500)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let gone = loop {
+        tokio::select! {
+            biased;
+            event = watch.link.next() => match event {
+                Some(Event::Gone) => break true,
+                Some(event) => watch.hear(event),
+                None => break false,
+            },
+            signal = signals.next() => watch.pass_on(signal),
+            why = tenure.lost(), if !watch.warned => watch.losing(why),
+            _ = ticks.tick() => watch.tick(tenure.end()),
+        }
+    };
+    let Watch { link, terminal, child, mut status, lost, asked_to_end, .. } = watch;
+    link.reap();
+    if !gone {
+        sweep(job.strangers).await;
+        status = None;
+    }
+    if let (Some(terminal), Some(child)) = (terminal, child) {
+        terminal.take_from(child);
+    }
+    Ok(Ended { status, lost, asked_to_end })
+}
+
+/// The state of one supervised run.
+struct Watch {
+    link: Link,
+    terminal: Option<Terminal>,
+    child: Option<Pid>,
+    /// The end of the lease as the guardian knows it.
+    end: u64,
+    /// So near the end of the lease the guardian must have done its work.
+    deadline: Duration,
+    on_lost: OnLost,
+    status: Option<Status>,
+    lost: Option<String>,
+    warned: bool,
+    asked_to_end: bool,
+}
+
+impl Watch {
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
+            Event::Failed(errno) => {
+                eprintln!("fencepost: cannot make a process: {}", io::Error::from_raw_os_error(errno));
+                self.status = Some(Status::Code(125));
+            }
+            Event::Stopped(signal) => self.stopped(signal),
+            Event::Ending(Why::Lease) => {
+                self.lost.get_or_insert_with(|| "no renewal was confirmed in time".to_owned());
+                self.warned = true;
+                eprintln!("fencepost: the lock could not be renewed in time: stopping the program");
+            }
+            Event::Ending(Why::Limit) => {
+                eprintln!("fencepost: held as long as --max-hold allows: stopping the program");
+            }
+            Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
+            Event::Signaled(signal) => self.ended(Status::Signal(signal)),
+            Event::Gone => {}
+        }
+    }
+
+    fn ended(&mut self, status: Status) {
+        self.status = Some(status);
+        if let (Some(terminal), Some(child)) = (&self.terminal, self.child) {
+            terminal.take_from(child);
+        }
+    }
+
+    /// The program was stopped. On a terminal the whole job stops, so that the shell sees it.
+    fn stopped(&mut self, number: i32) {
+        let (Some(terminal), Some(child)) = (&self.terminal, self.child) else { return };
+        match Signal::try_from(number) {
+            // It wants the terminal, and ours is the foreground: it can have it.
+            Ok(Signal::SIGTTIN | Signal::SIGTTOU) if terminal.is_ours() => {}
+            Ok(Signal::SIGSTOP) if terminal.foreground() != Some(child) => return,
+            _ => {
+                terminal.take_from(child);
+                stop_self();
+            }
+        }
+        self.go_on();
+    }
+
+    fn go_on(&self) {
+        if let (Some(terminal), Some(child)) = (&self.terminal, self.child)
+            && self.status.is_none()
+            && terminal.is_ours()
+        {
+            terminal.give(child);
+        }
+        self.link.tell(Order::Signal(Signal::SIGCONT as i32));
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        self.asked_to_end |= ends(signal);
+        if signal == Signal::SIGCONT {
+            self.go_on();
+        } else {
+            self.link.tell(Order::Signal(signal as i32));
+        }
+    }
+
+    fn losing(&mut self, why: String) {
+        self.warned = true;
+        let order = match self.on_lost {
+            OnLost::Ignore => {
+                eprintln!(
+                    "fencepost: the lock is lost ({why}); the program runs on without it (--on-lost ignore)"
+                );
+                return;
+            }
+            OnLost::Term | OnLost::Restart => Order::Stop,
+            OnLost::Kill => Order::Kill,
+        };
+        eprintln!("fencepost: the lock is lost ({why}): stopping the program");
+        self.lost = Some(why);
+        self.link.tell(order);
+    }
+
+    fn tick(&mut self, end: u64) {
+        if end > self.end {
+            self.end = end;
+            self.link.tell(Order::End(end));
+        }
+        let late = now().saturating_add(nanos(self.deadline)) > self.end;
+        if late && self.on_lost != OnLost::Ignore {
+            // It was stopped or starves. Its death takes the program along, and we do the rest.
+            self.lost.get_or_insert_with(|| "the guardian does not answer".to_owned());
+            self.link.destroy();
+        }
+    }
+}
+
+/// Kills and reaps all that is left below this process after its guardian's death, `strangers` apart.
+async fn sweep(strangers: &HashSet<i32>) {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => break,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+        if guardian::own_children().is_subset(strangers) {
+            return;
+        }
+        guardian::signal_descendants(Signal::SIGKILL, strangers);
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}

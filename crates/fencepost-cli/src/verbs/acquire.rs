@@ -1,0 +1,73 @@
+//! `fencepost acquire`: a lock that belongs to no process.
+
+use std::time::Duration;
+
+use fencepost_core::Name;
+use serde_json::json;
+
+use crate::acquire::{Answer, Request, busy};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::connect::{Options, close, connect};
+use crate::duration;
+use crate::exit::{DEFECT, Failure};
+use crate::show;
+use crate::signals::Signals;
+
+/// Take a lock that belongs to no process, and print its lease.
+///
+/// The lease is a secret: whoever has it can extend and release the lock, from any process that reaches the engine. The lock ends
+/// with its time unless it is extended.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  export FENCEPOST_LEASE=$(fencepost acquire --ttl 10m deploy) || exit
+  fencepost extend --ttl 10m
+  fencepost release")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    wait: WaitArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
+    /// How long the lock is held unless it is extended
+    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
+    ttl: Duration,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Print JSON: lease, name, token, ttl_ms
+    #[arg(long)]
+    json: bool,
+    /// The lock's name
+    name: String,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
+    Name::new(&args.name)?;
+    let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
+    let names = [args.name.clone()];
+    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    let outcome = match request.get(signals).await {
+        Ok(Answer::Held(holding)) => {
+            let guard = holding.into_guard().into_guards().pop();
+            let guard = guard.ok_or_else(|| Failure::new(DEFECT, "a grant without a guard"))?;
+            guard.detach().await.map_err(Failure::from)
+        }
+        Ok(Answer::Busy(message)) => Err(busy(message)),
+        Err(failure) => Err(failure),
+    };
+    close(&locks).await;
+    let lease = outcome?;
+    if args.json {
+        show::line(
+            &json!({
+                "lease": lease.to_secret(),
+                "name": lease.name().as_str(),
+                "token": lease.token().get(),
+                "ttl_ms": show::millis(lease.ttl()),
+            })
+            .to_string(),
+        );
+    } else {
+        show::line(&lease.to_secret());
+    }
+    Ok(0)
+}

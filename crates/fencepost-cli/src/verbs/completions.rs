@@ -1,0 +1,25 @@
+//! `fencepost completions`: scripts for shells.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Failure;
+use crate::show;
+
+/// Print a completion script for a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  fencepost completions bash > ~/.local/share/bash-completion/completions/fencepost")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "fencepost", &mut script);
+    show::print(&String::from_utf8_lossy(&script));
+    Ok(0)
+}

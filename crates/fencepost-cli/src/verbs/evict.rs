@@ -1,0 +1,101 @@
+//! `fencepost evict`: a holder loses the lock.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fencepost_core::{ClaimInfo, Eviction, Holder, Locks, Name, Token};
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::exit::{Failure, NO};
+use crate::show;
+use crate::time::utc;
+
+/// Take the lock from a holder, named by its token.
+///
+/// The holder is refused further renewals and told; the next grant follows its release or the end of its lease. With --now the lock
+/// is free at once although the holder may still be at work: that breaks mutual exclusion.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost show backup
+  fencepost evict backup --token 7 --reason 'host is gone'
+
+Writes an audit line to standard error. Exits with 1 if no holder has that token any more.")]
+pub(crate) struct Args {
+    /// The token of the grant to end, as 'fencepost show' prints it
+    #[arg(long, value_name = "T")]
+    token: Token,
+    /// Free the lock at once, although the evicted holder may still be at work
+    #[arg(long)]
+    now: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Why: for the holder and the audit line
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The lock's name
+    name: String,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    Name::new(&args.name)?;
+    let locks = connect(&args.backend, Options::default()).await?;
+    let outcome = evict(&args, &locks).await;
+    close(&locks).await;
+    outcome.map(|()| 0)
+}
+
+async fn evict(args: &Args, locks: &Locks) -> Result<(), Failure> {
+    let info = locks.inspect(&args.name).await?;
+    let name = show::plain(&args.name);
+    let holder = info.holders().find(|claim| claim.token == Some(args.token)).ok_or_else(|| {
+        let token = args.token;
+        Failure::new(NO, format!("no holder of '{name}' has token {token} (any more): see 'fencepost show'"))
+    })?;
+    if !args.yes {
+        confirm(args, holder)?;
+    }
+    let how = Eviction { now: args.now, reason: args.reason.clone() };
+    let result = locks.evict(&args.name, args.token, &how).await;
+    audit(args, holder, result.is_ok());
+    Ok(result?)
+}
+
+/// Asks on the terminal; without one there is nobody to ask.
+fn confirm(args: &Args, holder: &ClaimInfo) -> Result<(), Failure> {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Failure::usage("there is no terminal to ask on: say --yes to evict without being asked"));
+    }
+    let name = show::plain(&args.name);
+    eprintln!("'{name}' (token {}) is held by {}", args.token, show::phrase(holder));
+    if args.now {
+        eprintln!("With --now the next holder starts while this one may still be at work.");
+    }
+    eprint!("Evict it? [y/N] ");
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::new(NO, "nothing was done")),
+    }
+}
+
+/// One line that says who did what to whom, when and why.
+fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
+    let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let by = show::plain(&Holder::this_process().to_string());
+    let what = if done { "evicted" } else { "failed to evict" };
+    let now = if args.now { " at once" } else { "" };
+    let reason = args.reason.as_deref().map_or_else(|| "none given".to_owned(), show::plain);
+    eprintln!(
+        "fencepost: audit: {time} {by} {what}{now}: '{}' token {}, held by {}; reason: {reason}",
+        show::plain(&args.name),
+        args.token,
+        show::who(holder),
+    );
+}

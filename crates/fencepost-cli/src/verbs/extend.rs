@@ -1,0 +1,33 @@
+//! `fencepost extend`: a lease ends later.
+
+use std::time::Duration;
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::duration;
+use crate::exit::Failure;
+use crate::lease::LeaseArgs;
+
+/// Make a lease end later: so long from now.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  FENCEPOST_LEASE=$lease fencepost extend --ttl 10m")]
+pub(crate) struct Args {
+    /// How long from now the lock is held; as long as at first if left out
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    lease: LeaseArgs,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    let lease = args.lease.read()?;
+    let locks = connect(&args.backend, Options::default()).await?;
+    let outcome = locks.extend(&lease, args.ttl.unwrap_or(lease.ttl())).await;
+    close(&locks).await;
+    outcome?;
+    Ok(0)
+}

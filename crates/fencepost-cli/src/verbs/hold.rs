@@ -1,0 +1,93 @@
+//! `fencepost hold`: a lock is held without a program.
+
+use std::io::Read;
+use std::time::Duration;
+
+use fencepost_core::Name;
+use tokio::sync::oneshot;
+
+use crate::acquire::{Answer, Request, busy};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::connect::{Options, close, connect};
+use crate::duration;
+use crate::exit::{Failure, LOST};
+use crate::holding::Holding;
+use crate::show;
+use crate::signals::{Signals, ends};
+use crate::supervise::Tenure;
+
+/// Hold a lock until standard input ends or a signal comes.
+///
+/// Prints a line with name and token once it is held. Exits with 0 at the end of input, 128+N for signal N, 76 if the lock was lost.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost hold maintenance          # until Ctrl-D
+  fencepost hold --no-stdin deploys   # as a service, until it is stopped")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    wait: WaitArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
+    /// The lease, renewed at a third of it
+    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
+    ttl: Duration,
+    /// Do not look at standard input: hold until a signal comes
+    #[arg(long)]
+    no_stdin: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The lock's name, or several
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
+    for name in &args.names {
+        Name::new(name)?;
+    }
+    let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
+    let request =
+        Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    let outcome = match request.get(signals).await {
+        Ok(Answer::Held(holding)) => hold(&args, holding, signals).await,
+        Ok(Answer::Busy(message)) => Err(busy(message)),
+        Err(failure) => Err(failure),
+    };
+    close(&locks).await;
+    outcome
+}
+
+async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8, Failure> {
+    for (name, token) in holding.names().lines().zip(holding.tokens().lines()) {
+        show::line(&format!("holding {} token {token}", show::plain(name)));
+    }
+    let (tell, mut ended) = oneshot::channel();
+    // A thread of its own, never joined: a read of a terminal cannot be interrupted.
+    let _kept = if args.no_stdin {
+        Some(tell)
+    } else {
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while std::io::stdin().read(&mut bytes).is_ok_and(|n| n > 0) {}
+            let _ = tell.send(());
+        });
+        None
+    };
+    let code = loop {
+        tokio::select! {
+            why = holding.lost() => {
+                eprintln!("fencepost: the lock is lost: {why}");
+                break LOST;
+            }
+            signal = signals.next() => if ends(signal) {
+                break Failure::signal(signal).code;
+            },
+            _ = &mut ended => break 0,
+        }
+    };
+    match holding.into_guard().release().await {
+        Err(error) if code != LOST => Err(error.into()),
+        _ => Ok(code),
+    }
+}

@@ -1,0 +1,73 @@
+//! `fencepost ls`: what is held or waited for.
+
+use fencepost_core::{Info, Locks, Page};
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::exit::Failure;
+use crate::show;
+
+/// List what is held or waited for, by name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost ls
+  fencepost ls stock/ --json | jq '.[].name'")]
+pub(crate) struct Args {
+    /// Print JSON: an array of locks with holders and waiters
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    let locks = connect(&args.backend, Options::default()).await?;
+    let found = all(&locks, &args.prefix).await;
+    close(&locks).await;
+    let found = found?;
+    if args.json {
+        let list: Vec<_> = found.iter().map(show::info_json).collect();
+        show::line(&serde_json::Value::from(list).to_string());
+    } else if found.is_empty() {
+        eprintln!("fencepost: nothing is held or waited for");
+    } else {
+        show::print(&show::table(&["NAME", "TOKEN", "HELD", "WAITERS", "HOLDER"], &rows(&found)));
+    }
+    Ok(0)
+}
+
+/// All pages of a listing.
+pub(crate) async fn all(locks: &Locks, prefix: &str) -> Result<Vec<Info>, Failure> {
+    let mut found = Vec::new();
+    let mut page = Page::default();
+    loop {
+        let listing = locks.list(prefix, &page).await?;
+        found.extend(listing.resources);
+        match listing.next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn rows(found: &[Info]) -> Vec<Vec<String>> {
+    found
+        .iter()
+        .map(|info| {
+            let first = info.holders().next();
+            let more = info.holders().count().saturating_sub(1);
+            let who = first.map_or_else(|| "-".to_owned(), show::who);
+            vec![
+                show::plain(info.name.as_str()),
+                first.and_then(|claim| claim.token).map_or_else(|| "-".to_owned(), |token| token.to_string()),
+                first.map_or_else(|| "-".to_owned(), |claim| show::age(claim.age)),
+                info.waiters().count().to_string(),
+                if more == 0 { who } else { format!("{who} and {more} more") },
+            ]
+        })
+        .collect()
+}

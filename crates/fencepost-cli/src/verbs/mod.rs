@@ -1,0 +1,14 @@
+//! What the command can do, a file for each verb.
+
+pub(crate) mod acquire;
+pub(crate) mod completions;
+pub(crate) mod evict;
+pub(crate) mod extend;
+pub(crate) mod hold;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod queue;
+pub(crate) mod release;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod watch;

@@ -1,0 +1,57 @@
+//! `fencepost queue`: who waits, in order.
+
+use fencepost_core::Name;
+use serde_json::Value;
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::exit::Failure;
+use crate::show;
+
+/// Show who waits for a lock, in order.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  fencepost queue backup")]
+pub(crate) struct Args {
+    /// Print JSON: an array of waiters
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The lock's name
+    name: String,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    Name::new(&args.name)?;
+    let locks = connect(&args.backend, Options::default()).await?;
+    let info = locks.inspect(&args.name).await;
+    close(&locks).await;
+    let info = info?;
+    if args.json {
+        let list: Vec<_> = info.waiters().map(show::claim_json).collect();
+        show::line(&Value::from(list).to_string());
+        return Ok(0);
+    }
+    let rows: Vec<_> = info
+        .waiters()
+        .enumerate()
+        .map(|(place, claim)| {
+            let reason = claim.reason.as_deref().map_or_else(|| "-".to_owned(), show::plain);
+            vec![
+                (place + 1).to_string(),
+                show::age(claim.age),
+                claim.mode.to_string(),
+                show::who(claim),
+                reason,
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        eprintln!("fencepost: nobody waits for '{}'", show::plain(&args.name));
+    } else {
+        show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows));
+    }
+    Ok(0)
+}

@@ -1,0 +1,29 @@
+//! `fencepost release`: the end of a lease.
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::exit::Failure;
+use crate::lease::LeaseArgs;
+
+/// End a lease: the lock is free for the next.
+///
+/// Exits with 76 if the lease had ended before: somebody else may have held the lock meanwhile.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  FENCEPOST_LEASE=$lease fencepost release")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    lease: LeaseArgs,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    let lease = args.lease.read()?;
+    let locks = connect(&args.backend, Options::default()).await?;
+    let outcome = locks.release(&lease).await;
+    close(&locks).await;
+    outcome?;
+    Ok(0)
+}

@@ -1,0 +1,232 @@
+//! `fencepost run`: a program runs only while a lock is held.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fencepost_core::{Holder, Name};
+use nix::sys::prctl;
+
+use crate::acquire::{Answer, Request, busy};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::connect::{Options, Pin, connect_pinned};
+use crate::duration;
+use crate::exit::{Failure, LOST, OWN};
+use crate::guardian::{nanos, now, own_children};
+use crate::holding::Holding;
+use crate::signals::{Signals, ends, hear_children};
+use crate::supervise::{Ended, Job, OnLost, supervise};
+
+/// The shortest lease: below it, a renewal that is a little late would cost the program its life.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Run a program while a lock is held.
+///
+/// Waits for the lock, runs the program, and releases the lock when nothing that the program started is left. Several names are
+/// locked all or none.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost run backup -- ./backup.sh
+  fencepost run -n --at-least 1m nightly -- ./report.sh   # cron on three hosts, one of them runs it
+  fencepost run -w 30s --permits 4 gpu -- python train.py
+
+The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. Of several names, name and token
+stand a line each, sorted by name.
+
+Exit codes: the program's own, or 128+N if signal N ended it; 75 busy, 76 the lock was lost, 69 the engine cannot be reached, 64
+wrong usage, 77 the engine refuses us, 78 wrong configuration, 125 fencepost failed, 126 the program cannot be run, 127 there is
+no such program.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    wait: WaitArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
+    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; at least 2s
+    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
+    ttl: Duration,
+    /// Stop the program after so long
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    max_hold: Option<Duration>,
+    /// Keep the lock so long even if the program ends earlier
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    at_least: Option<Duration>,
+    /// Exit with CODE instead of 75 when the lock is busy
+    #[arg(short = 'E', long, value_name = "CODE", conflicts_with = "skip_ok")]
+    busy_exit: Option<u8>,
+    /// Exit with 0 when the lock is busy: somebody else does the work
+    #[arg(long)]
+    skip_ok: bool,
+    /// What happens to the program when the lock is lost
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
+    on_lost: OnLost,
+    /// The time between SIGTERM and SIGKILL; at most a third of the lease
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::parse)]
+    grace: Duration,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The lock's name, or several
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    program: Vec<OsString>,
+}
+
+/// Whether another round follows.
+enum Round {
+    Done(u8),
+    Again,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
+    if args.ttl < SHORTEST {
+        let ttl = duration::show(args.ttl);
+        return Err(Failure::usage(format!(
+            "--ttl {ttl} is too short: a lease of 2s or more can be renewed in time"
+        )));
+    }
+    for name in &args.names {
+        Name::new(name)?;
+    }
+    // What this process was given as children by an `exec` is not ours to kill.
+    let strangers = own_children();
+    prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
+    hear_children()?;
+    loop {
+        if let Round::Done(code) = round(&args, &strangers, signals).await? {
+            return Ok(code);
+        }
+    }
+}
+
+/// One grant, from the wait to the release.
+async fn round(args: &Args, strangers: &HashSet<i32>, signals: &mut Signals) -> Result<Round, Failure> {
+    let label = label(&args.program);
+    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl) };
+    let (locks, pin) = connect_pinned(&args.backend, options).await?;
+    let request =
+        Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    let answer = request.get(signals).await;
+    let outcome = match answer {
+        Ok(Answer::Held(holding)) => held(args, holding, pin, label, strangers, signals).await,
+        Ok(Answer::Busy(message)) if args.skip_ok => {
+            eprintln!("fencepost: {message}; nothing was run (--skip-ok)");
+            Ok(Round::Done(0))
+        }
+        Ok(Answer::Busy(message)) => {
+            let failure = busy(message);
+            Err(Failure { code: args.busy_exit.unwrap_or(failure.code), ..failure })
+        }
+        Err(failure) => Err(failure),
+    };
+    crate::connect::close(&locks).await;
+    outcome
+}
+
+/// Runs the program under the lock and releases it.
+async fn held(
+    args: &Args,
+    holding: Holding,
+    pin: Pin,
+    label: String,
+    strangers: &HashSet<i32>,
+    signals: &mut Signals,
+) -> Result<Round, Failure> {
+    let since = now();
+    // A signal that came while the grant was on its way: no program is started only to be ended.
+    while let Some(signal) = signals.pending() {
+        if ends(signal) {
+            release(holding).await;
+            return Err(Failure::signal(signal));
+        }
+    }
+    let environment = [
+        ("FENCEPOST_NAME", holding.names()),
+        ("FENCEPOST_TOKEN", holding.tokens()),
+        ("FENCEPOST_HOLDER", label),
+        ("FENCEPOST_DEADLINE_MS", deadline(holding.remaining()).to_string()),
+    ];
+    let job = Job {
+        program: &args.program,
+        environment: &environment,
+        ttl: args.ttl,
+        grace: args.grace,
+        limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
+        on_lost: args.on_lost,
+        pin,
+        strangers,
+    };
+    let Ended { status, lost, asked_to_end } = match supervise(job, &holding, signals).await {
+        Ok(ended) => ended,
+        Err(error) => {
+            release(holding).await;
+            return Err(Failure::new(OWN, format!("cannot start the program's guardian: {error}")));
+        }
+    };
+    if let (Some(at_least), None) = (args.at_least, &lost) {
+        let end = since.saturating_add(nanos(at_least));
+        if !asked_to_end {
+            keep_until(end, &holding, signals).await;
+        }
+    }
+    let released = release(holding).await;
+    let Some(status) = status else {
+        let message =
+            "the program's guardian was killed: the program and all it had started were killed with it";
+        return Err(Failure::new(if lost.is_some() { LOST } else { OWN }, message));
+    };
+    match (lost.is_some() || !released, args.on_lost) {
+        (false, _) | (true, OnLost::Ignore) => Ok(Round::Done(status.code())),
+        (true, OnLost::Restart) if !asked_to_end => {
+            eprintln!("fencepost: waiting for the lock again (--on-lost restart)");
+            Ok(Round::Again)
+        }
+        (true, _) => Ok(Round::Done(LOST)),
+    }
+}
+
+/// Releases what is held; false when it was lost before, so that another may have worked beside the program.
+async fn release(holding: Holding) -> bool {
+    match holding.into_guard().release().await {
+        Ok(()) => true,
+        Err(error) => {
+            eprintln!("fencepost: {error}");
+            !error.is_lost()
+        }
+    }
+}
+
+/// Keeps the lock until `end`. A signal that asks the command to end ends this too.
+async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
+    let left = Duration::from_nanos(end.saturating_sub(now()));
+    let time = tokio::time::sleep(left);
+    tokio::pin!(time);
+    let mut lost = std::pin::pin!(holding.guard().lost());
+    loop {
+        tokio::select! {
+            () = &mut time => return,
+            _ = &mut lost => return,
+            signal = signals.next() => if ends(signal) {
+                return;
+            }
+        }
+    }
+}
+
+/// The holder as others see it: `user@host/program`.
+fn label(program: &[OsString]) -> String {
+    let own = Holder::this_process().label;
+    let name = program.first().and_then(|name| Path::new(name).file_name());
+    match (own.rsplit_once('/'), name) {
+        (Some((place, _)), Some(name)) => format!("{place}/{}", name.to_string_lossy()),
+        _ => own,
+    }
+}
+
+/// The wall clock's milliseconds when so much has passed.
+fn deadline(remaining: Duration) -> u128 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_add(remaining).as_millis()
+}

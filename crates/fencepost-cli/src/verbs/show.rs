@@ -1,0 +1,108 @@
+//! `fencepost show`: one lock, or how a lease stands.
+
+use fencepost_core::{Info, Lease, Name};
+use serde_json::json;
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, close, connect};
+use crate::exit::{Failure, LOST};
+use crate::lease;
+use crate::show;
+
+/// Show who holds a lock and who waits for it, or how a lease stands.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost show backup
+  echo \"$lease\" | fencepost show -
+
+For a lease that has ended the exit code is 76.")]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The lock's name; or a lease, '-' to read it from standard input, nothing to take it from FENCEPOST_LEASE
+    // Not by clap: a lease in the environment must not hide that a name is missing from the help.
+    #[arg(value_name = "NAME|LEASE")]
+    what: Option<String>,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    let what = match args.what {
+        Some(what) => lease::text(&what)?,
+        None => std::env::var("FENCEPOST_LEASE")
+            .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
+    };
+    let lease: Option<Lease> = what.parse().ok();
+    let name = match &lease {
+        Some(lease) => lease.name().clone(),
+        None => Name::new(&what)?,
+    };
+    let locks = connect(&args.backend, Options::default()).await?;
+    let info = locks.inspect(name.as_str()).await;
+    close(&locks).await;
+    let info = info?;
+    match lease {
+        Some(lease) => Ok(show_lease(&lease, &info, args.json)),
+        None => {
+            show_info(&info, args.json);
+            Ok(0)
+        }
+    }
+}
+
+fn show_info(info: &Info, json: bool) {
+    if json {
+        return show::line(&show::info_json(info).to_string());
+    }
+    let name = show::plain(info.name.as_str());
+    let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
+    if info.claims.is_empty() {
+        return show::line(&format!("'{name}' is free{last}"));
+    }
+    show::line(&format!("{}{last}", show::bold(&name)));
+    for claim in info.holders() {
+        let mut text = format!("  held by {}", show::phrase(claim));
+        if let Some(token) = claim.token {
+            text.push_str(&format!("; token {token}"));
+        }
+        if let Some(left) = claim.expires_in {
+            text.push_str(&format!("; {} left unless renewed", show::age(left)));
+        }
+        show::line(&text);
+    }
+    for (place, claim) in info.waiters().enumerate() {
+        show::line(&format!("  {}. waits: {}", place + 1, show::phrase(claim)));
+    }
+}
+
+/// The exit code says whether it lives.
+fn show_lease(lease: &Lease, info: &Info, json: bool) -> u8 {
+    let held = info.holders().find(|claim| claim.token == Some(lease.token()));
+    if json {
+        let left = held.and_then(|claim| claim.expires_in).map(show::millis);
+        let text = json!({
+            "name": lease.name().as_str(),
+            "token": lease.token().get(),
+            "held": held.is_some(),
+            "expires_in_ms": left,
+            "evicted": held.is_some_and(|claim| claim.evicted),
+        });
+        show::line(&text.to_string());
+    } else {
+        let name = show::plain(lease.name().as_str());
+        let token = lease.token();
+        match held {
+            Some(claim) => {
+                let left =
+                    claim.expires_in.map_or_else(String::new, |left| format!(", {} left", show::age(left)));
+                let evicted = if claim.evicted { ", evicted" } else { "" };
+                show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"));
+            }
+            None => show::line(&format!("the lease of '{name}' (token {token}) has ended")),
+        }
+    }
+    if held.is_some() { 0 } else { LOST }
+}

@@ -1,0 +1,116 @@
+//! `fencepost watch`: what happens, as it happens.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fencepost_core::{ClaimInfo, Info, Name};
+use serde_json::{Value, json};
+
+use crate::cli::BackendArgs;
+use crate::connect::{Options, connect};
+use crate::duration;
+use crate::exit::Failure;
+use crate::show;
+use crate::time::utc;
+
+/// Print grants, releases, waits and evictions as they happen, until interrupted.
+///
+/// It looks every second: what comes and goes between two looks is not seen.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost watch
+  fencepost watch backup --json")]
+pub(crate) struct Args {
+    /// Print JSON: an object a line, with time, event, name and claim
+    #[arg(long)]
+    json: bool,
+    /// The time between two looks
+    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::parse)]
+    every: Duration,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Only this lock
+    name: Option<String>,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+    if let Some(name) = &args.name {
+        Name::new(name)?;
+    }
+    if args.every < Duration::from_millis(10) {
+        return Err(Failure::usage("--every is 10ms at least"));
+    }
+    let locks = connect(&args.backend, Options::default()).await?;
+    let mut before = Claims::new();
+    loop {
+        let found = match &args.name {
+            Some(name) => vec![locks.inspect(name).await?],
+            None => super::ls::all(&locks, "").await?,
+        };
+        let now = claims(found);
+        for event in changes(&before, &now) {
+            show::line(&event.text(args.json));
+        }
+        before = now;
+        tokio::time::sleep(args.every).await;
+    }
+}
+
+/// What tells one claim of a name from another: since when, who, and where.
+type Key = (String, u64, String, u32);
+type Claims = BTreeMap<Key, ClaimInfo>;
+
+fn claims(found: Vec<Info>) -> Claims {
+    let mut all = Claims::new();
+    for info in found {
+        for claim in info.claims {
+            let holder = &claim.holder;
+            let since = claim.token.map_or(claim.since_micros, |token| token.get());
+            all.insert((info.name.to_string(), since, holder.host.clone(), holder.pid), claim);
+        }
+    }
+    all
+}
+
+struct Event<'a> {
+    what: &'static str,
+    name: &'a str,
+    claim: &'a ClaimInfo,
+}
+
+/// What has happened between two looks: ends first.
+fn changes<'a>(before: &'a Claims, now: &'a Claims) -> Vec<Event<'a>> {
+    let event = |what, (key, claim): (&'a Key, &'a ClaimInfo)| Event { what, name: &key.0, claim };
+    let ended = before.iter().filter(|(key, claim)| claim.holds() && !now.contains_key(key));
+    let evicted = now
+        .iter()
+        .filter(|(key, claim)| claim.evicted && before.get(key).is_none_or(|before| !before.evicted));
+    let new = |holds: bool| {
+        now.iter().filter(move |(key, claim)| claim.holds() == holds && !before.contains_key(key))
+    };
+    ended
+        .map(|found| event("ended", found))
+        .chain(new(true).map(|found| event("granted", found)))
+        .chain(evicted.map(|found| event("evicted", found)))
+        .chain(new(false).map(|found| event("waits", found)))
+        .collect()
+}
+
+impl Event<'_> {
+    fn text(&self, json: bool) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if json {
+            let value: Value = json!({
+                "time_micros": u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+                "event": self.what,
+                "name": self.name,
+                "claim": show::claim_json(self.claim),
+            });
+            return value.to_string();
+        }
+        let token = self.claim.token.map_or_else(String::new, |token| format!(" token {token}"));
+        let (time, name) = (utc(now), show::plain(self.name));
+        format!("{time} {:<7} {name}{token} {}", self.what, show::phrase(self.claim))
+    }
+}
