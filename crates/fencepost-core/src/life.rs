@@ -83,7 +83,7 @@ impl Life {
     /// A life that ends only by [`end`](Life::end): for grants that rest on a session alone.
     pub fn forever() -> Life {
         let life = Life::new();
-        life.until.store(u64::MAX, Ordering::SeqCst);
+        life.until.store(u64::MAX, Ordering::Release);
         life
     }
 
@@ -91,13 +91,14 @@ impl Life {
     /// whether it does: a life that is over is not revived, whatever the engine says.
     pub fn confirm(&self, clock: &Clock, sent: Moment, ttl: Duration) -> bool {
         // A first confirmation needs no look at the clock: whoever uses the grant takes that look.
-        if self.end.get().is_some() || (self.until.load(Ordering::SeqCst) != 0 && !self.is_valid(clock.now()))
+        if self.end.get().is_some()
+            || (self.until.load(Ordering::Acquire) != 0 && !self.is_valid(clock.now()))
         {
             return false;
         }
         self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
-        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
-        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::SeqCst);
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
         self.end.get().is_none()
     }
 
@@ -105,19 +106,19 @@ impl Life {
     #[cfg(feature = "planted")]
     pub(crate) fn revive(&self, sent: Moment, ttl: Duration) {
         self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
-        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
-        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::SeqCst);
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
     }
 
     /// The engine has confirmed a place in line by a request sent at `sent`. That gives no validity; it schedules the
     /// next renewal of the place.
     pub fn waiting(&self, sent: Moment, ttl: Duration) {
-        self.due.store((sent + ttl / 3).as_nanos(), Ordering::SeqCst);
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
     }
 
     /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
     pub fn doubt(&self) {
-        self.suspect.store(0, Ordering::SeqCst);
+        self.suspect.store(0, Ordering::Release);
     }
 
     /// A certain loss. The first one wins.
@@ -142,7 +143,7 @@ impl Life {
             self.end(why);
             return State::Lost(self.end.get().copied().unwrap_or(why));
         }
-        if now.as_nanos() >= self.suspect.load(Ordering::SeqCst) || self.rests_in_doubt(now) {
+        if now.as_nanos() >= self.suspect.load(Ordering::Acquire) || self.rests_in_doubt(now) {
             State::Suspect
         } else {
             State::Held
@@ -154,7 +155,7 @@ impl Life {
         if self.end.get().is_some() {
             return Moment::ZERO;
         }
-        let own = match self.until.load(Ordering::SeqCst) {
+        let own = match self.until.load(Ordering::Acquire) {
             0 if self.rest.get().is_some() => Moment::NEVER,
             nanos => Moment::from_nanos(nanos),
         };
@@ -167,12 +168,12 @@ impl Life {
 
     /// When it is to be renewed. [`Moment::NEVER`]: not at all.
     pub fn due(&self) -> Moment {
-        Moment::from_nanos(self.due.load(Ordering::SeqCst))
+        Moment::from_nanos(self.due.load(Ordering::Acquire))
     }
 
     /// Was a grant ever confirmed (or is it a life without an end of its own)? A place in line was not.
     pub fn is_confirmed(&self) -> bool {
-        self.until.load(Ordering::SeqCst) != 0 || self.rest.get().is_some()
+        self.until.load(Ordering::Acquire) != 0 || self.rest.get().is_some()
     }
 
     /// The certain loss, if there is one.
@@ -243,7 +244,7 @@ trait FetchMaxFirst {
 
 impl FetchMaxFirst for AtomicU64 {
     fn fetch_max_first(&self, value: u64) {
-        let _ = self.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| {
+        let _ = self.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             Some(if old == u64::MAX { value } else { old.max(value) })
         });
     }

@@ -6,6 +6,7 @@ use std::task::Waker;
 use slab::Slab;
 
 use super::bug::{Planted, planted};
+use super::place::{Chain, NONE, Place, Standing, push, unlink};
 use super::{Memory, lease_end};
 use crate::backend::{Attempt, Grant, Left};
 use crate::claim::{Claim, ClaimId};
@@ -14,9 +15,6 @@ use crate::life::Loss;
 use crate::queue::{Held, Mode};
 use crate::time::{Clock, Moment};
 use crate::token::Token;
-
-/// No place: the end of a chain.
-const NONE: usize = usize::MAX;
 
 /// Holders and waiters of one resource, each a chain through one slab.
 #[derive(Default)]
@@ -30,33 +28,6 @@ pub(super) struct Line {
     soonest: Moment,
     /// For when the alarm is set, if it is.
     alarm: Option<Moment>,
-}
-
-struct Place {
-    id: ClaimId,
-    claim: Arc<Claim>,
-    standing: Standing,
-    before: usize,
-    after: usize,
-    /// Clock time since when it waits or holds, in µs.
-    since: u64,
-}
-
-enum Standing {
-    Waiting { waker: Option<Waker> },
-    Holding { token: Token, end: Moment, evicted: bool, detached: bool },
-}
-
-#[derive(Clone, Copy)]
-struct Chain {
-    head: usize,
-    tail: usize,
-}
-
-impl Default for Chain {
-    fn default() -> Chain {
-        Chain { head: NONE, tail: NONE }
-    }
 }
 
 /// Whom to wake once the line is unlocked: mostly one.
@@ -124,7 +95,7 @@ impl Line {
             claim.note.store(memory.next_token().get(), std::sync::atomic::Ordering::Relaxed);
         }
         let standing = Standing::Waiting { waker: None };
-        let key = self.insert(claim, standing);
+        let key = self.insert(claim, standing, now);
         push(&mut self.places, &mut self.waiters, key);
         self.waiting += 1;
         (Some(key), Attempt::Blocked { again: None, ahead: Some(ahead) })
@@ -322,7 +293,7 @@ impl Line {
 
     fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
         let end = lease_end(memory.kind, claim, now);
-        let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false });
+        let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false }, now);
         self.count_in(key, claim, now, end);
         key
     }
@@ -336,7 +307,7 @@ impl Line {
         let end = lease_end(memory.kind, &claim, now);
         let standing = Standing::Holding { token, end, evicted: false, detached: false };
         let before = std::mem::replace(&mut place.standing, standing);
-        place.since = claim.aid.clock().wall_micros();
+        place.since = now;
         self.count_in(key, &claim, now, end);
         match before {
             Standing::Waiting { waker } => waker,
@@ -352,8 +323,7 @@ impl Line {
         claim.confirm(now);
     }
 
-    fn insert(&mut self, claim: &Arc<Claim>, standing: Standing) -> usize {
-        let since = claim.aid.clock().wall_micros();
+    fn insert(&mut self, claim: &Arc<Claim>, standing: Standing, since: Moment) -> usize {
         self.places.insert(Place {
             id: claim.id,
             claim: Arc::clone(claim),
@@ -400,57 +370,5 @@ impl Line {
         const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
         self.clock()
             .map_or(now, |clock| Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000))
-    }
-}
-
-impl Place {
-    fn end(&self) -> Moment {
-        match self.standing {
-            Standing::Holding { end, .. } => end,
-            Standing::Waiting { .. } => Moment::NEVER,
-        }
-    }
-
-    fn info(&self) -> ClaimInfo {
-        let clock = self.claim.aid.clock();
-        let (token, end, evicted, detached) = match self.standing {
-            Standing::Holding { token, end, evicted, detached } => {
-                (Some(token), Some(end), evicted, detached)
-            }
-            Standing::Waiting { .. } => (None, None, false, false),
-        };
-        ClaimInfo {
-            holder: (*self.claim.holder).clone(),
-            mode: self.claim.want().mode,
-            token,
-            since_micros: self.since,
-            age: std::time::Duration::from_micros(clock.wall_micros().saturating_sub(self.since)),
-            expires_in: end.map(|end| end.since(clock.now())),
-            reason: self.claim.reason.as_deref().map(str::to_owned),
-            evicted,
-            detached,
-        }
-    }
-}
-
-fn push(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
-    places[key].before = chain.tail;
-    places[key].after = NONE;
-    match places.get_mut(chain.tail) {
-        Some(tail) => tail.after = key,
-        None => chain.head = key,
-    }
-    chain.tail = key;
-}
-
-fn unlink(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
-    let (before, after) = (places[key].before, places[key].after);
-    match places.get_mut(before) {
-        Some(place) => place.after = after,
-        None => chain.head = after,
-    }
-    match places.get_mut(after) {
-        Some(place) => place.before = before,
-        None => chain.tail = before,
     }
 }

@@ -7,9 +7,9 @@
 mod bug;
 mod entry;
 mod line;
+mod place;
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -37,7 +37,6 @@ const SHARDS: usize = 16;
 /// The engine in memory. Clients of one `Memory` share its locks.
 pub struct Memory {
     shards: [Mutex<HashMap<Name, Line>>; SHARDS],
-    hasher: std::hash::RandomState,
     /// The last token of any resource: one counter for all grows for each.
     last: AtomicU64,
     /// Ours, for alarms.
@@ -85,7 +84,6 @@ impl Memory {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|me| Memory {
             shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: std::hash::RandomState::new(),
             last: AtomicU64::new(0),
             me: me.clone(),
             life: Arc::new(Life::forever()),
@@ -96,8 +94,10 @@ impl Memory {
     }
 
     fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Line>> {
-        let hash = self.hasher.hash_one(name) as usize;
-        self.shards[hash % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        // Any spread will do: the map inside hashes with a secret key.
+        let spread =
+            name.as_str().bytes().rev().take(8).fold(0usize, |sum, byte| sum * 31 + usize::from(byte));
+        self.shards[spread % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` on the line of `name`, then wakes whom it made winners, drops the line if it is empty, and sets the alarm
