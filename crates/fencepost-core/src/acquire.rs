@@ -187,12 +187,11 @@ impl Request<'_> {
             let mut owned = Owned::enter(client, Arc::clone(&claim));
             match self.stand(&mut owned, deadline).await? {
                 Stand::Granted(grant) => {
-                    // Paused since the engine granted it, or past the deadline: it goes back by the drop of `owned`.
+                    // If we were paused since the engine granted it, it goes back by the drop of `owned`.
                     let now = client.aid.clock().now();
-                    if matches!(claim.life.state(now), State::Lost(_)) {
-                        continue;
+                    if !matches!(claim.life.state(now), State::Lost(_)) {
+                        return Ok(Outcome::Granted(owned.into_guard(grant)));
                     }
-                    return Ok(Outcome::Granted(owned.into_guard(grant)));
                 }
                 Stand::Busy => {
                     owned.leave_nothing();

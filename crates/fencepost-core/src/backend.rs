@@ -12,7 +12,7 @@
 //! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll, which may happen without any async runtime (in a
 //!   `Drop`): they must not need one until they wait for the reply.
 //! - The innermost layer times its requests out: no future waits forever for an engine.
-//! - Validity is counted from *before* the request was sent ([`Claim::confirm`]).
+//! - Validity is counted from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
 //! - Timers are those of [`Aid::clock`](crate::Aid::clock), tasks are spawned on [`Aid::host`](crate::Aid::host).
 
 use std::any::Any;
@@ -73,7 +73,8 @@ pub trait Backend: Send + Sync + 'static {
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
     /// An entry for a grant that exists already: the claim carries the id of a detached lease. [`Entry::attempt`] takes it up
-    /// again for the claim's `ttl`, or answers [`Attempt::Gone`]; it never makes a new grant.
+    /// again for the claim's `ttl`, or answers [`Attempt::Gone`]; it never makes a new grant. Taken up by a claim that is not
+    /// [`renewed`](Claim::renewed) it stays detached and is only extended.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
     /// A resource as an operator sees it; a resource that nobody claims has no claims.
@@ -203,7 +204,8 @@ pub trait Session: Send + Sync {
 
     /// One round of renewal. Answers go to the lives as they arrive: confirmed, waiting, or ended. It never creates: what
     /// the engine does not know any more is ended as lost. A claim with a fixed lease (not
-    /// [`renewed`](Claim::renewed)) comes here only when its user extends it: its lease then ends `ttl` after this request.
+    /// [`renewed`](Claim::renewed)) comes here only when its user extends it: its lease then ends `ttl` after this request. A
+    /// renewal never shortens a lease, so that two that overtake each other do no harm.
     /// `Err`: the round failed as a whole and the answers that are missing are unknown; core asks again soon.
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
 }

@@ -134,9 +134,10 @@ impl Claim {
         self.ttl.store(nanos(ttl), Ordering::Relaxed);
     }
 
-    /// The engine confirmed the grant by a request sent at `sent`. Returns whether the claim lives.
-    pub fn confirm(&self, sent: Moment) -> bool {
-        self.life.confirm(self.aid.clock(), sent, self.ttl())
+    /// The engine confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the claim lives. Take both
+    /// *before* sending: the user may change the lease's length while the request is under way.
+    pub fn confirm(&self, sent: Moment, ttl: Duration) -> bool {
+        self.life.confirm(self.aid.clock(), sent, ttl)
     }
 }
 

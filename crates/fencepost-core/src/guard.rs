@@ -36,7 +36,16 @@ impl Owned {
         Owned { client: Arc::clone(client), claim, entry, granted: false }
     }
 
-    pub(crate) fn attached(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
+    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
+    pub(crate) async fn attach(client: &Arc<Client>, claim: Arc<Claim>) -> Result<Option<Guard>> {
+        let mut entry = client.backend.attach(Arc::clone(&claim));
+        let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
+        let owned = Owned { client: Arc::clone(client), claim, entry: Some(entry), granted: true };
+        Ok(Some(owned.into_guard(grant)))
+    }
+
+    /// A detached lease to be released.
+    pub(crate) fn detached(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
         let entry = Some(client.backend.attach(Arc::clone(&claim)));
         Owned { client: Arc::clone(client), claim, entry, granted: true }
     }
@@ -48,6 +57,8 @@ impl Owned {
     /// Renews what keeps the entry alive, from now on.
     pub(crate) fn keep(&mut self) {
         if self.granted && !self.claim.renewed {
+            // Its place in line was renewed, the lease is not.
+            self.client.keeper.forget(&self.claim);
             return;
         }
         if let Some(stake) = self.entry.as_ref().and_then(|entry| entry.stake()) {
@@ -64,14 +75,6 @@ impl Owned {
         self.granted = true;
         self.keep();
         Guard { owned: self, grant }
-    }
-
-    /// Takes up a detached lease.
-    pub(crate) async fn take_up(&mut self, lease: &Lease) -> Result<Grant> {
-        match self.entry().attempt().await.map_err(|error| error.of(lease.name().clone()))? {
-            Attempt::Granted(grant) => Ok(grant),
-            Attempt::Blocked { .. } | Attempt::Gone => Err(lease.gone(&self.claim)),
-        }
     }
 
     /// Releases and waits for the confirmation, trying again for a while.
@@ -198,11 +201,12 @@ impl Guard {
     pub async fn lost(&self) -> Loss {
         let clock = self.owned.client.aid.clock();
         let life = &self.owned.claim.life;
+        let mut watch = life.watch();
         loop {
             let until = life.until();
             let mut sleep = clock.sleep_until(until);
             let lost = poll_fn(|cx| {
-                life.watch(cx.waker());
+                watch.set(cx.waker());
                 if let State::Lost(why) = life.state(clock.now()) {
                     return Poll::Ready(Some(why));
                 }
@@ -244,8 +248,8 @@ impl Guard {
         .await
     }
 
-    /// Makes the lease end `ttl` from now, and be that long from now on: one round trip. A guard with a fixed lease is extended only
-    /// by this.
+    /// Makes the lease end `ttl` from now at the earliest, and be that long from now on: one round trip. It never shortens what is
+    /// granted already. A guard with a fixed lease is extended only by this.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the lock is lost, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds, or what the

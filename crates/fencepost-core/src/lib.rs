@@ -51,7 +51,7 @@ pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;
 pub use info::{ClaimInfo, Eviction, Holder, Info, Listing, Page};
 pub use lease::Lease;
-pub use life::{Life, Loss, State, margin};
+pub use life::{Life, Loss, State, Watch, margin};
 pub use local::Gate;
 pub use lock::{AcquireAll, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
 pub use locks::{ClientBuilder, Locks};

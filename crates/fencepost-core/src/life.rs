@@ -62,7 +62,7 @@ pub struct Life {
     /// Set once, by the first certain loss.
     end: OnceLock<Loss>,
     /// Whom to wake when `end` is set.
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Vec<(u64, Waker)>>,
     /// What else must live: `q` of these.
     rest: OnceLock<(usize, Vec<Arc<Life>>)>,
 }
@@ -181,18 +181,24 @@ impl Life {
         self.end.get().copied()
     }
 
-    /// Wakes `waker` when the life is ended. (Running out by the clock wakes nobody.)
-    pub fn watch(&self, waker: &Waker) {
+    /// Something that can be woken when the life is ended. (Running out by the clock wakes nobody.)
+    pub fn watch(&self) -> Watch<'_> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Watch { life: self, key: COUNT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    fn set_watch(&self, key: u64, waker: Option<&Waker>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !waiting.iter().any(|known| known.will_wake(waker)) {
-            waiting.push(waker.clone());
+        let known = waiting.iter().position(|(known, _)| *known == key);
+        match (known, waker) {
+            (Some(at), Some(waker)) => waiting[at].1.clone_from(waker),
+            (None, Some(waker)) => waiting.push((key, waker.clone())),
+            (Some(at), None) => drop(waiting.swap_remove(at)),
+            (None, None) => {}
         }
         drop(waiting);
-        if let Some((_, of)) = self.rest.get() {
-            of.iter().for_each(|life| life.watch(waker));
-        }
-        if self.end.get().is_some() {
-            self.wake();
+        for life in self.rest.get().into_iter().flat_map(|(_, of)| of) {
+            life.set_watch(key, waker);
         }
     }
 
@@ -213,7 +219,30 @@ impl Life {
     fn wake(&self) {
         let waiting =
             std::mem::take(&mut *self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// See [`Life::watch`]. Dropped, it wakes nobody any more.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    life: &'a Life,
+    key: u64,
+}
+
+impl Watch<'_> {
+    /// Wakes `waker` when the life is ended; at once if it is.
+    pub fn set(&mut self, waker: &Waker) {
+        self.life.set_watch(self.key, Some(waker));
+        if self.life.end.get().is_some() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.life.set_watch(self.key, None);
     }
 }
 
@@ -324,7 +353,8 @@ mod tests {
     fn an_end_wakes_the_watchers() {
         let (flag, waker) = crate::testing::flag();
         let life = Life::new();
-        life.watch(&waker);
+        let mut watch = life.watch();
+        watch.set(&waker);
         assert!(!flag.is_set());
         life.end(Loss::Evicted);
         assert!(flag.is_set());

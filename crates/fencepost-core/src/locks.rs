@@ -129,15 +129,14 @@ impl Locks {
     /// [`is_lost`](Error::is_lost) when the lease has ended.
     ///
     /// # Cancel safety
-    /// Dropped midway, the lease is released.
+    /// Dropped midway, the lease stays; it is extended or not.
     pub async fn attach(&self, lease: &Lease) -> Result<Guard> {
         let claim = self.leased(lease, lease.ttl(), true)?;
-        let mut owned = Owned::attached(&self.client, claim);
-        let grant = owned.take_up(lease).await?;
-        Ok(owned.into_guard(grant))
+        let guard = Owned::attach(&self.client, Arc::clone(&claim)).await;
+        guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
     }
 
-    /// Makes a detached lease end `ttl` from now.
+    /// Makes a detached lease end `ttl` from now at the earliest; it never shortens it.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) when it has ended, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds.
@@ -164,7 +163,7 @@ impl Locks {
     /// Dropped midway, it is released all the same, now or with its end.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let claim = self.leased(lease, lease.ttl(), false)?;
-        let owned = Owned::attached(&self.client, Arc::clone(&claim));
+        let owned = Owned::detached(&self.client, Arc::clone(&claim));
         match owned.release().await? {
             Left::Released => Ok(()),
             Left::Withdrawn | Left::Nothing => Err(lease.gone(&claim)),

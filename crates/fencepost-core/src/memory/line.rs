@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -72,7 +73,7 @@ impl Line {
             if let Some(key) = self.keys(self.holders).find(same)
                 && let Standing::Holding { token, .. } = self.places[key].standing
             {
-                claim.confirm(now);
+                claim.confirm(now, claim.ttl());
                 return (Some(key), Attempt::Granted(Grant::of(token)));
             }
         }
@@ -130,13 +131,13 @@ impl Line {
         let Standing::Holding { token, end, evicted: false, detached } = &mut place.standing else {
             return None;
         };
-        *end = lease_end(memory.kind, claim, now);
+        *end = lease_end(memory.kind, claim, now).max(*end);
         *detached = !claim.renewed;
         let token = *token;
         self.soonest = self.soonest.min(now + claim.ttl());
         claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
         place.claim = Arc::clone(claim);
-        claim.confirm(now);
+        claim.confirm(now, claim.ttl());
         Some((key, token))
     }
 
@@ -194,7 +195,13 @@ impl Line {
     }
 
     /// Renews the grant of this claim.
-    pub(super) fn keep(&mut self, claim: &Claim, now: Moment, bug: Planted) -> Result<(), Loss> {
+    pub(super) fn keep(
+        &mut self,
+        claim: &Claim,
+        now: Moment,
+        ttl: Duration,
+        bug: Planted,
+    ) -> Result<(), Loss> {
         let key = claim.note.load(std::sync::atomic::Ordering::Relaxed) as usize;
         let Some(place) = self.place_mut(key, claim.id) else {
             if planted!(bug, LateRenewal) {
@@ -205,12 +212,7 @@ impl Line {
         match &mut place.standing {
             Standing::Holding { evicted: true, .. } => Err(Loss::Evicted),
             Standing::Holding { end, .. } if *end > now => {
-                // A shorter lease than before may end sooner than the line thinks.
-                let sooner = now + claim.ttl() < *end;
-                *end = now + claim.ttl();
-                if sooner {
-                    self.soonest = self.soonest.min(now + claim.ttl());
-                }
+                *end = (*end).max(now + ttl);
                 Ok(())
             }
             Standing::Holding { .. } => Err(Loss::Expired),
@@ -320,7 +322,7 @@ impl Line {
         push(&mut self.places, &mut self.holders, key);
         self.held.add(claim.want().mode);
         claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
-        claim.confirm(now);
+        claim.confirm(now, claim.ttl());
     }
 
     fn insert(&mut self, claim: &Arc<Claim>, standing: Standing, since: Moment) -> usize {

@@ -225,20 +225,20 @@ impl Session for Memory {
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             let clock = claim.aid.clock();
-            let now = clock.now();
+            let (now, ttl) = (clock.now(), claim.ttl());
             let kept = {
                 let mut shard = self.shard(&claim.want().name);
                 shard
                     .get_mut(&claim.want().name)
-                    .map_or(Err(Loss::Deleted), |line| line.keep(claim, now, self.planted))
+                    .map_or(Err(Loss::Deleted), |line| line.keep(claim, now, ttl, self.planted))
             };
             match kept {
                 Ok(()) => {
                     #[cfg(feature = "planted")]
                     if self.planted.has(Bug::LateRenewal) {
-                        claim.life.revive(now, claim.ttl());
+                        claim.life.revive(now, ttl);
                     }
-                    claim.confirm(now);
+                    claim.confirm(now, ttl);
                 }
                 Err(why) => claim.life.end(why),
             }
