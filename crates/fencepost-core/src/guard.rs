@@ -78,7 +78,7 @@ impl Owned {
     }
 
     /// Releases and waits for the confirmation, trying again for a while.
-    pub(crate) async fn release(mut self) -> Result<Left> {
+    pub(crate) async fn release(&mut self) -> Result<Left> {
         self.client.keeper.forget(&self.claim);
         // Engines that answer on the spot need no timer.
         let on_the_spot = match self.entry().release() {
@@ -289,19 +289,16 @@ impl Guard {
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
     pub async fn release(self) -> Result<()> {
-        let name = self.name().clone();
-        let Guard { owned, .. } = self;
-        let life = Arc::clone(&owned.claim.life);
-        let clock = owned.client.aid.clock().clone();
+        let Guard { mut owned, .. } = self;
         telemetry::released(owned.client.engine(), "release");
-        let left = owned.release().await?;
-        match left {
-            Left::Released => Ok(()),
-            Left::Withdrawn | Left::Nothing => match life.state(clock.now()) {
-                State::Lost(why) => Err(Error::lost(name, why)),
-                State::Held | State::Suspect => Err(Error::lost(name, Loss::Deleted)),
-            },
+        if owned.release().await? == Left::Released {
+            return Ok(());
         }
+        let why = match owned.claim.life.state(owned.client.aid.clock().now()) {
+            State::Lost(why) => why,
+            State::Held | State::Suspect => Loss::Deleted,
+        };
+        Err(Error::lost(owned.claim.want().name.clone(), why))
     }
 
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.

@@ -29,11 +29,16 @@ struct Shared {
     state: Mutex<Stakes>,
 }
 
+/// In the order in which they are due.
+type Key = (Moment, ClaimId);
+
 /// What is renewed together.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 
 struct Stakes {
-    due: BTreeMap<(Moment, ClaimId), Stake>,
+    due: BTreeMap<Key, Stake>,
+    /// The stake that came last, outside of the map: most locks are released before the next one comes.
+    newest: Option<(Key, Stake)>,
     /// When the task will wake. It may wake for nothing: taking a stake back does not move this.
     planned: Moment,
     waker: Option<Waker>,
@@ -42,7 +47,7 @@ struct Stakes {
 impl Keeper {
     /// A keeper whose task runs on the aid's host.
     pub(crate) fn start(aid: &Aid) -> Keeper {
-        let stakes = Stakes { due: BTreeMap::new(), planned: Moment::NEVER, waker: None };
+        let stakes = Stakes { due: BTreeMap::new(), newest: None, planned: Moment::NEVER, waker: None };
         let keeper = Keeper(Arc::new(Shared { aid: aid.clone(), state: Mutex::new(stakes) }));
         let weak = Arc::downgrade(&keeper.0);
         aid.spawn(async move {
@@ -55,7 +60,7 @@ impl Keeper {
                     let Some(shared) = weak.upgrade() else { return Poll::Ready(false) };
                     let mut stakes = shared.stakes();
                     stakes.waker = Some(cx.waker().clone());
-                    let first = stakes.due.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+                    let first = stakes.first();
                     stakes.planned = first;
                     drop(stakes);
                     if sleep.as_ref().is_none_or(|(at, _)| *at != first) {
@@ -114,7 +119,9 @@ impl Drop for Shared {
 impl Stakes {
     fn insert(&mut self, due: Moment, stake: Stake) {
         stake.claim.kept.store(due.as_nanos(), Ordering::Relaxed);
-        self.due.insert((due, stake.claim.id), stake);
+        if let Some((key, stake)) = self.newest.replace(((due, stake.claim.id), stake)) {
+            self.due.insert(key, stake);
+        }
         if due < self.planned {
             self.planned = due;
             if let Some(waker) = &self.waker {
@@ -126,12 +133,22 @@ impl Stakes {
     fn remove(&mut self, claim: &Claim) -> Option<Stake> {
         match claim.kept.load(Ordering::Relaxed) {
             0 | IN_FLIGHT => None,
+            _ if self.newest.as_ref().is_some_and(|((_, id), _)| *id == claim.id) => {
+                self.newest.take().map(|(_, stake)| stake)
+            }
             due => self.due.remove(&(Moment::from_nanos(due), claim.id)),
         }
     }
 
+    fn first(&self) -> Moment {
+        let newest = self.newest.as_ref().map(|((at, _), _)| *at);
+        let first = self.due.first_key_value().map(|((at, _), _)| *at);
+        newest.into_iter().chain(first).min().unwrap_or(Moment::NEVER)
+    }
+
     /// Takes out what is due, or nearly.
     fn take_due(&mut self, now: Moment) -> Vec<Stake> {
+        self.due.extend(self.newest.take());
         let later = self.due.split_off(&(now + SLACK, ClaimId::from_u128(0)));
         let near = std::mem::replace(&mut self.due, later);
         let mut taken = Vec::with_capacity(near.len());

@@ -163,7 +163,7 @@ impl Locks {
     /// Dropped midway, it is released all the same, now or with its end.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let claim = self.leased(lease, lease.ttl(), false)?;
-        let owned = Owned::detached(&self.client, Arc::clone(&claim));
+        let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
         match owned.release().await? {
             Left::Released => Ok(()),
             Left::Withdrawn | Left::Nothing => Err(lease.gone(&claim)),

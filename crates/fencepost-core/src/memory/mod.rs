@@ -33,10 +33,15 @@ use entry::MemoryEntry;
 use line::{Line, Wakers};
 
 const SHARDS: usize = 16;
+/// So many lines a shard may hold before empty ones are dropped.
+const IDLE_LINES: usize = 64;
+
+/// By name, hashed with a key of the process.
+type Lines = HashMap<Name, Line, foldhash::fast::RandomState>;
 
 /// The engine in memory. Clients of one `Memory` share its locks.
 pub struct Memory {
-    shards: [Mutex<HashMap<Name, Line>>; SHARDS],
+    shards: [Mutex<Lines>; SHARDS],
     /// The last token of any resource: one counter for all grows for each.
     last: AtomicU64,
     /// Ours, for alarms.
@@ -93,14 +98,14 @@ impl Memory {
         })
     }
 
-    fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Line>> {
-        // Any spread will do: the map inside hashes with a secret key.
+    fn shard(&self, name: &Name) -> MutexGuard<'_, Lines> {
+        // Any spread will do: the map inside hashes with a key of its own.
         let spread =
             name.as_str().bytes().rev().take(8).fold(0usize, |sum, byte| sum * 31 + usize::from(byte));
         self.shards[spread % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` on the line of `name`, then wakes whom it made winners, drops the line if it is empty, and sets the alarm
+    /// Runs `work` on the line of `name`, then wakes whom it made winners, drops the line if it is idle, and sets the alarm
     /// for its next expiry if somebody waits.
     fn on_line<T>(&self, name: &Name, clock: &Clock, work: impl FnOnce(&mut Line, &mut Wakers) -> T) -> T {
         let mut wakers = Wakers::default();
@@ -112,7 +117,10 @@ impl Memory {
         let result = work(line, &mut wakers);
         let mut alarm = None;
         if line.is_empty() {
-            shard.remove(name);
+            // A name that was just used is likely to be used again: its empty line may stay, if they are few.
+            if shard.len() > IDLE_LINES {
+                shard.remove(name);
+            }
         } else if let Some((at, clock)) = line.next_alarm(clock) {
             alarm = Some((at, clock));
         }
