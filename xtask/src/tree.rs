@@ -28,6 +28,7 @@ pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
             check(&file, &mut findings);
         }
         paths(&file, &machine, &mut findings);
+        links(&file, |target| workspace.root().join(&path).with_file_name(target).exists(), &mut findings);
         count += 1;
     }
     if findings.is_empty() { Ok(Done::Passed(format!("{count} files"))) } else { Err(findings.join("\n")) }
@@ -130,6 +131,21 @@ fn paths(file: &File, machine: &[String], findings: &mut Vec<String>) {
     }
 }
 
+/// A page's links to other files of the tree lead somewhere.
+fn links(file: &File, exists: impl Fn(&str) -> bool, findings: &mut Vec<String>) {
+    if !file.path.ends_with(".md") {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        for rest in line.split("](").skip(1) {
+            let target = rest.split([')', '#']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !exists(target) {
+                finding(file, number, &format!("the link to {target} leads nowhere"), findings);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +170,15 @@ mod tests {
         assert_eq!(found(ignored_tests, "a.rs", "#[ignore]\n#[ignore = \"takes an hour\"]\n"), 1);
         assert_eq!(found(sleeping_tests, "x/tests/a.rs", "sleep(secs(1));\nsleep(past_the_lease);\n"), 1);
         assert_eq!(found(sleeping_tests, "x/src/a.rs", "sleep(secs(1));\n"), 0);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_found() {
+        let mut findings = Vec::new();
+        let text = "[a](there.md#part) [b](gone.md) [c](#here) [d](https://example.org/gone.md)\n";
+        let file = File { path: "a.md".to_owned(), text: text.to_owned() };
+        links(&file, |target| target == "there.md", &mut findings);
+        assert_eq!(findings, ["a.md:1: the link to gone.md leads nowhere"]);
     }
 
     #[test]

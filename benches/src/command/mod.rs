@@ -1,0 +1,124 @@
+//! Long checks of the command, from outside: real processes that are killed, counted and watched.
+
+pub(crate) mod crowd;
+pub(crate) mod idle;
+pub(crate) mod kill;
+pub(crate) mod stopped;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A folder with a database of its own, removed at the end.
+pub(crate) struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    /// A new folder below the system's folder for temporary files.
+    pub(crate) fn new(name: &str) -> Place {
+        let folder = std::env::temp_dir().join(format!("fencepost-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the database");
+        Place { folder }
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The URL of its database.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.file("locks.db").display())
+    }
+
+    /// `fencepost arguments…` on its database; the program stands beside this one.
+    pub(crate) fn fencepost(&self, arguments: &[&str]) -> Command {
+        let me = std::env::current_exe().expect("the path of this program");
+        let mut command = Command::new(me.parent().unwrap_or(Path::new("/")).join("fencepost"));
+        command
+            .args(arguments)
+            .env("FENCEPOST_BACKEND", self.url())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Left behind, it is in the folder for temporary files and does no harm.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A started wrapper with its child's output; it is killed when it is dropped.
+pub(crate) struct Wrapper {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Wrapper {
+    /// Starts the command.
+    pub(crate) fn start(mut command: Command) -> Wrapper {
+        let mut process =
+            command.stdout(Stdio::piped()).spawn().expect("the fencepost command beside this program");
+        let output = BufReader::new(process.stdout.take().expect("its output"));
+        Wrapper { process, output }
+    }
+
+    /// Sends it the word to begin.
+    pub(crate) fn go(&mut self) {
+        // One that has ended already shows it in its output.
+        drop(self.process.stdin.take());
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).expect("a process id"))
+    }
+
+    /// The next line that its child writes; empty once all who could write are gone.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        // What cannot be read counts as nothing written.
+        let _ = self.output.read_line(&mut line);
+        line.trim_end().to_owned()
+    }
+
+    /// Kills the wrapper as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Waits for its end; its exit code, 128 and more for a signal's.
+    pub(crate) fn wait(&mut self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.process.wait().expect("its end");
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    }
+}
+
+impl Drop for Wrapper {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits until `there` claims wait in the line of a name, as `fencepost queue` shows it.
+pub(crate) fn wait_for_line(place: &Place, name: &str, there: usize) {
+    for _ in 0..6_000 {
+        if waiting(place, name) >= there {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{there} claims should wait for {name}, but {} do", waiting(place, name));
+}
+
+fn waiting(place: &Place, name: &str) -> usize {
+    let output = place.fencepost(&["queue", "--json", name]).output().expect("fencepost queue");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    json.as_array().map_or(0, Vec::len)
+}

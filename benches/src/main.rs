@@ -1,0 +1,115 @@
+//! What `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
+
+mod command;
+mod figure;
+mod host;
+mod memory;
+mod sqlite;
+mod usage;
+
+use figure::{Figure, Measured};
+use host::Host;
+use memory::crowd::{self, Question};
+use memory::rate;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let measured = match words.as_slice() {
+        ["host"] => {
+            print(&Host::read());
+            return ExitCode::SUCCESS;
+        }
+        ["figures", engines @ ..] => return figures(engines),
+        // The other side of a measurement.
+        ["sqlite-handoff-turns", _, place] => return side(|| sqlite::handoff::turns(Path::new(place))),
+        ["sqlite-handoff-bare", number, place] => {
+            return side(|| sqlite::handoff::bare(usize::from(*number == "1"), Path::new(place)));
+        }
+        ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
+        ["sqlite-sit-in-transaction", file] => {
+            sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
+        }
+        ["memory-one-task"] => ratio(&rate::one_task()),
+        ["memory-hot"] => ratio(&rate::hot()),
+        ["memory-hot-one-thread"] => ratio(&rate::hot_on_one_thread()),
+        ["memory-waiters", question] => crowd::waiters(asked(question)),
+        ["memory-held", question] => crowd::held(asked(question)),
+        ["sqlite-normal"] => ratio(&sqlite::cycle::normal()),
+        ["sqlite-full"] => ratio(&sqlite::cycle::full()),
+        ["sqlite-handoff"] => in_milliseconds(&sqlite::handoff::figure()),
+        ["sqlite-killed"] => sqlite::killed::places(),
+        ["sqlite-idle"] => command::idle::waiters(),
+        ["sqlite-stopped"] => command::stopped::in_a_transaction(),
+        ["command-killed"] => command::kill::wrappers(),
+        ["command-crowd"] => command::crowd::runs(),
+        _ => {
+            eprintln!(
+                "fencepost-bench: `{}` is no measurement; cargo xtask prove knows them",
+                words.join(" ")
+            );
+            return ExitCode::from(64);
+        }
+    };
+    print(&measured);
+    ExitCode::SUCCESS
+}
+
+fn asked(word: &str) -> Question {
+    match word {
+        "memory" => Question::Memory,
+        "idle" => Question::Idle,
+        _ => Question::Wakeups,
+    }
+}
+
+fn side(work: impl FnOnce()) -> ExitCode {
+    work();
+    ExitCode::SUCCESS
+}
+
+/// An engine and what measures it.
+type Engine = (&'static str, fn() -> Vec<Figure>);
+
+const ENGINES: [Engine; 2] = [("memory", rate::figures), ("sqlite", sqlite_figures)];
+
+fn sqlite_figures() -> Vec<Figure> {
+    vec![sqlite::cycle::normal(), sqlite::cycle::full(), sqlite::handoff::figure()]
+}
+
+fn figures(engines: &[&str]) -> ExitCode {
+    if let Some(unknown) = engines.iter().find(|engine| !ENGINES.iter().any(|(name, _)| name == *engine)) {
+        let known = ENGINES.map(|(name, _)| name).join(", ");
+        eprintln!("fencepost-bench: no figures for `{unknown}`; there is: {known}");
+        return ExitCode::from(64);
+    }
+    for (name, measure) in ENGINES {
+        if engines.is_empty() || engines.contains(&name) {
+            measure().iter().for_each(print);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn print(result: &impl serde::Serialize) {
+    match serde_json::to_string(result) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("fencepost-bench: {error}"),
+    }
+}
+
+/// A figure's ratio as the result of a line of the proof.
+fn ratio(figure: &Figure) -> Measured {
+    Measured { figure: figure.ratio, note: beside(figure) }
+}
+
+fn in_milliseconds(figure: &Figure) -> Measured {
+    Measured { figure: figure.ours / 1e3, note: beside(figure) }
+}
+
+fn beside(figure: &Figure) -> String {
+    let (floor, unit) = (&figure.floor, figure.unit);
+    format!("{:.3} {unit}; {}: {:.3} {unit}", figure.ours, floor.name, floor.value)
+}

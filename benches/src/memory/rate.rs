@@ -1,0 +1,140 @@
+//! Lock and release in memory, beside tokio's own Mutex.
+
+use super::connect;
+use crate::figure::{Figure, Named, Rounds};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+/// How long each way is measured in a round.
+const SLICE: Duration = Duration::from_millis(400);
+const ROUNDS: usize = 9;
+const HOT_TASKS: usize = 1_000;
+const FLOOR: &str = "tokio Mutex";
+const PEER: &str = "async-lock Mutex";
+
+/// Something that is locked and released at once.
+trait Lock: Clone + Send + 'static {
+    fn cycle(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Lock for Arc<tokio::sync::Mutex<()>> {
+    async fn cycle(&self) {
+        drop(self.lock().await);
+    }
+}
+
+impl Lock for Arc<async_lock::Mutex<()>> {
+    async fn cycle(&self) {
+        drop(self.lock().await);
+    }
+}
+
+impl Lock for fencepost::Mutex {
+    async fn cycle(&self) {
+        let guard = self.lock().await.expect("memory grants");
+        guard.release().await.expect("memory releases");
+    }
+}
+
+/// The rows of the table.
+pub(crate) fn figures() -> Vec<Figure> {
+    vec![one_task(), hot(), hot_on_one_thread()]
+}
+
+/// One task that nobody disturbs.
+pub(crate) fn one_task() -> Figure {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    figure("lock and release, one task", "≥ 0.06 ×", &runtime, Run::Alone)
+}
+
+/// A thousand tasks on as many threads as there are cores.
+pub(crate) fn hot() -> Figure {
+    let runtime = Builder::new_multi_thread().build().expect("a runtime");
+    figure("hot lock, 1,000 tasks, a thread per core", "≥ 0.12 ×", &runtime, Run::Crowd)
+}
+
+/// A thousand tasks on one thread.
+pub(crate) fn hot_on_one_thread() -> Figure {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    figure("hot lock, 1,000 tasks, one thread", "≥ 0.12 ×", &runtime, Run::Crowd)
+}
+
+#[derive(Clone, Copy)]
+enum Run {
+    Alone,
+    Crowd,
+}
+
+fn figure(name: &'static str, bar: &'static str, runtime: &Runtime, run: Run) -> Figure {
+    let tokio: Arc<tokio::sync::Mutex<()>> = Arc::default();
+    let peer: Arc<async_lock::Mutex<()>> = Arc::default();
+    let locks = runtime.block_on(connect());
+    let ours = locks.mutex("hot").expect("a good name");
+    let rounds = Rounds::run(ROUNDS, 3, |way| {
+        runtime.block_on(async {
+            match way {
+                0 => rate(&tokio, run).await,
+                1 => rate(&ours, run).await,
+                _ => rate(&peer, run).await,
+            }
+        })
+    });
+    runtime.block_on(locks.close());
+    Figure {
+        engine: "memory",
+        figure: name,
+        unit: "M/s",
+        floor: Named { name: FLOOR, value: rounds.median(0) },
+        ours: rounds.median(1),
+        ratio: rounds.ratio(1, 0),
+        bar,
+        peers: vec![Named { name: PEER, value: rounds.median(2) }],
+    }
+}
+
+async fn rate(lock: &impl Lock, run: Run) -> f64 {
+    match run {
+        Run::Alone => alone(lock).await,
+        Run::Crowd => crowd(lock).await,
+    }
+}
+
+/// Cycles a second of one task, in millions.
+async fn alone(lock: &impl Lock) -> f64 {
+    let start = Instant::now();
+    let mut cycles = 0_u32;
+    while start.elapsed() < SLICE {
+        for _ in 0..1_000 {
+            lock.cycle().await;
+        }
+        cycles += 1_000;
+    }
+    f64::from(cycles) / start.elapsed().as_secs_f64() / 1e6
+}
+
+/// Cycles a second of all tasks together, in millions.
+async fn crowd(lock: &impl Lock) -> f64 {
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..HOT_TASKS)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                let mut cycles = 0_u32;
+                while start.elapsed() < SLICE {
+                    for _ in 0..20 {
+                        lock.cycle().await;
+                    }
+                    cycles += 20;
+                }
+                cycles
+            })
+        })
+        .collect();
+    let mut cycles = 0_u32;
+    for task in tasks {
+        cycles += task.await.expect("a task that does not panic");
+    }
+    f64::from(cycles) / start.elapsed().as_secs_f64() / 1e6
+}
