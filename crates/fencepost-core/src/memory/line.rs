@@ -12,7 +12,7 @@ use super::{Memory, lease_end};
 use crate::backend::{Attempt, Grant, Left};
 use crate::claim::{Claim, ClaimId};
 use crate::info::ClaimInfo;
-use crate::life::Loss;
+use crate::life::{Life, Loss};
 use crate::queue::{Held, Mode};
 use crate::time::{Clock, Moment};
 use crate::token::Token;
@@ -220,13 +220,12 @@ impl Line {
         }
     }
 
-    /// Marks the grant with this token as evicted, or ends it at once.
-    pub(super) fn evict(&mut self, token: Token, now: bool) -> bool {
+    /// Marks the grant with this token as evicted, or ends it at once. Its life is to be ended by the caller, outside of the
+    /// line's lock: that wakes whoever watches it.
+    pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Life>> {
         let of_token =
             |place: &Place| matches!(place.standing, Standing::Holding { token: has, .. } if has == token);
-        let Some(key) = self.keys(self.holders).find(|&key| of_token(&self.places[key])) else {
-            return false;
-        };
+        let key = self.keys(self.holders).find(|&key| of_token(&self.places[key]))?;
         let place = &mut self.places[key];
         if let Standing::Holding { evicted, .. } = &mut place.standing {
             *evicted = true;
@@ -235,8 +234,7 @@ impl Line {
         if now {
             self.remove(key);
         }
-        life.end(Loss::Evicted);
-        true
+        Some(life)
     }
 
     /// Purges holders whose lease has ended, then grants to those waiters who may go.

@@ -200,14 +200,17 @@ impl Backend for Memory {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let clock = self.shard(name).get(name).and_then(Line::clock);
-        let found = clock.is_some_and(|clock| {
+        // A grant whose lease has ended is no grant any more: the line is settled first.
+        let evicted = clock.and_then(|clock| {
             self.on_line(name, &clock, |line, wakers| {
-                let found = line.evict(token, how.now);
                 line.settle(clock.now(), self, wakers);
-                found
+                let evicted = line.evict(token, how.now);
+                line.settle(clock.now(), self, wakers);
+                evicted
             })
         });
-        if found {
+        if let Some(life) = evicted {
+            life.end(Loss::Evicted);
             return Reply::ready(Ok(()));
         }
         let message = format!("no grant has token {token} any more; look again who holds it");
