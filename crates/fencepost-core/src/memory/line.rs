@@ -1,6 +1,7 @@
 //! The line of one resource: its holders and waiters, every step O(1) whatever their number.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -80,11 +81,7 @@ impl Line {
         let overtakes = mode == Mode::Shared && planted!(memory.planted, StarvingWriter);
         let mine = memory.kind == super::Kind::Processes && self.is_held_by_client(claim);
         if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
-            let token = if planted!(memory.planted, TokenReuse) {
-                Token::new(u64::from(self.held.holders()) + 1)
-            } else {
-                memory.next_token()
-            };
+            let token = self.draw(memory);
             let key = self.hold(claim, token, now, memory);
             return (Some(key), Attempt::Granted(Grant::of(token)));
         }
@@ -93,7 +90,7 @@ impl Line {
             return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
         }
         if planted!(memory.planted, TokenBeforeGrant) {
-            claim.note.store(memory.next_token().get(), std::sync::atomic::Ordering::Relaxed);
+            claim.note.store(memory.next_token().get(), Ordering::Relaxed);
         }
         let standing = Standing::Waiting { waker: None };
         let key = self.insert(claim, standing, now);
@@ -135,7 +132,7 @@ impl Line {
         *detached = !claim.renewed;
         let token = *token;
         self.soonest = self.soonest.min(now + claim.ttl());
-        claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
+        claim.note.store(key as u64, Ordering::Relaxed);
         place.claim = Arc::clone(claim);
         claim.confirm(now, claim.ttl());
         Some((key, token))
@@ -202,7 +199,7 @@ impl Line {
         ttl: Duration,
         bug: Planted,
     ) -> Result<(), Loss> {
-        let key = claim.note.load(std::sync::atomic::Ordering::Relaxed) as usize;
+        let key = claim.note.load(Ordering::Relaxed) as usize;
         let Some(place) = self.place_mut(key, claim.id) else {
             if planted!(bug, LateRenewal) {
                 return Ok(());
@@ -253,13 +250,9 @@ impl Line {
             if !self.held.fits(place.claim.want().mode) {
                 break;
             }
-            let token = if planted!(memory.planted, TokenBeforeGrant) {
-                Token::new(place.claim.note.load(std::sync::atomic::Ordering::Relaxed))
-            } else if planted!(memory.planted, TokenReuse) {
-                Token::new(u64::from(self.held.holders()) + 1)
-            } else {
-                memory.next_token()
-            };
+            let drawn =
+                planted!(memory.planted, TokenBeforeGrant).then(|| place.claim.note.load(Ordering::Relaxed));
+            let token = drawn.map_or_else(|| self.draw(memory), Token::new);
             wakers.push(self.promote(key, token, now, memory));
         }
     }
@@ -291,6 +284,14 @@ impl Line {
         self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info()).collect()
     }
 
+    /// The token of a grant that is being made.
+    fn draw(&self, memory: &Memory) -> Token {
+        if planted!(memory.planted, TokenReuse) {
+            return Token::new(u64::from(self.held.holders()) + 1);
+        }
+        memory.next_token()
+    }
+
     fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
         let end = lease_end(memory.kind, claim, now);
         let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false }, now);
@@ -319,7 +320,7 @@ impl Line {
         self.soonest = if self.held.is_free() { end } else { self.soonest.min(end) };
         push(&mut self.places, &mut self.holders, key);
         self.held.add(claim.want().mode);
-        claim.note.store(key as u64, std::sync::atomic::Ordering::Relaxed);
+        claim.note.store(key as u64, Ordering::Relaxed);
         claim.confirm(now, claim.ttl());
     }
 
