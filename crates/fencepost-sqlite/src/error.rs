@@ -1,0 +1,130 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::path::Path;
+
+use fencepost_core::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+/// A failure within the engine, before it is known what was being done.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Another process is writing. To be asked again soon.
+    Busy,
+    /// SQLite's own.
+    Sql(rusqlite::Error),
+    /// A side file's, or a bell's.
+    Side(io::Error),
+    /// Already worded.
+    Said(Error),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Trouble {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
+            _ => Trouble::Sql(error),
+        }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Side(error)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Said(error)
+    }
+}
+
+/// The engine's name in errors.
+pub(crate) const ENGINE: &str = "sqlite";
+
+impl Trouble {
+    /// The error for the caller; `path` is the database.
+    pub(crate) fn at(self, path: &Path) -> Error {
+        let shown = path.display();
+        let error = match self {
+            Trouble::Said(error) => error,
+            Trouble::Busy => Error::new(
+                ErrorKind::Unreachable,
+                format!("{shown} is being written by another process; try again"),
+            ),
+            Trouble::Side(error) => side(error, path),
+            Trouble::Sql(error) => sql(error, path),
+        };
+        error.on(ENGINE)
+    }
+}
+
+fn side(error: io::Error, path: &Path) -> Error {
+    let folder = crate::config::folder(path);
+    let shown = folder.display();
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (
+            ErrorKind::Denied,
+            format!(
+                "{shown} belongs to another user; all who share these locks run as one user, or each has a database"
+            ),
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => (
+            ErrorKind::Configuration,
+            format!("{shown} cannot be written; choose a database on a writable disk"),
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::Configuration, format!("the disk of {shown} is full; free some space"))
+        }
+        _ => (
+            ErrorKind::Unreachable,
+            format!(
+                "the files in {shown}, by which processes see each other, do not work; look at the cause"
+            ),
+        ),
+    };
+    Error::new(kind, message).because(error)
+}
+
+fn sql(error: rusqlite::Error, path: &Path) -> Error {
+    let shown = path.display();
+    let (kind, message) = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::Configuration, format!("the disk of {shown} is full; free some space"))
+        }
+        Some(ErrorCode::ReadOnly) => (
+            ErrorKind::Configuration,
+            format!(
+                "{shown} cannot be written; make the file and its folder writable, or choose another database"
+            ),
+        ),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => (
+            ErrorKind::Configuration,
+            format!(
+                "{shown} cannot be opened; make sure that its folder exists and that you may write there"
+            ),
+        ),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Configuration,
+            format!("{shown} is not a sound SQLite database; name another file, or move this one away"),
+        ),
+        Some(ErrorCode::SystemIoFailure) => (
+            ErrorKind::Unreachable,
+            format!("the disk of {shown} failed; look at the cause and the kernel's log"),
+        ),
+        _ => (ErrorKind::Internal, format!("SQLite refused a request to {shown}")),
+    };
+    Error::new(kind, message).because(error)
+}
+
+/// Somebody has kept the write lock for too long. Names the process if the kernel does.
+pub(crate) fn blocked(path: &Path, seconds: u64) -> Error {
+    let who = crate::locker::find(path)
+        .map_or_else(|| "by another process".to_owned(), |locker| format!("by {locker}"));
+    let message = format!(
+        "{} has been locked {who} for {seconds} s in the middle of a write; let that process go on, or end it",
+        path.display()
+    );
+    Error::new(ErrorKind::Unreachable, message).on(ENGINE)
+}

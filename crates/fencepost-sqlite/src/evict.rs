@@ -1,0 +1,73 @@
+//! Evicting a holder.
+//!
+//! Three steps, in this order:
+//! 1. a transaction marks the row (or, with `--now`, deletes it);
+//! 2. a file `<key>.evicted` appears beside the owner's side file, and its bell rings. The owner looks for the file in each
+//!    round of renewal, after noting the round's time and before confirming anything;
+//! 3. a second transaction writes the row's last end, one full lease from now.
+//!
+//! A round that missed the file noted its time before step 2, so what it confirmed ends before the end written in step 3,
+//! however long the evictor was stopped in between. Until step 3 the row lives on by its renewals: an evictor that dies half
+//! way has evicted nobody, or only told the owner.
+
+use std::fs::File;
+
+use fencepost_core::{Error, ErrorKind, Name, Result, Token};
+
+use crate::bell::{self, Ring};
+use crate::census::Standing;
+use crate::error::Trouble;
+use crate::line;
+use crate::row::{self, Row};
+use crate::shared::Shared;
+
+pub(crate) fn evict(shared: &Shared, name: &Name, token: Token, now: bool) -> Result<(), Trouble> {
+    let resource = name.as_str();
+    let time = shared.now();
+    let (row, turns) = shared.store.write(|db| {
+        let mut census = shared.census(time);
+        let found = row::find_token(db, resource, token.get())?;
+        let living = match found {
+            Some(row) if !matches!(census.judge(&row)?, Standing::Dead) => Some(row),
+            _ => None,
+        };
+        let Some(row) = living else {
+            let message = format!(
+                "no holder of this lock has token {token}; look again who holds it, it may have been released"
+            );
+            return Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).into());
+        };
+        if now {
+            row::delete(db, resource, row.seq, &row.id)?;
+            let turns = line::next(db, &mut census, resource)?;
+            return Ok((row, turns));
+        }
+        row::mark_evicted(db, resource, row.seq)?;
+        Ok((row, Vec::new()))
+    })?;
+    summon(shared, &row)?;
+    shared.ring(&turns);
+    if !now && row.process.is_some() && !row.is_fixed() {
+        let time = shared.now();
+        shared.store.write(|db| {
+            if let Some(row) = row::find(db, resource, &row.id)?
+                && row.until.is_none()
+            {
+                row::set_until(db, resource, row.seq, time.boot.saturating_add(row.ttl), shared.boot)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn summon(shared: &Shared, row: &Row) -> Result<(), Trouble> {
+    let Some(process) = row.process else { return Ok(()) };
+    if process == shared.key {
+        shared.slots.evict(&row.id);
+        return Ok(());
+    }
+    File::create(shared.summons(process))?;
+    bell::ring(&shared.folder, process, Ring::Evicted(row.id));
+    Ok(())
+}

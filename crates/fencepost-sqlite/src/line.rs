@@ -1,0 +1,298 @@
+//! The line before a resource: joining it, being granted, leaving it. Each function is the body of one write transaction.
+//!
+//! The rule is that of [`fencepost_core::queue::admit`], applied while the rows are being read: who lives is asked of side
+//! files, so it is asked only of those on whom the answer depends, holders and the waiters in front. A test holds this
+//! against `admit` itself.
+
+use fencepost_core::Mode;
+use fencepost_core::queue::Held;
+use rusqlite::Connection;
+
+use crate::census::{Census, Repair, Standing};
+use crate::error::Trouble;
+use crate::row::{self, Arrival, Row};
+use crate::side::Key;
+
+/// One claim's request.
+pub(crate) struct Ask<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) id: [u8; 16],
+    pub(crate) mode: Mode,
+    pub(crate) process: Key,
+    pub(crate) ttl: u64,
+    pub(crate) join: bool,
+    pub(crate) pinned: bool,
+    /// The lease is not renewed: it ends `ttl` after `sent`.
+    pub(crate) fixed: bool,
+    /// When this request was made, before anything was done for it.
+    pub(crate) sent: u64,
+    pub(crate) holder: &'a str,
+    pub(crate) reason: Option<&'a str>,
+    /// Its place in line, once it has one. It is gone if there is no row any more.
+    pub(crate) place: Option<i64>,
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Granted {
+        seq: i64,
+        token: u64,
+    },
+    /// `place` is `None` if the claim did not want to wait. `before` are those on whom it waits, the holders or the nearest
+    /// waiter, each with the time at which it is dead unless it is renewed.
+    Blocked {
+        place: Option<i64>,
+        ahead: u32,
+        before: Vec<(Row, Option<u64>)>,
+    },
+    Gone,
+}
+
+/// Asks for the resource, joining the line if it must wait.
+pub(crate) fn attempt(db: &Connection, census: &mut Census<'_>, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+    let mut walk = Walk::new(ask.resource, Some(ask.id), ask.place, ask.join);
+    walk.run(db, census, |held, waiter| held.fits(waiter.mode))?;
+    walk.repair(db, census)?;
+    if let Some(me) = &walk.me
+        && me.holds()
+    {
+        return Ok(Answer::Granted { seq: me.seq, token: me.token });
+    }
+    if ask.place.is_some() && walk.me.is_none() {
+        return Ok(Answer::Gone);
+    }
+    if walk.stopped || !walk.held.fits(ask.mode) {
+        let place = match &walk.me {
+            Some(me) => Some(me.seq),
+            None if ask.join => Some(arrive(db, census, ask, walk.last_seq + 1, 0)?),
+            None => None,
+        };
+        return Ok(Answer::Blocked { place, ahead: walk.ahead, before: walk.before });
+    }
+    let token = census.now.wall.max(walk.last_token.map_or(1, |last| last + 1));
+    row::remember(db, ask.resource, token, walk.last_token.is_some())?;
+    let seq = match &walk.me {
+        Some(me) => {
+            row::grant(db, ask.resource, me.seq, token, ask.ttl, end_of(ask), census.now.wall)?;
+            me.seq
+        }
+        None => arrive(db, census, ask, walk.last_seq + 1, token)?,
+    };
+    Ok(Answer::Granted { seq, token })
+}
+
+/// What a departure leaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Departure {
+    /// The row that was there.
+    pub(crate) was: Was,
+    /// Whose turn it is now.
+    pub(crate) next: Vec<Turn>,
+}
+
+/// A waiter that may go, and where to ring for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    pub(crate) id: [u8; 16],
+    pub(crate) process: Key,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Was {
+    Holding,
+    Waiting,
+    Absent,
+}
+
+/// Takes one claim out of the line, and says whose turn it is.
+pub(crate) fn leave(
+    db: &Connection,
+    census: &mut Census<'_>,
+    resource: &str,
+    id: &[u8; 16],
+    place: Option<i64>,
+) -> Result<Departure, Trouble> {
+    let place = match place {
+        Some(seq) => Some(seq),
+        None => row::find(db, resource, id)?.map(|row| row.seq),
+    };
+    let Some(seq) = place else { return Ok(Departure { was: Was::Absent, next: Vec::new() }) };
+    let mut walk = Walk::new(resource, Some(*id), None, false);
+    let mut next = Vec::new();
+    walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
+    let held = walk.me.as_ref().is_some_and(Row::holds);
+    let was = match row::delete(db, resource, seq, id)? {
+        true if held => Was::Holding,
+        true => Was::Waiting,
+        false => Was::Absent,
+    };
+    walk.repair(db, census)?;
+    Ok(Departure { was, next })
+}
+
+/// Whose turn it is, when nobody left by himself.
+pub(crate) fn next(db: &Connection, census: &mut Census<'_>, resource: &str) -> Result<Vec<Turn>, Trouble> {
+    let mut walk = Walk::new(resource, None, None, false);
+    let mut next = Vec::new();
+    walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
+    walk.repair(db, census)?;
+    Ok(next)
+}
+
+/// The same, only looking. `true`: there is something to repair, by [`next`].
+pub(crate) fn look(
+    db: &Connection,
+    census: &mut Census<'_>,
+    resource: &str,
+) -> Result<(Vec<Turn>, bool), Trouble> {
+    let mut walk = Walk::new(resource, None, None, false);
+    let mut next = Vec::new();
+    walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
+    Ok((next, !walk.dead.is_empty() || !walk.repairs.is_empty()))
+}
+
+fn turn(held: &Held, waiter: &Row, next: &mut Vec<Turn>) -> bool {
+    let fits = held.fits(waiter.mode);
+    if fits && let Some(process) = waiter.process {
+        next.push(Turn { id: waiter.id, process });
+    }
+    fits
+}
+
+fn end_of(ask: &Ask<'_>) -> Option<u64> {
+    ask.fixed.then(|| ask.sent.saturating_add(ask.ttl))
+}
+
+fn arrive(db: &Connection, census: &Census<'_>, ask: &Ask<'_>, seq: i64, token: u64) -> Result<i64, Trouble> {
+    let arrival = Arrival {
+        resource: ask.resource,
+        seq,
+        token,
+        id: ask.id,
+        mode: ask.mode,
+        process: ask.process,
+        ttl: ask.ttl,
+        pinned: ask.pinned,
+        fixed: ask.fixed,
+        until: if token == 0 { None } else { end_of(ask) },
+        since: census.now.wall,
+        holder: ask.holder,
+        reason: ask.reason,
+    };
+    row::insert(db, &arrival)?;
+    Ok(seq)
+}
+
+/// One reading of a line from its front, in which the dead are noted.
+struct Walk<'a> {
+    resource: &'a str,
+    /// Whose row is not counted.
+    id: Option<[u8; 16]>,
+    /// Where that row is, if known: nothing behind it is read.
+    place: Option<i64>,
+    /// Read on behind a waiter that may not go: the claim's own row may stand there, or is to be put at the end.
+    whole: bool,
+    me: Option<Row>,
+    held: Held,
+    /// A living waiter in front cannot go yet: nobody behind it may.
+    stopped: bool,
+    ahead: u32,
+    last_seq: i64,
+    last_token: Option<u64>,
+    /// On whom the claim waits: the holders, or the nearest waiter.
+    before: Vec<(Row, Option<u64>)>,
+    dead: Vec<(i64, [u8; 16])>,
+    repairs: Vec<(i64, Repair)>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(resource: &'a str, id: Option<[u8; 16]>, place: Option<i64>, whole: bool) -> Walk<'a> {
+        Walk {
+            resource,
+            id,
+            place,
+            whole,
+            me: None,
+            held: Held::default(),
+            stopped: false,
+            ahead: 0,
+            last_seq: 0,
+            last_token: None,
+            before: Vec::new(),
+            dead: Vec::new(),
+            repairs: Vec::new(),
+        }
+    }
+
+    /// Reads up to the claim's own row, or to the end if it has none. `goes` is asked for each living waiter in front
+    /// whether it may go; after the first that may not, rows are only counted.
+    ///
+    /// Holders always stand before living waiters, since nobody is granted past a waiter.
+    fn run(
+        &mut self,
+        db: &Connection,
+        census: &mut Census<'_>,
+        mut goes: impl FnMut(&Held, &Row) -> bool,
+    ) -> Result<(), Trouble> {
+        let mut statement = db.prepare_cached(SELECT_LINE)?;
+        let mut rows = statement.query((self.resource, self.place.unwrap_or(i64::MAX)))?;
+        while let Some(row) = rows.next()? {
+            let row = match Row::read(row)? {
+                Ok(row) => row,
+                Err(token) => {
+                    self.last_token = Some(token);
+                    continue;
+                }
+            };
+            self.last_seq = row.seq;
+            if Some(row.id) == self.id {
+                self.me = Some(row);
+                continue;
+            }
+            if self.stopped {
+                self.ahead += 1;
+                self.before = vec![(row, None)];
+                continue;
+            }
+            let until = match census.judge(&row)? {
+                Standing::Dead => {
+                    self.dead.push((row.seq, row.id));
+                    continue;
+                }
+                Standing::Alive { until, repair } => {
+                    self.repairs.extend(repair.map(|repair| (row.seq, repair)));
+                    until
+                }
+            };
+            self.ahead += 1;
+            if !row.holds() {
+                self.stopped = !goes(&self.held, &row);
+                self.before.clear();
+                if self.stopped && !self.whole {
+                    break;
+                }
+            }
+            self.held.add(row.mode);
+            self.before.push((row, until));
+        }
+        Ok(())
+    }
+
+    /// Removes the dead and writes what later readers have to know.
+    fn repair(&self, db: &Connection, census: &Census<'_>) -> Result<(), Trouble> {
+        for (seq, id) in &self.dead {
+            row::delete(db, self.resource, *seq, id)?;
+        }
+        for (seq, repair) in &self.repairs {
+            match *repair {
+                Repair::Missing(since) => row::set_missing(db, self.resource, *seq, since)?,
+                Repair::Until(until) => row::set_until(db, self.resource, *seq, until, census.boot)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+const SELECT_LINE: &str = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
+                           WHERE resource = ?1 AND seq <= ?2 ORDER BY seq";

@@ -1,0 +1,81 @@
+//! What operators see.
+
+use std::time::Duration;
+
+use fencepost_core::{ClaimInfo, Info, Listing, Name, Page, Token};
+use rusqlite::{Connection, params};
+
+use crate::census::{Census, Standing};
+use crate::error::Trouble;
+use crate::row::{self, Row, number};
+use crate::shared::Shared;
+
+/// One resource: its living claims, and its last token.
+pub(crate) fn inspect(shared: &Shared, name: &Name) -> Result<Info, Trouble> {
+    let now = shared.now();
+    shared.store.read(|db| one(db, &mut shared.census(now), name))
+}
+
+/// A page of the resources that somebody alive holds or waits for.
+pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing, Trouble> {
+    let now = shared.now();
+    shared.store.read(|db| {
+        let mut census = shared.census(now);
+        let mut listing = Listing::default();
+        // Names that begin with the prefix stand together, since they are compared byte by byte.
+        let after = page.after.as_ref().map_or("", |name| name.as_str());
+        let sql = "SELECT DISTINCT resource FROM line WHERE resource >= ?1 AND resource > ?2 AND seq > 0 ORDER BY resource";
+        let mut statement = db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![prefix, after])?;
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(0)?;
+            if !text.starts_with(prefix) {
+                break;
+            }
+            if listing.resources.len() >= page.limit.max(1) {
+                listing.next = listing.resources.last().map(|info| info.name.clone());
+                break;
+            }
+            let info = one(db, &mut census, &Name::new(&text)?)?;
+            if !info.claims.is_empty() {
+                listing.resources.push(info);
+            }
+        }
+        Ok(listing)
+    })
+}
+
+fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Trouble> {
+    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing, since, holder, reason FROM line \
+               WHERE resource = ?1 ORDER BY seq";
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query([name.as_str()])?;
+    let mut info = Info { name: name.clone(), last_token: None, claims: Vec::new() };
+    while let Some(columns) = rows.next()? {
+        let row = match Row::read(columns)? {
+            Ok(row) => row,
+            Err(token) => {
+                info.last_token = Some(Token::new(token));
+                continue;
+            }
+        };
+        let Standing::Alive { until, .. } = census.judge(&row)? else { continue };
+        let since_micros = number(columns.get(11)?);
+        let age = Duration::from_micros(census.now.wall.saturating_sub(since_micros));
+        let left = until.map(|until| Duration::from_nanos(until.saturating_sub(census.now.boot)));
+        info.claims.push(ClaimInfo {
+            holder: row::holder_of(&columns.get::<_, String>(12)?),
+            mode: row.mode,
+            token: row.holds().then(|| Token::new(row.token)),
+            since_micros,
+            age,
+            expires_in: left.filter(|_| row.holds()),
+            reason: columns.get(13)?,
+            evicted: row.is_evicted(),
+            detached: row.process.is_none(),
+        });
+    }
+    // In the order of arrival holders stand first; a sort that keeps order says so in any case.
+    info.claims.sort_by_key(|claim| !claim.holds());
+    Ok(info)
+}

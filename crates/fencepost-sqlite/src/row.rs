@@ -1,0 +1,307 @@
+//! The rows of the table `line`.
+//!
+//! One table holds everything, so that a transaction dirties one page. Row 0 of a resource is its history: the last token.
+//! The rows above are its claims in order of arrival; token 0 means that the claim waits.
+
+use fencepost_core::{Holder, Mode};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::side::{BootId, Key};
+
+/// The layout that this code reads and writes, as `PRAGMA user_version`.
+pub(crate) const VERSION: i64 = 1;
+
+/// `PRAGMA application_id`: "fnce".
+pub(crate) const APPLICATION: i64 = 0x666e_6365;
+
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE line (
+    resource TEXT NOT NULL,
+    seq      INTEGER NOT NULL,   -- 0: the history of the resource; above: its claims in order of arrival
+    token    INTEGER NOT NULL,   -- history: the last one granted; a claim: its own, 0 while it waits
+    id       BLOB,               -- the claim's id, a secret
+    mode     INTEGER,            -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
+    process  BLOB,               -- names a side file; NULL: a detached lease
+    ttl      INTEGER,            -- length of the lease in nanoseconds
+    flags    INTEGER,            -- 1 pinned, 2 evicted, 4 fixed lease
+    since    INTEGER,            -- wall clock, microseconds: when it was granted, or began to wait
+    holder   TEXT,               -- pid, host and label, for showing
+    reason   TEXT,
+    until    INTEGER,            -- a fixed end, CLOCK_BOOTTIME in nanoseconds
+    boot     BLOB,               -- detached: the boot that `until` belongs to
+    wall     INTEGER,            -- detached: the same end on the wall clock, for after a restart of the machine
+    missing  INTEGER,            -- since when (CLOCK_BOOTTIME) the side file is not to be found
+    PRIMARY KEY (resource, seq)
+) WITHOUT ROWID;
+";
+
+const PINNED: i64 = 1;
+const EVICTED: i64 = 2;
+const FIXED: i64 = 4;
+
+/// A claim's row, as far as admission needs it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Row {
+    pub(crate) seq: i64,
+    pub(crate) token: u64,
+    pub(crate) id: [u8; 16],
+    pub(crate) mode: Mode,
+    pub(crate) process: Option<Key>,
+    pub(crate) ttl: u64,
+    pub(crate) flags: i64,
+    pub(crate) until: Option<u64>,
+    pub(crate) boot: Option<BootId>,
+    pub(crate) wall: Option<u64>,
+    pub(crate) missing: Option<u64>,
+}
+
+impl Row {
+    pub(crate) fn holds(&self) -> bool {
+        self.token != 0
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.flags & PINNED != 0
+    }
+
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.flags & EVICTED != 0
+    }
+
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.flags & FIXED != 0
+    }
+
+    /// Reads the columns from `seq` to `missing`, without those that are only shown; `Err` holds the token of the history.
+    pub(crate) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Row, u64>> {
+        let seq: i64 = row.get(0)?;
+        let token = number(row.get(1)?);
+        if seq == 0 {
+            return Ok(Err(token));
+        }
+        Ok(Ok(Row {
+            seq,
+            token,
+            id: row.get(2)?,
+            mode: mode_of(row.get(3)?),
+            process: row.get::<_, Option<Key>>(4)?,
+            ttl: number(row.get(5)?),
+            flags: row.get(6)?,
+            until: row.get::<_, Option<i64>>(7)?.map(number),
+            boot: row.get::<_, Option<BootId>>(8)?,
+            wall: row.get::<_, Option<i64>>(9)?.map(number),
+            missing: row.get::<_, Option<i64>>(10)?.map(number),
+        }))
+    }
+}
+
+/// What is written when a claim arrives.
+pub(crate) struct Arrival<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) seq: i64,
+    pub(crate) token: u64,
+    pub(crate) id: [u8; 16],
+    pub(crate) mode: Mode,
+    pub(crate) process: Key,
+    pub(crate) ttl: u64,
+    pub(crate) pinned: bool,
+    /// The end of a lease that nobody renews.
+    pub(crate) until: Option<u64>,
+    pub(crate) fixed: bool,
+    pub(crate) since: u64,
+    pub(crate) holder: &'a str,
+    pub(crate) reason: Option<&'a str>,
+}
+
+pub(crate) fn insert(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<()> {
+    let flags = if a.pinned { PINNED } else { 0 } | if a.fixed { FIXED } else { 0 };
+    db.prepare_cached(
+        "INSERT INTO line (resource, seq, token, id, mode, process, ttl, flags, since, holder, reason, until) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        a.resource,
+        a.seq,
+        integer(a.token),
+        a.id,
+        mode_number(a.mode),
+        a.process,
+        integer(a.ttl),
+        flags,
+        integer(a.since),
+        a.holder,
+        a.reason,
+        a.until.map(integer),
+    ])?;
+    Ok(())
+}
+
+/// Makes a waiting row a holding one.
+pub(crate) fn grant(
+    db: &Connection,
+    resource: &str,
+    seq: i64,
+    token: u64,
+    ttl: u64,
+    until: Option<u64>,
+    since: u64,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE line SET token = ?3, ttl = ?4, until = ?5, since = ?6, missing = NULL WHERE resource = ?1 AND seq = ?2",
+    )?
+    .execute(params![resource, seq, integer(token), integer(ttl), until.map(integer), integer(since)])?;
+    Ok(())
+}
+
+/// Remembers the last token of a resource.
+pub(crate) fn remember(db: &Connection, resource: &str, token: u64, known: bool) -> rusqlite::Result<()> {
+    let sql = if known {
+        "UPDATE line SET token = max(token, ?2) WHERE resource = ?1 AND seq = 0"
+    } else {
+        "INSERT INTO line (resource, seq, token) VALUES (?1, 0, ?2)"
+    };
+    db.prepare_cached(sql)?.execute(params![resource, integer(token)])?;
+    Ok(())
+}
+
+/// Removes one claim's row. By its id, never by the name alone: that would free a successor.
+pub(crate) fn delete(db: &Connection, resource: &str, seq: i64, id: &[u8; 16]) -> rusqlite::Result<bool> {
+    let sql = "DELETE FROM line WHERE resource = ?1 AND seq = ?2 AND id = ?3";
+    Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
+}
+
+/// The row of a claim, wherever it stands in the line.
+pub(crate) fn find(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<Option<Row>> {
+    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
+               WHERE resource = ?1 AND seq > 0 AND id = ?2";
+    let row = db.prepare_cached(sql)?.query_row(params![resource, id], Row::read).optional()?;
+    Ok(row.and_then(Result::ok))
+}
+
+/// The row of the grant with this token.
+pub(crate) fn find_token(db: &Connection, resource: &str, token: u64) -> rusqlite::Result<Option<Row>> {
+    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
+               WHERE resource = ?1 AND seq > 0 AND token = ?2 AND token > 0";
+    let row = db.prepare_cached(sql)?.query_row(params![resource, integer(token)], Row::read).optional()?;
+    Ok(row.and_then(Result::ok))
+}
+
+/// Notes that a row was evicted. Its fixed end is written in a second transaction, see [`crate::evict`].
+pub(crate) fn mark_evicted(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET flags = flags | 2 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq])?;
+    Ok(())
+}
+
+pub(crate) fn set_missing(
+    db: &Connection,
+    resource: &str,
+    seq: i64,
+    since: Option<u64>,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET missing = ?3 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq, since.map(integer)])?;
+    Ok(())
+}
+
+pub(crate) fn set_until(
+    db: &Connection,
+    resource: &str,
+    seq: i64,
+    until: u64,
+    boot: BootId,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET until = ?3, boot = ?4 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq, integer(until), boot])?;
+    Ok(())
+}
+
+/// How a holder is written down: pid and host have no spaces.
+pub(crate) fn holder_text(holder: &Holder) -> String {
+    format!("{} {} {}", holder.pid, holder.host, holder.label)
+}
+
+pub(crate) fn holder_of(text: &str) -> Holder {
+    let mut parts = text.splitn(3, ' ');
+    let pid = parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
+    let host = parts.next().unwrap_or_default().to_owned();
+    Holder { pid, host, label: parts.next().unwrap_or_default().to_owned() }
+}
+
+fn mode_number(mode: Mode) -> i64 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Permits { n, of } => (u64::from(n) << 32 | u64::from(of)).cast_signed(),
+    }
+}
+
+pub(crate) fn mode_of(number: i64) -> Mode {
+    match number {
+        0 => Mode::Exclusive,
+        1 => Mode::Shared,
+        packed => {
+            let packed = packed.cast_unsigned();
+            Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }
+        }
+    }
+}
+
+/// SQLite's integers are signed; times and tokens stay far below 2^63.
+pub(crate) fn integer(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn number(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+impl ToSql for Key {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for Key {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Key> {
+        <[u8; 16]>::column_result(value).map(Key)
+    }
+}
+
+impl ToSql for BootId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for BootId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<BootId> {
+        <[u8; 16]>::column_result(value).map(BootId)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_survive_the_table() {
+        for mode in [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::Permits { n: 1, of: 1 },
+            Mode::Permits { n: 3, of: 7 },
+            Mode::Permits { n: u32::MAX, of: u32::MAX },
+        ] {
+            assert_eq!(mode_of(mode_number(mode)), mode);
+        }
+    }
+
+    #[test]
+    fn holders_survive_the_table() {
+        let holder = Holder { label: "a label with spaces".into(), host: "h".into(), pid: 7 };
+        assert_eq!(holder_of(&holder_text(&holder)), holder);
+        assert_eq!(holder_of("rubbish").pid, 0);
+    }
+}

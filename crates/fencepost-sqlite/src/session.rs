@@ -1,0 +1,155 @@
+//! What keeps the claims of a client alive: its side file.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fencepost_core::{Claim, Life, Loss, Reply, Result, Session};
+
+use crate::census::WAITING_TTL;
+use crate::error::Trouble;
+use crate::lease;
+use crate::line;
+use crate::row;
+use crate::shared::{PATIENCE, Shared, moment};
+
+/// One per client. A round is one write to the side file; only leases that change their length, fixed ones and detached ones
+/// need the database.
+pub(crate) struct SqliteSession {
+    shared: Arc<Shared>,
+    life: Arc<Life>,
+}
+
+impl SqliteSession {
+    pub(crate) fn new(shared: Arc<Shared>) -> SqliteSession {
+        SqliteSession { shared, life: Arc::new(Life::forever()) }
+    }
+
+    /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
+    fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Trouble> {
+        let shared = &self.shared;
+        let sent = shared.now().boot;
+        let renewed_at = shared.side()?.renew(sent)?;
+        // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
+        self.heed_summons()?;
+        let mut others = Vec::new();
+        for claim in due {
+            let Some(slot) = shared.slots.get(&claim.id.as_u128().to_be_bytes()) else { continue };
+            let ttl = nanos(claim.ttl());
+            if slot.attached
+                || (claim.life.is_confirmed() && (!claim.renewed || claim.note.load(Ordering::SeqCst) != ttl))
+            {
+                others.push(claim);
+            } else if claim.life.is_confirmed() {
+                claim.confirm(moment(renewed_at));
+            } else {
+                claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
+            }
+        }
+        Ok(others)
+    }
+
+    /// Somebody has evicted a claim of this process, or so the summons says: looks which.
+    fn heed_summons(&self) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let summons = shared.summons(shared.key);
+        match std::fs::remove_file(&summons) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        // The summons was removed first, so that an eviction during the look leaves a new one.
+        let looked = shared.store.read(|db| {
+            for slot in shared.slots.all() {
+                let claim = &slot.claim;
+                if !claim.life.is_confirmed() || claim.life.ended().is_some() {
+                    continue;
+                }
+                let id = claim.id.as_u128().to_be_bytes();
+                match row::find(db, claim.want().name.as_str(), &id)? {
+                    Some(row) if !row.is_evicted() => {}
+                    // Without a row it was thrown out at once; or its own release is a moment ahead of us.
+                    _ => claim.life.end(Loss::Evicted),
+                }
+            }
+            Ok(())
+        });
+        if looked.is_err() {
+            let _ = std::fs::File::create(&summons);
+        }
+        looked
+    }
+
+    /// Renews those whose row has to change.
+    fn rewrite(&self, claims: &[&Arc<Claim>]) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let now = shared.now();
+        let kept = shared.store.write(|db| {
+            let census = shared.census(now);
+            claims.iter().map(|claim| lease::keep(db, &census, claim)).collect::<Result<Vec<_>, Trouble>>()
+        })?;
+        for (claim, kept) in claims.iter().zip(kept) {
+            match kept {
+                lease::Kept::For(ttl) => {
+                    claim.note.store(nanos(ttl), Ordering::SeqCst);
+                    claim.life.confirm(shared.aid.clock(), moment(now.boot), ttl);
+                }
+                lease::Kept::Lost(why) => claim.life.end(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did.
+    fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let waiting = due.iter().filter(|claim| !claim.life.is_confirmed());
+        let mut names: Vec<&str> = waiting.map(|claim| claim.want().name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let now = shared.now();
+            let (turns, to_repair) = shared.store.read(|db| line::look(db, &mut shared.census(now), name))?;
+            let turns = if to_repair {
+                shared.store.write(|db| line::next(db, &mut shared.census(now), name))?
+            } else {
+                turns
+            };
+            turns
+                .iter()
+                .filter(|turn| turn.process == shared.key)
+                .for_each(|turn| shared.slots.ring(&turn.id));
+        }
+        Ok(())
+    }
+}
+
+impl Session for SqliteSession {
+    fn id(&self) -> u64 {
+        self.shared.key.number()
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let others = match self.renew(due) {
+            Ok(others) => others,
+            Err(trouble) => return Reply::ready(Err(trouble.at(self.shared.path()))),
+        };
+        // A database that is being written must not fail the round: the leases are renewed, and the poll comes again.
+        if let Err(trouble) = self.poll(due) {
+            tracing::debug!(?trouble, "the line could not be looked at");
+        }
+        if others.is_empty() {
+            return Reply::ready(Ok(()));
+        }
+        self.shared.patiently(PATIENCE, move || self.rewrite(&others))
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

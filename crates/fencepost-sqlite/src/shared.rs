@@ -1,0 +1,208 @@
+//! What all entries of one client share.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::{Aid, Holder, Moment, Reply, Result};
+
+use crate::bell::{self, Ring};
+use crate::census::{Census, Now};
+use crate::config::{self, Config};
+use crate::error::{self, Trouble};
+use crate::line::Turn;
+use crate::side::{BootId, Key, Side};
+use crate::slots::Slots;
+use crate::store::Store;
+use crate::watch::Watch;
+
+/// How long a write lock is waited for before it is an error.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One client's view of one database.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) folder: PathBuf,
+    pub(crate) boot: BootId,
+    pub(crate) pinned: bool,
+    pub(crate) key: Key,
+    pub(crate) aid: Aid,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) watch: Arc<Watch>,
+    /// Made by the first claim: who only looks leaves no trace.
+    side: OnceLock<Side>,
+    making: Mutex<()>,
+    /// The holder of the last claim as it is written down; mostly all claims of a client have the same.
+    holder: Mutex<Option<(Arc<Holder>, Arc<str>)>>,
+}
+
+impl Shared {
+    pub(crate) fn open(config: &Config, aid: &Aid) -> Result<Shared, Trouble> {
+        let store = Store::open(config)?;
+        let folder = config::folder(store.path());
+        let slots = Arc::new(Slots::default());
+        Ok(Shared {
+            watch: Watch::new(&folder, Arc::clone(&slots)),
+            store,
+            folder,
+            boot: BootId::read()?,
+            pinned: config.pinned,
+            key: Key::fresh()?,
+            aid: aid.clone(),
+            slots,
+            side: OnceLock::new(),
+            making: Mutex::new(()),
+            holder: Mutex::new(None),
+        })
+    }
+
+    /// Now, noted before whatever it is noted for.
+    pub(crate) fn now(&self) -> Now {
+        let clock = self.aid.clock();
+        Now { boot: clock.now().as_nanos(), wall: clock.wall_micros() }
+    }
+
+    pub(crate) fn census(&self, now: Now) -> Census<'_> {
+        Census::new(&self.folder, self.boot, self.side.get(), now)
+    }
+
+    /// The own side file, with the bell beside it; both are made by the first call.
+    pub(crate) fn side(self: &Arc<Shared>) -> io::Result<&Side> {
+        if let Some(side) = self.side.get() {
+            return Ok(side);
+        }
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.side.get().is_none() {
+            let bell = bell::hang(&self.folder, self.key)?;
+            let side = Side::create(&self.folder, self.key, self.boot, self.now().boot)?;
+            let _ = self.side.set(side);
+            self.aid.spawn(crate::pump::listen(bell, Arc::clone(&self.slots)));
+            self.aid.spawn(crate::pump::sweep_folder(Arc::downgrade(self)));
+        }
+        self.side.get().ok_or_else(|| io::Error::other("the side file was not made"))
+    }
+
+    pub(crate) fn holder_text(&self, holder: &Arc<Holder>) -> Arc<str> {
+        let mut known = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((last, text)) = &*known
+            && Arc::ptr_eq(last, holder)
+        {
+            return Arc::clone(text);
+        }
+        let text: Arc<str> = crate::row::holder_text(holder).into();
+        *known = Some((Arc::clone(holder), Arc::clone(&text)));
+        text
+    }
+
+    /// Tells those whose turn it is, after the transaction that made it so.
+    pub(crate) fn ring(&self, turns: &[Turn]) {
+        for turn in turns {
+            if turn.process == self.key {
+                self.slots.ring(&turn.id);
+            } else {
+                bell::ring(&self.folder, turn.process, Ring::Next(turn.id));
+            }
+        }
+    }
+
+    /// Removes the files of processes that were seen dead, once no row names them.
+    pub(crate) fn bury(self: &Arc<Shared>, dead: Vec<Key>) {
+        if !dead.is_empty() {
+            self.aid.spawn(crate::pump::sweep(Arc::downgrade(self), dead));
+        }
+    }
+
+    /// The file by which an evictor tells this process to look at its rows.
+    pub(crate) fn summons(&self, key: Key) -> PathBuf {
+        self.folder.join(format!("{key}.evicted"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.store.path()
+    }
+
+    /// Answers on the spot if the database is not being written, else tries again until it is not, for at most `patience`.
+    pub(crate) fn patiently<'a, T: Send + Unpin + 'a>(
+        self: &Arc<Shared>,
+        patience: Duration,
+        mut work: impl FnMut() -> Result<T, Trouble> + Send + 'a,
+    ) -> Reply<'a, Result<T>> {
+        // A writer is done within some 20 µs, sooner than a timer could fire.
+        for _ in 0..3 {
+            match work() {
+                Err(Trouble::Busy) => std::thread::yield_now(),
+                Err(trouble) => return Reply::ready(Err(trouble.at(self.path()))),
+                Ok(value) => return Reply::ready(Ok(value)),
+            }
+        }
+        let shared = Arc::clone(self);
+        Reply::coming(async move {
+            let clock = shared.aid.clock();
+            let start = clock.now();
+            let mut pause = Pause::new(shared.key);
+            loop {
+                clock.sleep_until(clock.now() + pause.next()).await;
+                match work() {
+                    Err(Trouble::Busy) => {}
+                    Err(trouble) => return Err(trouble.at(shared.path())),
+                    Ok(value) => return Ok(value),
+                }
+                let waited = clock.now().since(start);
+                if waited >= patience {
+                    return Err(error::blocked(shared.path(), waited.as_secs()));
+                }
+            }
+        })
+    }
+
+    /// Lets go of the files: removes them unless a row still names this process. Then their lock falls and tells others
+    /// that it is gone.
+    pub(crate) fn retire(&self) {
+        let Some(side) = self.side.get() else { return };
+        let names_us = self.store.read(|db| {
+            let sql = "SELECT 1 FROM line WHERE process = ?1 LIMIT 1";
+            Ok(db.prepare_cached(sql)?.exists([self.key])?)
+        });
+        if let Ok(false) = names_us {
+            side.remove();
+            let _ = std::fs::remove_file(bell::path(&self.folder, self.key));
+            let _ = std::fs::remove_file(self.summons(self.key));
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+/// Pauses between tries at a busy database: short at first, up to 20 ms, each of its own length so that processes which met
+/// once do not meet again.
+struct Pause {
+    micros: u64,
+    state: u64,
+}
+
+impl Pause {
+    fn new(key: Key) -> Pause {
+        let (seed, _) = key.0.split_at(8);
+        Pause { micros: 250, state: seed.iter().fold(1, |n, b| n << 8 | u64::from(*b)) | 1 }
+    }
+
+    fn next(&mut self) -> Duration {
+        // xorshift64
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let pause = self.micros / 2 + self.state % (self.micros / 2);
+        self.micros = (self.micros * 2).min(20_000);
+        Duration::from_micros(pause)
+    }
+}
+
+/// A moment as the files have it.
+pub(crate) fn moment(nanos: u64) -> Moment {
+    Moment::from_nanos(nanos)
+}

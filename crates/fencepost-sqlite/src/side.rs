@@ -1,0 +1,305 @@
+//! The side file: how a process shows that it lives, and renews its leases without the database.
+//!
+//! Each client has one file beside the database, `<database>-fencepost/<key>`. The client holds an *open-description*
+//! lock on it (`F_OFD_SETLK`), which the kernel drops with the last descriptor of that description: when the process
+//! ends in whatever way, and every child that inherited the descriptor too. POSIX record locks would fall as soon as
+//! *any* descriptor of the file is closed by the process, so they are never used here.
+//!
+//! The content of the file is the time of the last renewal. A renewal is one `pwrite`, so a process that was stopped in
+//! the middle of a database transaction, and thus blocks every writer, costs nobody a lease.
+//!
+//! ```text
+//! offset  0  magic, 8 bytes
+//!         8  boot id of the kernel, 16 bytes
+//!        24  renewed_at: CLOCK_BOOTTIME in nanoseconds, 8 bytes little endian
+//!        32  FNV-1a of the bytes before it, 8 bytes: a reader beside a writer could see half of a renewal
+//!        64  "over" once every pinned claim of this process is finished; written by another process, so apart
+//! ```
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::uio::{pread, pwrite};
+
+const MAGIC: &[u8; 8] = b"fencep1\n";
+const RECORD: usize = 40;
+const OVER_AT: usize = 64;
+const OVER: &[u8; 8] = b"over\0\0\0\0";
+
+/// Names a client in the database and in the folder of side files.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key(pub(crate) [u8; 16]);
+
+impl Key {
+    pub(crate) fn fresh() -> io::Result<Key> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|e| io::Error::other(format!("no random bytes: {e}")))?;
+        Ok(Key(bytes))
+    }
+
+    /// Half of it, as a number.
+    pub(crate) fn number(self) -> u64 {
+        u128::from_be_bytes(self.0) as u64
+    }
+
+    /// Reads the 32 hex digits of a file name.
+    pub(crate) fn parse(name: &str) -> Option<Key> {
+        let digits = (name.len() == 32).then_some(name)?;
+        (digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(())?;
+        u128::from_str_radix(digits, 16).ok().map(|n| Key(n.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Which start of the kernel a CLOCK_BOOTTIME belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BootId(pub(crate) [u8; 16]);
+
+impl BootId {
+    pub(crate) fn read() -> io::Result<BootId> {
+        let path = "/proc/sys/kernel/random/boot_id";
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}; is /proc mounted?")))?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let key = Key::parse(&digits).ok_or_else(|| io::Error::other(format!("{path}: not a boot id")))?;
+        Ok(BootId(key.0))
+    }
+}
+
+/// What the side file of a process says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pulse {
+    /// Somebody holds its lock.
+    Locked { renewed_at: u64, over: bool },
+    /// Nobody holds its lock: the process and all who inherited the descriptor are gone.
+    Free,
+    /// It was written before the machine was started again.
+    OtherBoot,
+    /// No such file, or not one of ours: nothing is known.
+    Unknown,
+}
+
+/// The own side file.
+pub(crate) struct Side {
+    folder: PathBuf,
+    key: Key,
+    boot: BootId,
+    /// The locked description. The mutex also orders renewals, so that none writes an older time over a newer one.
+    file: Mutex<File>,
+    renewed_at: AtomicU64,
+}
+
+impl Side {
+    /// Creates the file, locked and renewed at `now`, under its final name in one step.
+    pub(crate) fn create(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<Side> {
+        let file = place(folder, key, boot, now)?;
+        let folder = folder.to_owned();
+        Ok(Side { folder, key, boot, file: Mutex::new(file), renewed_at: AtomicU64::new(now) })
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(self.key.to_string())
+    }
+
+    /// The time that others read in the file now.
+    pub(crate) fn renewed_at(&self) -> u64 {
+        self.renewed_at.load(Ordering::Acquire)
+    }
+
+    /// The time that stands in the file, renewed at `now` unless it is younger than `age`: a process that locks and releases
+    /// thousands of times a second need not write it each time.
+    pub(crate) fn renew_older(&self, now: u64, age: u64) -> io::Result<u64> {
+        let standing = self.renewed_at();
+        if now < standing.saturating_add(age) { Ok(standing) } else { self.renew(now) }
+    }
+
+    /// Renews at `now`, a time noted *before* this call, and returns the time that stands in the file: `now`, or a later
+    /// one that another task wrote meanwhile.
+    ///
+    /// The path must still name this file, else others see nothing of the renewal: where somebody removed it, it is made
+    /// again. An error means that nothing is confirmed.
+    pub(crate) fn renew(&self, now: u64) -> io::Result<u64> {
+        let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        let now = now.max(self.renewed_at());
+        write_all_at(&*file, &record(self.boot, now), 0)?;
+        if !self.is_linked(&file)? {
+            tracing::warn!(path = %self.path().display(), "the side file was removed; making it again");
+            *file = place(&self.folder, self.key, self.boot, now)?;
+        }
+        self.renewed_at.store(now, Ordering::Release);
+        Ok(now)
+    }
+
+    /// A second descriptor of the locked description, without close-on-exec being lifted: for a child to inherit.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        Ok(file.try_clone()?.into())
+    }
+
+    /// Takes the file away. The lock falls with the last descriptor.
+    pub(crate) fn remove(&self) {
+        let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        if self.is_linked(&file).unwrap_or(false) {
+            let _ = std::fs::remove_file(self.path());
+        }
+    }
+
+    fn is_linked(&self, file: &File) -> io::Result<bool> {
+        let mine = file.metadata()?;
+        match std::fs::symlink_metadata(self.path()) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (mine.dev(), mine.ino())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Makes a locked file with its first record and moves it into place, so that nobody ever sees it unlocked.
+fn place(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<File> {
+    let path = folder.join(key.to_string());
+    let new = folder.join(format!("{key}.new"));
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(&new)?;
+    if !lock(&file)? {
+        return Err(io::Error::other(format!("{}: somebody else holds its lock", new.display())));
+    }
+    let mut bytes = [0; OVER_AT + OVER.len()];
+    bytes[..RECORD].copy_from_slice(&record(boot, now));
+    write_all_at(&file, &bytes, 0)?;
+    std::fs::rename(&new, &path)?;
+    Ok(file)
+}
+
+/// Looks at the side file of another process.
+///
+/// # Errors
+/// When the file is there and cannot be looked at (permissions, no descriptor left): that says nothing about its process,
+/// and must not be taken for its death.
+pub(crate) fn pulse(folder: &Path, key: Key, boot: BootId) -> io::Result<Pulse> {
+    let path = folder.join(key.to_string());
+    let file = match File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Pulse::Unknown),
+        Err(e) => return Err(e),
+    };
+    if !is_locked(&file)? {
+        return Ok(Pulse::Free);
+    }
+    // A renewal takes less than a microsecond, so the next look is whole.
+    for _ in 0..8 {
+        let mut bytes = [0; OVER_AT + OVER.len()];
+        if pread(&file, &mut bytes, 0)? < RECORD || bytes[..8] != MAGIC[..] {
+            return Ok(Pulse::Unknown);
+        }
+        if fnv(&bytes[..32]).to_le_bytes() != bytes[32..40] {
+            continue;
+        }
+        if bytes[8..24] != boot.0 {
+            return Ok(Pulse::OtherBoot);
+        }
+        let renewed_at = u64::from_le_bytes(bytes[24..32].try_into().unwrap_or_default());
+        return Ok(Pulse::Locked { renewed_at, over: bytes[OVER_AT..] == OVER[..] });
+    }
+    Ok(Pulse::Unknown)
+}
+
+/// Marks the side file at `path`: whatever its process pinned is finished. Closing it wakes those who watch the file.
+pub(crate) fn mark_over(path: &Path) -> io::Result<()> {
+    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    write_all_at(&file, OVER, OVER_AT)
+}
+
+/// Removes the side file of a process that is proved dead: its lock can be had. Whoever calls this has made sure that no row
+/// names the process any more; with a row left, a missing file would turn "dead" into "unknown".
+pub(crate) fn remove_dead(path: &Path) -> io::Result<bool> {
+    let options =
+        File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let file = match options {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let there = std::fs::symlink_metadata(path)?;
+    let mine = file.metadata()?;
+    if !lock(&file)? || (there.dev(), there.ino()) != (mine.dev(), mine.ino()) {
+        return Ok(false);
+    }
+    std::fs::remove_file(path)?;
+    Ok(true)
+}
+
+fn record(boot: BootId, renewed_at: u64) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..24].copy_from_slice(&boot.0);
+    bytes[24..32].copy_from_slice(&renewed_at.to_le_bytes());
+    let sum = fnv(&bytes[..32]);
+    bytes[32..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn write_all_at<F: AsFd>(file: F, bytes: &[u8], at: usize) -> io::Result<()> {
+    match pwrite(&file, bytes, at as libc::off_t) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        // Overwriting bytes within one page is never short, so this is a full disk at creation.
+        Ok(_) => Err(Errno::ENOSPC.into()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    // `l_pid` must be 0 for open-description locks.
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+fn lock(file: &File) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn is_locked(file: &File) -> io::Result<bool> {
+    let mut probe = whole_file(libc::F_WRLCK);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut probe))?;
+    Ok(libc::c_int::from(probe.l_type) != libc::F_UNLCK)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::testing::Folder;
+
+fn boot() -> BootId {
+    BootId::read().unwrap()
+}
+
+fn side(folder: &Folder, now: u64) -> Side {
+    Side::create(folder.path(), Key::fresh().unwrap(), boot(), now).unwrap()
+}
+
+#[test]
+fn keys_survive_their_names() {
+    let key = Key::fresh().unwrap();
+    assert_eq!(Key::parse(&key.to_string()), Some(key));
+    for bad in ["", "0123", &"g".repeat(32), &format!("+{}", "0".repeat(31)), &"0".repeat(33)] {
+        assert_eq!(Key::parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn a_living_process_is_seen_with_its_last_renewal() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    let pulse = || pulse(folder.path(), side.key(), boot()).unwrap();
+    assert_eq!(pulse(), Pulse::Locked { renewed_at: 1_000, over: false });
+    assert_eq!(side.renew(2_000).unwrap(), 2_000);
+    assert_eq!(pulse(), Pulse::Locked { renewed_at: 2_000, over: false });
+}
+
+#[test]
+fn a_renewal_never_goes_back() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    assert_eq!(side.renew(3_000).unwrap(), 3_000);
+    assert_eq!(side.renew(2_000).unwrap(), 3_000);
+    let pulse = pulse(folder.path(), side.key(), boot()).unwrap();
+    assert_eq!(pulse, Pulse::Locked { renewed_at: 3_000, over: false });
+}
+
+#[test]
+fn a_young_renewal_is_not_repeated() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    assert_eq!(side.renew_older(1_009, 10).unwrap(), 1_000);
+    assert_eq!(side.renew_older(1_010, 10).unwrap(), 1_010);
+}
+
+#[test]
+fn the_lock_falls_with_the_last_descriptor() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    let key = side.key();
+    let inherited = side.descriptor().unwrap();
+    drop(side);
+    assert!(
+        matches!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Locked { .. }),
+        "somebody still has it"
+    );
+    drop(inherited);
+    assert_eq!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Free);
+}
+
+#[test]
+fn a_child_that_inherits_the_descriptor_keeps_the_place() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    let key = side.key();
+    // Handed over as its standard error; it lives until its input ends.
+    let inherited = side.descriptor().unwrap();
+    let mut child = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(inherited))
+        .spawn()
+        .unwrap();
+    drop(side);
+    assert!(matches!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Locked { .. }), "the child lives");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Free);
+}
+
+#[test]
+fn another_boot_is_seen() {
+    let folder = Folder::new();
+    let before = BootId([7; 16]);
+    let side = Side::create(folder.path(), Key::fresh().unwrap(), before, 1_000).unwrap();
+    assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::OtherBoot);
+}
+
+#[test]
+fn a_missing_or_foreign_file_says_nothing() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    std::fs::remove_file(side.path()).unwrap();
+    assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::Unknown);
+    let foreign = File::options().create_new(true).read(true).write(true).open(side.path()).unwrap();
+    assert!(lock(&foreign).unwrap());
+    write_all_at(&foreign, &[b'x'; 80], 0).unwrap();
+    assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::Unknown);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_an_error_and_no_death() {
+    let folder = Folder::new();
+    let key = Key::fresh().unwrap();
+    // Root reads everything; a symbolic link is refused to everybody.
+    std::os::unix::fs::symlink("elsewhere", folder.path().join(key.to_string())).unwrap();
+    assert!(pulse(folder.path(), key, boot()).is_err());
+}
+
+#[test]
+fn a_removed_file_is_made_again_by_the_next_renewal() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    std::fs::remove_file(side.path()).unwrap();
+    side.renew(2_000).unwrap();
+    let look = || pulse(folder.path(), side.key(), boot()).unwrap();
+    assert_eq!(look(), Pulse::Locked { renewed_at: 2_000, over: false });
+    // A copy by somebody else is no better: nobody holds its lock.
+    let copy = std::fs::read(side.path()).unwrap();
+    std::fs::remove_file(side.path()).unwrap();
+    std::fs::write(side.path(), copy).unwrap();
+    assert_eq!(look(), Pulse::Free);
+    side.renew(3_000).unwrap();
+    assert_eq!(look(), Pulse::Locked { renewed_at: 3_000, over: false });
+}
+
+#[test]
+fn a_renewal_that_nobody_could_see_is_an_error() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    assert!(side.renew(2_000).is_err());
+    std::fs::create_dir(folder.path()).unwrap();
+    assert_eq!(side.renew(3_000).unwrap(), 3_000);
+}
+
+#[test]
+fn over_outlasts_a_renewal() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    mark_over(&side.path()).unwrap();
+    side.renew(2_000).unwrap();
+    let pulse = pulse(folder.path(), side.key(), boot()).unwrap();
+    assert_eq!(pulse, Pulse::Locked { renewed_at: 2_000, over: true });
+}
+
+#[test]
+fn only_the_dead_are_removed() {
+    let folder = Folder::new();
+    let side = side(&folder, 1_000);
+    let path = side.path();
+    assert!(!remove_dead(&path).unwrap(), "it lives");
+    assert!(path.exists());
+    drop(side);
+    assert!(remove_dead(&path).unwrap());
+    assert!(!path.exists());
+    assert!(!remove_dead(&path).unwrap(), "gone already");
+}
+
+#[test]
+fn readers_beside_a_writer_see_whole_renewals() {
+    let folder = Folder::new();
+    let side = side(&folder, 1);
+    let key = side.key();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..20_000u64).for_each(|n| assert!(side.renew(n << 16 | n).is_ok())));
+        let mut last = 0;
+        while last >> 16 < 19_999 {
+            let Pulse::Locked { renewed_at, .. } = pulse(folder.path(), key, boot()).unwrap() else {
+                panic!("it lives");
+            };
+            assert!(
+                renewed_at >= last && (renewed_at >> 16 == renewed_at & 0xffff || renewed_at == 1),
+                "{renewed_at:#x}"
+            );
+            last = renewed_at;
+        }
+    });
+}

@@ -1,0 +1,132 @@
+//! The entries of this client: whom a ring or an eviction is for.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use fencepost_core::{Claim, Loss};
+
+/// One entry, as the rest of the client sees it.
+pub(crate) struct Slot {
+    pub(crate) claim: Arc<Claim>,
+    /// A detached lease: its row names no process.
+    pub(crate) attached: bool,
+    /// Asked to look again, and has not yet. Set before the waker is woken, taken before the question is sent.
+    rung: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+    /// The ring came from the watch on a file: its lock may fall a moment later.
+    alarmed: AtomicBool,
+}
+
+impl Slot {
+    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> Slot {
+        Slot {
+            claim,
+            attached,
+            rung: AtomicBool::new(false),
+            waker: Mutex::default(),
+            alarmed: AtomicBool::new(false),
+        }
+    }
+
+    /// It is worth asking again.
+    pub(crate) fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A process before it has closed its side file.
+    pub(crate) fn alarm(&self) {
+        self.alarmed.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Was it alarmed since the last call?
+    pub(crate) fn take_alarm(&self) -> bool {
+        self.alarmed.swap(false, Ordering::SeqCst)
+    }
+
+    /// A question is about to be sent: rings from before it are answered by it.
+    pub(crate) fn hush(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.rung.swap(false, Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        // Rung between the look and the waker.
+        if self.rung.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// All entries of a client, by claim id.
+#[derive(Default)]
+pub(crate) struct Slots(Mutex<HashMap<[u8; 16], Arc<Slot>, BuildHasherDefault<IdHasher>>>);
+
+impl Slots {
+    pub(crate) fn insert(&self, slot: Arc<Slot>) {
+        let id = slot.claim.id.as_u128().to_be_bytes();
+        self.map().insert(id, slot);
+    }
+
+    /// Removes the slot of an entry, unless another entry has the id by now.
+    pub(crate) fn remove(&self, slot: &Arc<Slot>) {
+        let id = slot.claim.id.as_u128().to_be_bytes();
+        let mut map = self.map();
+        if map.get(&id).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+            let removed = map.remove(&id);
+            drop(map);
+            drop(removed);
+        }
+    }
+
+    pub(crate) fn get(&self, id: &[u8; 16]) -> Option<Arc<Slot>> {
+        self.map().get(id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Slot>> {
+        self.map().values().cloned().collect()
+    }
+
+    pub(crate) fn ring(&self, id: &[u8; 16]) {
+        if let Some(slot) = self.get(id) {
+            slot.ring();
+        }
+    }
+
+    pub(crate) fn evict(&self, id: &[u8; 16]) {
+        if let Some(slot) = self.get(id) {
+            slot.claim.life.end(Loss::Evicted);
+            slot.ring();
+        }
+    }
+
+    fn map(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Slot>, BuildHasherDefault<IdHasher>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Claim ids are spread already; nobody chooses them from outside.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+}

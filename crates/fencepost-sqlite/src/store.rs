@@ -1,0 +1,236 @@
+//! The database: opening it, and transactions on it.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use fencepost_core::{Error, ErrorKind};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::config::{self, Config, Durability};
+use crate::error::{ENGINE, Trouble};
+use crate::network::{self, Refusal};
+use crate::row::{APPLICATION, SCHEMA, VERSION};
+
+/// One client's connection. Transactions run on the caller's thread: a hop to another costs more than the transaction.
+pub(crate) struct Store {
+    /// Held for one transaction at a time, never across an await.
+    db: Mutex<Connection>,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the database, and makes it where there is none. [`Trouble::Busy`]: try again soon.
+    pub(crate) fn open(config: &Config) -> Result<Store, Trouble> {
+        let path = prepare(config)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(&path, flags)?;
+        // SQLite must never wait on a thread that others need: who finds it busy waits outside.
+        db.busy_timeout(std::time::Duration::ZERO)?;
+        db.set_prepared_statement_cache_capacity(64);
+        // Without this a statement whose parameter could change its plan is compiled again for every new value.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        let synchronous = match config.durability {
+            Durability::Normal => "NORMAL",
+            Durability::Full => "FULL",
+        };
+        db.pragma_update(None, "synchronous", synchronous)?;
+        let store = Store { db: Mutex::new(db), path };
+        store.install()?;
+        Ok(store)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `work` in a write transaction. Unless all of it succeeds nothing is changed.
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        self.transaction("BEGIN IMMEDIATE", work)
+    }
+
+    /// Runs `work` on one state of the database. Needs no lock that a writer holds.
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        self.transaction("BEGIN", work)
+    }
+
+    fn transaction<T>(
+        &self,
+        begin: &str,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        db.prepare_cached(begin)?.execute([])?;
+        let undo = Undo(&db);
+        let value = work(&db)?;
+        db.prepare_cached("COMMIT")?.execute([])?;
+        std::mem::forget(undo);
+        Ok(value)
+    }
+
+    /// Makes the table in an empty file, and checks that it is ours in any other.
+    fn install(&self) -> Result<(), Trouble> {
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_ours(&db)? {
+            return Ok(());
+        }
+        // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
+        db.pragma_update(None, "page_size", 1024)?;
+        let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+        if !mode.eq_ignore_ascii_case("wal") {
+            return Err(said(
+                ErrorKind::Configuration,
+                format!(
+                    "{} cannot be put into WAL mode; its disk cannot share memory between processes",
+                    self.path.display()
+                ),
+            ));
+        }
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        let undo = Undo(&db);
+        // Somebody else may have been faster.
+        if !self.is_ours(&db)? {
+            db.execute_batch(SCHEMA)?;
+            db.pragma_update(None, "application_id", APPLICATION)?;
+            db.pragma_update(None, "user_version", VERSION)?;
+        }
+        db.execute_batch("COMMIT")?;
+        std::mem::forget(undo);
+        Ok(())
+    }
+
+    /// `false`: the file is empty.
+    fn is_ours(&self, db: &Connection) -> Result<bool, Trouble> {
+        let get = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let (application, version) = (get("application_id")?, get("user_version")?);
+        if application == APPLICATION && version == VERSION {
+            let mode: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+            return Ok(mode.eq_ignore_ascii_case("wal"));
+        }
+        if application == APPLICATION {
+            return Err(said(
+                ErrorKind::Configuration,
+                format!(
+                    "{} has layout {version}, this program knows {VERSION}; use one version of fencepost for all who share it",
+                    self.path.display()
+                ),
+            ));
+        }
+        let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+        if tables == 0 && application == 0 {
+            return Ok(false);
+        }
+        Err(said(
+            ErrorKind::Configuration,
+            format!(
+                "{} is the database of another program; give the locks a file of their own",
+                self.path.display()
+            ),
+        ))
+    }
+}
+
+/// Rolls back unless forgotten: after an error, and after a panic, nothing is half done and the write lock is free.
+struct Undo<'a>(&'a Connection);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        // Some errors have rolled back already; then there is nothing to do.
+        if !self.0.is_autocommit()
+            && let Err(error) = self.0.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "a transaction could not be rolled back");
+        }
+    }
+}
+
+/// Makes the file and the folder of side files, both private, and looks at the file system. Returns the absolute path.
+fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
+    let parent = match config.path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let (Ok(parent), Some(name)) = (parent.canonicalize(), config.path.file_name()) else {
+        return Err(said(
+            ErrorKind::Configuration,
+            format!("the folder of {} does not exist; make it, or name another", config.path.display()),
+        ));
+    };
+    let path = match parent.join(name).canonicalize() {
+        // A symbolic link: the side files must lie beside the file that everybody means.
+        Ok(path) => path,
+        Err(_) => parent.join(name),
+    };
+    let place = path.parent().unwrap_or(&parent);
+    match network::check(place, config.trusted).map_err(io::Error::from)? {
+        None => {}
+        Some(Refusal::Network(kind)) => {
+            return Err(said(
+                ErrorKind::Configuration,
+                format!(
+                    "{} lies on {kind}, where locks do not hold between machines; use a local disk, or an engine with a server",
+                    path.display()
+                ),
+            ));
+        }
+        Some(Refusal::Fuse) => {
+            return Err(said(
+                ErrorKind::Configuration,
+                format!(
+                    "{} lies on a FUSE file system, which may reach over a network; use a local disk, or add \
+                     ?filesystem=trusted if only this machine uses it",
+                    path.display()
+                ),
+            ));
+        }
+    }
+    // Only a file that did not exist is opened here: closing a descriptor of a database in use would drop its locks.
+    match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(cannot_make(&path, e)),
+    }
+    let folder = config::folder(&path);
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(cannot_make(&folder, e)),
+    }
+    let there = std::fs::symlink_metadata(&folder)?;
+    if !there.is_dir() || there.mode() & 0o022 != 0 {
+        return Err(said(
+            ErrorKind::Configuration,
+            format!("{} must be a folder that only its owner can write: chmod 700", folder.display()),
+        ));
+    }
+    Ok(path)
+}
+
+fn cannot_make(path: &Path, error: io::Error) -> Trouble {
+    let shown = path.display();
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (
+            ErrorKind::Denied,
+            format!("{shown} cannot be made: you may not write there; choose another place"),
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => (
+            ErrorKind::Configuration,
+            format!("{shown} cannot be made: the disk is read-only; choose another place"),
+        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::Configuration, format!("{shown} cannot be made: the disk is full; free some space"))
+        }
+        _ => (ErrorKind::Configuration, format!("{shown} cannot be made; look at the cause")),
+    };
+    Trouble::Said(Error::new(kind, message).on(ENGINE).because(error))
+}
+
+fn said(kind: ErrorKind, message: String) -> Trouble {
+    Trouble::Said(Error::new(kind, message).on(ENGINE))
+}

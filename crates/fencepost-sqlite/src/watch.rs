@@ -1,0 +1,166 @@
+//! Who waits for a process to die is told by the kernel.
+//!
+//! The last close of a side file's description is the very moment at which its lock falls, and `IN_CLOSE_WRITE` reports it,
+//! over the borders of pid namespaces too. Only the first in line watches the holders, and everybody else the one before him,
+//! so that a death wakes one waiter and not all.
+//!
+//! Inotify instances are few (128 a user by default), so a client has one, and gives it back some time after it last waited
+//! for another process: not at once, for the kernel takes 20 ms to close one. Without one the poll of once a second takes over.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use fencepost_core::{Aid, Clock};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use tokio::io::unix::AsyncFd;
+
+use crate::side::Key;
+use crate::slots::Slots;
+
+type Id = [u8; 16];
+
+/// The watches of one client.
+pub(crate) struct Watch {
+    folder: PathBuf,
+    slots: Arc<Slots>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whom each claim waits for.
+    wants: HashMap<Id, Vec<Key>>,
+    /// The watches that are set, and for which claims.
+    set: HashMap<Key, (WatchDescriptor, HashSet<Id>)>,
+    instance: Option<Arc<Inotify>>,
+}
+
+/// How often an instance is asked whether it is still needed.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What the task waits on.
+struct Readable(Arc<Inotify>);
+
+impl AsRawFd for Readable {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(folder: &Path, slots: Arc<Slots>) -> Arc<Watch> {
+        Arc::new(Watch { folder: folder.to_owned(), slots, state: Mutex::default() })
+    }
+
+    /// From now on `id` is alarmed when one of `keys` closes its side file; this replaces what was said before. A process that
+    /// died before the watch was set closes nothing any more, so the caller looks once more afterwards if this returns `true`.
+    pub(crate) fn follow(self: &Arc<Watch>, aid: &Aid, id: Id, keys: Vec<Key>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.is_empty() && state.wants.is_empty()
+            || state.wants.get(&id).is_some_and(|known| *known == keys)
+        {
+            return false;
+        }
+        state.release(&id);
+        let mut news = false;
+        for key in &keys {
+            news |= self.set(&mut state, aid, id, *key);
+        }
+        if !keys.is_empty() {
+            state.wants.insert(id, keys);
+        }
+        news
+    }
+
+    /// `id` waits no more.
+    pub(crate) fn forget(self: &Arc<Watch>, aid: &Aid, id: Id) {
+        self.follow(aid, id, Vec::new());
+    }
+
+    fn set(self: &Arc<Watch>, state: &mut State, aid: &Aid, id: Id, key: Key) -> bool {
+        if let Some((_, ids)) = state.set.get_mut(&key) {
+            ids.insert(id);
+            return false;
+        }
+        let instance = match &state.instance {
+            Some(instance) => Arc::clone(instance),
+            None => {
+                let Ok(inotify) = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC) else {
+                    return false;
+                };
+                let instance = Arc::new(inotify);
+                aid.spawn(read(Arc::downgrade(self), Arc::clone(&instance), aid.clock().clone()));
+                state.instance = Some(Arc::clone(&instance));
+                instance
+            }
+        };
+        let path = self.folder.join(key.to_string());
+        let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_DELETE_SELF;
+        match instance.add_watch(&path, flags) {
+            Ok(watch) => {
+                state.set.insert(key, (watch, HashSet::from([id])));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn tell(&self, watch: WatchDescriptor) {
+        let ids: Vec<Id> = {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let set = state.set.values().find(|(known, _)| *known == watch);
+            set.map(|(_, ids)| ids.iter().copied().collect()).unwrap_or_default()
+        };
+        for slot in ids.iter().filter_map(|id| self.slots.get(id)) {
+            slot.alarm();
+        }
+    }
+}
+
+impl State {
+    fn release(&mut self, id: &Id) {
+        for key in self.wants.remove(id).unwrap_or_default() {
+            if let Some((watch, ids)) = self.set.get_mut(&key) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    // It may be gone with its file already.
+                    let _ = self.instance.as_ref().map(|instance| instance.rm_watch(*watch));
+                    self.set.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+async fn read(watch: Weak<Watch>, instance: Arc<Inotify>, clock: Clock) {
+    // Without tokio's reactor (a simulation's host) there are no events; the poll remains.
+    if tokio::runtime::Handle::try_current().is_err() {
+        return;
+    }
+    // Deprecated for types that could swap their descriptor; this one owns it to its end, and `register` is unsafe to call.
+    #[expect(deprecated)]
+    let Ok(fd) = AsyncFd::new(Readable(Arc::clone(&instance))) else { return };
+    let mut idle = false;
+    loop {
+        let ready = clock.within(clock.now() + IDLE, fd.readable()).await;
+        let Some(watch) = watch.upgrade() else { return };
+        match ready {
+            Some(Ok(mut ready)) => match instance.read_events() {
+                Ok(events) => events.iter().for_each(|event| watch.tell(event.wd)),
+                Err(_) => ready.clear_ready(),
+            },
+            Some(Err(_)) => return,
+            None => {
+                let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if idle && state.set.is_empty() {
+                    state.instance = None;
+                    return;
+                }
+                idle = state.set.is_empty();
+            }
+        }
+    }
+}
