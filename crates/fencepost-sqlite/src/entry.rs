@@ -114,7 +114,8 @@ impl Core {
                 }
                 // Another answer to the same claim may have come before; the row keeps that lease's length.
                 let _ = claim.note.compare_exchange(0, ttl, Ordering::SeqCst, Ordering::SeqCst);
-                claim.confirm(moment(if claim.renewed { renewed_at } else { now.boot }));
+                let sent = if claim.renewed { renewed_at } else { now.boot };
+                claim.confirm(moment(sent), Duration::from_nanos(ttl));
                 Ok(Attempt::Granted(Grant::of(Token::new(token))))
             }
             Answer::Blocked { place, ahead, before } => {

@@ -1,6 +1,5 @@
 //! Leases whose end stands in their row: fixed ones, detached ones, and those that change their length.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Loss};
@@ -24,14 +23,14 @@ pub(crate) fn detach(
             let sql =
                 "UPDATE line SET process = NULL, flags = 0, missing = NULL WHERE resource = ?1 AND seq = ?2";
             db.prepare_cached(sql)?.execute(params![resource, row.seq])?;
-            set_end(db, census, resource, row.seq, ttl)?;
+            set_end(db, census, resource, row.seq, ttl, 0)?;
             Ok(true)
         }
         _ => Ok(false),
     }
 }
 
-/// Makes a detached lease end `ttl` after now and returns its token; `None` if it has ended, or was evicted.
+/// Makes a detached lease end `ttl` after now at the earliest and returns its token; `None` if it has ended, or was evicted.
 pub(crate) fn extend(
     db: &Connection,
     census: &Census<'_>,
@@ -41,7 +40,7 @@ pub(crate) fn extend(
 ) -> Result<Option<u64>, Trouble> {
     match row::find(db, resource, id)? {
         Some(row) if row.process.is_none() && !row.is_evicted() && census.detached_lives(&row) => {
-            set_end(db, census, resource, row.seq, ttl)?;
+            set_end(db, census, resource, row.seq, ttl, census.end_of(&row))?;
             Ok(Some(row.token))
         }
         _ => Ok(None),
@@ -64,14 +63,19 @@ pub(crate) fn keep(db: &Connection, census: &Census<'_>, claim: &Claim) -> Resul
         return Ok(Kept::Lost(Loss::Evicted));
     }
     let ttl = claim.ttl();
+    // Never shorter than before: somebody may have been told of the longer one.
     if row.process.is_none() {
         if !census.detached_lives(&row) {
             return Ok(Kept::Lost(Loss::Expired));
         }
-        set_end(db, census, resource, row.seq, ttl)?;
+        set_end(db, census, resource, row.seq, ttl, census.end_of(&row))?;
     } else {
-        let until = row.is_fixed().then(|| census.now.boot.saturating_add(nanos(ttl)));
-        let sql = "UPDATE line SET ttl = ?3, until = ?4 WHERE resource = ?1 AND seq = ?2";
+        if row.is_fixed() && row.until.is_some_and(|until| until <= census.now.boot) {
+            return Ok(Kept::Lost(Loss::Expired));
+        }
+        let until =
+            row.is_fixed().then(|| census.now.boot.saturating_add(nanos(ttl)).max(row.until.unwrap_or(0)));
+        let sql = "UPDATE line SET ttl = max(ttl, ?3), until = ?4 WHERE resource = ?1 AND seq = ?2";
         db.prepare_cached(sql)?.execute(params![
             resource,
             row.seq,
@@ -79,21 +83,21 @@ pub(crate) fn keep(db: &Connection, census: &Census<'_>, claim: &Claim) -> Resul
             until.map(integer)
         ])?;
     }
-    debug_assert!(claim.note.load(Ordering::Relaxed) != 0 || row.process.is_none());
     Ok(Kept::For(ttl))
 }
 
-/// Writes the end of a lease on the clock of this boot, and on the wall clock for after a restart.
+/// Writes the end of a lease, `least` or later, on the clock of this boot, and on the wall clock for after a restart.
 fn set_end(
     db: &Connection,
     census: &Census<'_>,
     resource: &str,
     seq: i64,
     ttl: Duration,
+    least: u64,
 ) -> Result<(), Trouble> {
     let Now { boot, wall } = census.now;
-    let until = boot.saturating_add(nanos(ttl));
-    let on_the_wall = wall.saturating_add(nanos(ttl) / 1_000);
+    let until = boot.saturating_add(nanos(ttl)).max(least);
+    let on_the_wall = wall.saturating_add((until - boot) / 1_000);
     let sql = "UPDATE line SET ttl = ?3, until = ?4, wall = ?5, boot = ?6 WHERE resource = ?1 AND seq = ?2";
     let values =
         params![resource, seq, integer(nanos(ttl)), integer(until), integer(on_the_wall), census.boot];
@@ -104,6 +108,14 @@ fn set_end(
 impl Census<'_> {
     fn detached_lives(&self, row: &Row) -> bool {
         matches!(self.judge_detached(row), Standing::Alive { .. })
+    }
+
+    /// When a detached lease ends, on the clock of this boot.
+    fn end_of(&self, row: &Row) -> u64 {
+        match self.judge_detached(row) {
+            Standing::Alive { until, .. } => until.unwrap_or(0),
+            Standing::Dead => 0,
+        }
     }
 }
 

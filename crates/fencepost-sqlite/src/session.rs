@@ -36,15 +36,14 @@ impl SqliteSession {
         let mut others = Vec::new();
         for claim in due {
             let Some(slot) = shared.slots.get(&claim.id.as_u128().to_be_bytes()) else { continue };
-            let ttl = nanos(claim.ttl());
-            if slot.attached
-                || (claim.life.is_confirmed() && (!claim.renewed || claim.note.load(Ordering::SeqCst) != ttl))
-            {
-                others.push(claim);
-            } else if claim.life.is_confirmed() {
-                claim.confirm(moment(renewed_at));
-            } else {
+            let ttl = claim.ttl();
+            if !claim.life.is_confirmed() {
                 claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
+            } else if slot.attached || !claim.renewed || nanos(ttl) > claim.note.load(Ordering::SeqCst) {
+                others.push(claim);
+            } else {
+                // The row says at least `ttl`; a lease that became shorter may stay longer there.
+                claim.confirm(moment(renewed_at), ttl);
             }
         }
         Ok(others)
@@ -92,8 +91,8 @@ impl SqliteSession {
         for (claim, kept) in claims.iter().zip(kept) {
             match kept {
                 lease::Kept::For(ttl) => {
-                    claim.note.store(nanos(ttl), Ordering::SeqCst);
-                    claim.life.confirm(shared.aid.clock(), moment(now.boot), ttl);
+                    claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
+                    claim.confirm(moment(now.boot), ttl);
                 }
                 lease::Kept::Lost(why) => claim.life.end(why),
             }
