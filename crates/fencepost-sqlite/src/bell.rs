@@ -73,8 +73,9 @@ pub(crate) fn ring(folder: &Path, key: Key, message: Ring) -> bool {
     let open =
         File::options().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path(folder, key));
     let Ok(mut file) = open else { return false };
-    match file.write(&message.encode()) {
-        Ok(_) => true,
+    // A message is written whole or not at all: it is shorter than `PIPE_BUF`.
+    match file.write_all(&message.encode()) {
+        Ok(()) => true,
         Err(e) => e.raw_os_error() == Some(Errno::EAGAIN as i32),
     }
 }
