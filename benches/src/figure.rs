@@ -35,7 +35,7 @@ pub(crate) struct Named {
 /// What a line of `cargo xtask prove` measured.
 #[derive(Serialize)]
 pub(crate) struct Measured {
-    /// The figure that the line's bound is for.
+    /// The figure that the line's bound is for; not a number (in JSON: null) when something else went wrong.
     pub(crate) figure: f64,
     /// How it came about.
     pub(crate) note: String,

@@ -32,15 +32,16 @@ pub(crate) enum Bound {
 /// What the program found.
 #[derive(Deserialize)]
 pub(crate) struct Measured {
-    /// The figure that the bound is for.
-    pub(crate) figure: f64,
+    /// The figure that the bound is for; none when something went wrong that no figure tells.
+    pub(crate) figure: Option<f64>,
     /// How it came about: counts, medians, the floor.
     pub(crate) note: String,
 }
 
 impl Bound {
-    /// Whether the figure keeps to it. A figure that is not a number never does.
-    pub(crate) fn holds(self, figure: f64) -> bool {
+    /// Whether the figure keeps to it. No figure never does.
+    pub(crate) fn holds(self, figure: Option<f64>) -> bool {
+        let Some(figure) = figure else { return false };
         match self {
             Bound::AtMost(limit, _) => figure <= limit,
             Bound::AtLeast(limit, _) => figure >= limit,
@@ -57,7 +58,8 @@ impl Bound {
     }
 
     /// A figure with the bound's unit.
-    pub(crate) fn figure(self, figure: f64) -> String {
+    pub(crate) fn figure(self, figure: Option<f64>) -> String {
+        let Some(figure) = figure else { return "no figure".to_owned() };
         let (Bound::AtMost(_, unit) | Bound::AtLeast(_, unit)) = self;
         format!("{} {unit}", number(figure))
     }
@@ -111,10 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_at_their_limit_and_never_for_what_is_no_number() {
-        assert!(Bound::AtMost(2.0, "x").holds(2.0) && !Bound::AtMost(2.0, "x").holds(2.1));
-        assert!(Bound::AtLeast(2.0, "x").holds(2.0) && !Bound::AtLeast(2.0, "x").holds(1.9));
-        assert!(!Bound::AtMost(2.0, "x").holds(f64::NAN) && !Bound::AtLeast(2.0, "x").holds(f64::NAN));
+    fn bounds_hold_at_their_limit_and_never_without_a_figure() {
+        for (bound, good, bad) in [(Bound::AtMost(2.0, "x"), 2.0, 2.1), (Bound::AtLeast(2.0, "x"), 2.0, 1.9)]
+        {
+            assert!(bound.holds(Some(good)) && !bound.holds(Some(bad)) && !bound.holds(None));
+        }
         assert_eq!(Bound::AtMost(0.0, "overlaps").shown(), "no overlaps");
     }
 }
