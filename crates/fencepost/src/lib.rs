@@ -82,5 +82,8 @@ impl From<fencepost_core::Locks> for Locks {
 
 /// The engines that this build knows.
 pub fn registry() -> Registry {
-    Registry::new()
+    let registry = Registry::new();
+    #[cfg(feature = "sqlite")]
+    let registry = registry.with("sqlite", fencepost_sqlite::open);
+    registry
 }
