@@ -281,7 +281,9 @@ impl Line {
 
     /// Everybody, holders first, each in order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
-        self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info()).collect()
+        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info());
+        // A lease that has run out is purged by the next claim that comes; until then it must not look held.
+        all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()
     }
 
     /// The token of a grant that is being made.

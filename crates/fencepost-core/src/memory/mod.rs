@@ -148,12 +148,14 @@ impl std::task::Wake for Expiry {
     fn wake(self: Arc<Self>) {
         let Some(memory) = self.memory.upgrade() else { return };
         let clock = {
-            let shard = memory.shard(&self.name);
-            let Some(clock) = shard.get(&self.name).and_then(Line::clock) else { return };
+            let mut shard = memory.shard(&self.name);
+            let Some(line) = shard.get_mut(&self.name) else { return };
+            // Also for a line that is idle now: it may be used again, and then needs an alarm of its own.
+            line.alarm_fired();
+            let Some(clock) = line.clock() else { return };
             clock
         };
         memory.on_line(&self.name, &clock, |line, wakers| {
-            line.alarm_fired();
             line.settle(clock.now(), &memory, wakers);
         });
     }
