@@ -3,12 +3,17 @@
 //! - [`history`]: a recorder of what clients asked and were told, in one process or in many.
 //! - [`checker`]: a pure judge of such a history: overlaps, token order, unjustified busy answers, fairness,
 //!   missed wakeups, leftovers.
+//! - [`sim`]: all of core over an engine in one thread, by a seed, judged by the checker.
+//! - [`chaos`], [`witness`]: layers that trouble an engine, and that write down what it confirmed.
 //! - [`faults`]: what can be done to an engine while it is under test.
 //! - [`server`]: real servers on free ports that go away with the test, and a proxy that cuts and delays.
 //!
 //! Nothing here is part of the product: the crate is never published.
 
+pub mod chaos;
 pub mod checker;
 pub mod faults;
 pub mod history;
 pub mod server;
+pub mod sim;
+pub mod witness;

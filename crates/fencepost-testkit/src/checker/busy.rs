@@ -15,12 +15,12 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     order.sort_by_key(|story| story.asked.pos);
     let mut reach: Vec<u64> = Vec::with_capacity(order.len());
     for story in &order {
-        // A busy claim never stood anywhere: it must not keep the window open.
-        let gone = if matches!(story.end, Some((End::Busy, _))) { 0 } else { story.gone.pos };
+        let gone = if stood(story) { story.gone.pos } else { 0 };
         reach.push(gone.max(reach.last().copied().unwrap_or(0)));
     }
     for story in stories {
-        let Some((End::Busy, answer)) = story.end else { continue };
+        // One whose own first grant ran out before it came back may have stood in its own way.
+        let Some((End::Busy, answer)) = story.end.filter(|_| story.unseated == 0) else { continue };
         let until = order.partition_point(|other| other.asked.pos <= answer.pos);
         let candidates = order[..until].iter().zip(&reach).rev();
         let candidates =
@@ -40,10 +40,15 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     }
 }
 
+/// A claim that was told "busy" never stood anywhere, unless it had a grant first that ran out before it came back.
+fn stood(story: &Story) -> bool {
+    story.unseated > 0 || !matches!(story.end, Some((End::Busy, _)))
+}
+
 fn justified<'a>(story: &Story, candidates: impl Iterator<Item = &'a Story>) -> bool {
     let mut permits = 0;
     for other in candidates.filter(|other| other.key != story.key && other.gone.pos > story.asked.pos) {
-        if matches!(other.end, Some((End::Busy, _))) {
+        if !stood(other) {
             continue;
         }
         let waited = other.patience != Patience::Try

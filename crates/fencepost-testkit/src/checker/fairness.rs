@@ -1,14 +1,15 @@
 //! First come, first served, and woken when it is one's turn.
 
-use super::story::{Book, Place, Spot, Story};
+use super::story::{Book, End, Place, Spot, Story};
 use super::{Finding, Kind};
+use crate::history::Patience;
 use std::time::Duration;
 
 /// Every grant is held against the claims that stood in line when it was asked for.
 ///
-/// The grant's own instant is not known. It is certainly before another claim's if that one was never granted while its
-/// place was good; if the two exclude each other and the other came back later, still valid; or, where both may hold at
-/// once, if its token is the smaller one.
+/// The grant's own instant is not known. It is certainly before another claim's if the two exclude each other and that one
+/// came back later, still valid, or was still waiting later; or, where both may hold at once, if its token is the smaller
+/// one.
 pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
     order.sort_by_key(|story| story.places[0].from.pos);
@@ -42,17 +43,28 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
 /// Whether `new`, which has come back, was certainly granted while `first` stood in line before it.
 fn overtook(new: &Story, first: &Story) -> bool {
     let Some(grant) = new.grant else { return false };
-    let good = |place: &Place| {
+    let good = |place: &&Place| {
         let kept = place.until > grant.spot.at && place.gone.is_none_or(|gone| gone.pos > grant.spot.pos);
         place.from.pos < new.asked.pos && kept
     };
-    if !first.places.iter().any(good) {
-        return false;
-    }
-    match first.grant {
-        None => true,
-        Some(late) if first.fits(new) => late.token > grant.token,
-        Some(_) => first.valid_on_return(),
+    let Some(place) = first.places.iter().find(good) else { return false };
+    match (first.grant, first.end) {
+        // Both may hold at once: then only the tokens tell who was first, unless there was an earlier grant that the claim
+        // has never seen.
+        (Some(late), _) if first.fits(new) => {
+            first.places.len() == 1 && first.unseated <= 1 && late.token > grant.token
+        }
+        (Some(_), _) => first.valid_on_return(),
+        // It may have been granted, too, and have left without knowing.
+        (None, _) if first.fits(new) => false,
+        // It was told later that it still waits.
+        _ if place.last.pos > grant.spot.pos => true,
+        (None, Some((End::TimedOut, _))) => {
+            matches!(first.patience, Patience::Until(until) if until > grant.spot.at)
+        }
+        // When it left the line is not known.
+        (None, Some(_)) => false,
+        (None, None) => first.died.is_none(),
     }
 }
 

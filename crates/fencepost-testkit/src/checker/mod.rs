@@ -30,6 +30,8 @@ pub struct Promises {
     pub bound: Option<Duration>,
     /// How long after its lease the engine may still keep what a claim has left (session ticks and the like).
     pub linger: Duration,
+    /// How long after the death of its process the engine may still keep a claim; `None`: for ever.
+    pub dead: Option<Duration>,
     /// Whether the run was waited out, so that every claim must have an answer.
     pub complete: bool,
 }
@@ -37,7 +39,14 @@ pub struct Promises {
 impl Default for Promises {
     /// Exclusion and tokens alone, on a run that was waited out.
     fn default() -> Promises {
-        Promises { fair: false, prompt: None, bound: None, linger: Duration::ZERO, complete: true }
+        Promises {
+            fair: false,
+            prompt: None,
+            bound: None,
+            linger: Duration::ZERO,
+            dead: None,
+            complete: true,
+        }
     }
 }
 

@@ -19,7 +19,9 @@ pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) from: Spot,
-    /// The time until which it was confirmed last.
+    /// Where it was confirmed last.
+    pub(super) last: Spot,
+    /// The time until which it was confirmed then.
     pub(super) until: u64,
     /// Where it was seen to be gone.
     pub(super) gone: Option<Spot>,
@@ -30,7 +32,7 @@ pub(super) struct Place {
 pub(super) struct Grant {
     pub(super) spot: Spot,
     pub(super) token: u64,
-    /// The latest known end of its validity, in time.
+    /// The end of its validity as known last, in time.
     pub(super) until: u64,
     /// What was known of it on return.
     pub(super) until_at_first: u64,
@@ -64,6 +66,10 @@ pub(super) struct Story {
     pub(super) ttl: u64,
     pub(super) asked: Spot,
     pub(super) places: Vec<Place>,
+    /// How often a place of it ended, the last time by its grant.
+    pub(super) unseated: u32,
+    /// When a grant was evicted that may have come of its place.
+    doubted: u64,
     pub(super) grant: Option<Grant>,
     pub(super) end: Option<(End, Spot)>,
     pub(super) died: Option<Spot>,
@@ -117,6 +123,8 @@ impl Book {
                         ttl: *ttl,
                         asked: spot,
                         places: Vec::new(),
+                        unseated: 0,
+                        doubted: 0,
                         grant: None,
                         end: None,
                         died: None,
@@ -142,7 +150,9 @@ impl Book {
                     }
                 }
                 What::Evicted { resource, token, now } => {
-                    if *now {
+                    if !collected(history, resource, *token) {
+                        book.unseat(resource, spot);
+                    } else if *now {
                         book.evict(resource, *token, spot);
                     }
                 }
@@ -173,6 +183,18 @@ impl Book {
         }
     }
 
+    /// A grant was evicted that no caller had collected yet: the place in line that it came from is gone, and nobody knows
+    /// whose it was.
+    fn unseat(&mut self, resource: &Arc<str>, spot: Spot) {
+        let waiting = |story: &&mut Story| story.resource == *resource && story.answered().is_none();
+        for story in self.stories.iter_mut().filter(waiting) {
+            story.doubted = spot.at;
+            if let Some(place) = story.places.last_mut() {
+                place.gone.get_or_insert(spot);
+            }
+        }
+    }
+
     /// The stories of each resource, in the order of asking.
     pub(super) fn by_resource(&self) -> Vec<Vec<&Story>> {
         let mut groups: Vec<Vec<&Story>> = Vec::new();
@@ -198,15 +220,18 @@ impl Story {
     fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
-            (What::Waiting { until }, None) => {
+            // Confirmed before an eviction that may have been its own.
+            (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
+            (What::Waiting { until, .. }, None) => {
                 match self.places.last_mut().filter(|place| place.gone.is_none()) {
-                    Some(place) => place.until = place.until.max(*until),
-                    None => self.places.push(Place { from: spot, until: *until, gone: None }),
+                    Some(place) => (place.last, place.until) = (spot, place.until.max(*until)),
+                    None => self.places.push(Place { from: spot, last: spot, until: *until, gone: None }),
                 }
             }
             // A confirmation that was on its way when the answer came.
             (What::Waiting { .. } | What::Unseated, Some(_)) => {}
             (What::Unseated, None) => {
+                self.unseated += 1;
                 if let Some(place) = self.places.last_mut() {
                     place.gone.get_or_insert(spot);
                 }
@@ -243,7 +268,8 @@ impl Story {
                     });
                 }
                 grant.ensured = Some(spot);
-                grant.until = grant.until.max(*until);
+                // The last word counts: a lease can be made shorter, too.
+                grant.until = *until;
             }
             (What::Lost, Some(grant)) => {
                 grant.lost.get_or_insert(spot);
@@ -285,10 +311,27 @@ impl Story {
             };
         }
         if let Some(died) = self.died {
-            gone = if gone.pos < after(died).pos { gone } else { after(died) };
+            let dead = promises.dead.map_or(NEVER, |dead| {
+                let at = died.at.saturating_add(dead.as_nanos() as u64).saturating_add(1);
+                Spot { pos: history.position_of(at), at }
+            });
+            gone = if gone.pos < dead.pos { gone } else { dead };
         }
         self.gone = gone;
     }
+}
+
+/// Whether the grant with this token came back to a caller.
+fn collected(history: &History, resource: &Arc<str>, token: u64) -> bool {
+    let mut keys = history.events().iter().filter_map(|event| match &event.what {
+        What::Granted { token: granted, .. } if *granted == token => Some(event.by),
+        _ => None,
+    });
+    keys.any(|key| {
+        let asked = |event: &&Event| event.by == key && matches!(event.what, What::Asked { .. });
+        let asked = history.events().iter().find(asked).map(|event| &event.what);
+        matches!(asked, Some(What::Asked { resource: asked, .. }) if asked == resource)
+    })
 }
 
 fn malformed(story: &Story, spot: Spot, text: &str) -> Finding {

@@ -62,6 +62,16 @@ impl Mode {
     }
 }
 
+impl From<fencepost_core::Mode> for Mode {
+    fn from(mode: fencepost_core::Mode) -> Mode {
+        match mode {
+            fencepost_core::Mode::Exclusive => Mode::Exclusive,
+            fencepost_core::Mode::Shared => Mode::Shared,
+            fencepost_core::Mode::Permits { n, of } => Mode::Permits { n, of },
+        }
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,6 +126,8 @@ pub enum What {
     },
     /// The engine confirmed its place in line until the moment.
     Waiting {
+        /// When the request was sent that was answered so.
+        sent: u64,
         /// Until when the engine keeps the place unasked.
         until: u64,
     },

@@ -3,6 +3,7 @@
 use super::TempDir;
 use crate::faults::{Fault, Faults};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::fs::OpenOptions;
 use std::io;
@@ -164,7 +165,11 @@ impl Faults for Server {
     }
 
     fn stop(&mut self) -> Result<(), Fault> {
-        self.signal(Signal::SIGSTOP)
+        self.signal(Signal::SIGSTOP)?;
+        // The signal is on its way when `kill` returns: the server may run on for a moment on another core.
+        let pid = Pid::from_raw(self.pid().unwrap_or_default() as i32);
+        waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
+        Ok(())
     }
 
     fn cont(&mut self) -> Result<(), Fault> {

@@ -35,10 +35,16 @@ fn overtaken_in_line() {
 #[test]
 fn overtaken_by_a_grant_while_the_first_never_gets_one() {
     let text = LINE
+        .replace("1 a ask r x ever", "1 a ask r x 9")
         .replace("9 a granted 3 40", "9 a timeout")
         .replace("10 a release", "")
         .replace("11 a released", "");
     assert_eq!(kinds(&text), [Kind::Overtaken]);
+    // It was told that it waits, later still, and then gave up.
+    let dropped = text.replace("r x 9", "r x ever").replace("9 a timeout", "9 a dropped");
+    assert_eq!(kinds(&dropped.replace("7 b", "7 a waiting 50\n7 b")), [Kind::Overtaken]);
+    // When it gave up is not known: it may have been before the grant.
+    good(&dropped);
     good(&text.replace("9 a timeout", "").replace("5 c released", "5 c released\n5 a timeout"));
 }
 

@@ -39,7 +39,7 @@ fn event(line: &str) -> Event {
             },
             ttl: words.get(6).map_or(30, |word| word.parse().unwrap()) * MS,
         },
-        "waiting" => What::Waiting { until: ms(3) },
+        "waiting" => What::Waiting { sent: ms(0), until: ms(3) },
         "unseated" => What::Unseated,
         "granted" => What::Granted { token: words[3].parse().unwrap(), until: ms(4) },
         "busy" => What::Busy,
@@ -83,6 +83,7 @@ fn promises() -> Promises {
         prompt: Some(Duration::from_millis(20)),
         bound: Some(Duration::from_millis(20)),
         linger: Duration::ZERO,
+        dead: Some(Duration::from_millis(30)),
         complete: true,
     }
 }

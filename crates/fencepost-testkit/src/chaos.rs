@@ -1,0 +1,275 @@
+//! A layer that does to an engine what networks do: it loses, delays and repeats, by a seed.
+
+use crate::sim::Rng;
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Left, Life,
+    Listing, Moment, Name, Page, Reply, Session, Stake, Token,
+};
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How often what goes wrong, in a thousand requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Odds {
+    /// The request never arrives; its sender cannot know.
+    pub lost_request: u32,
+    /// It takes effect and the reply is lost.
+    pub lost_reply: u32,
+    /// It is sent twice, the second time after a while.
+    pub repeated: u32,
+    /// It arrives late.
+    pub late_request: u32,
+    /// Its reply arrives late.
+    pub late_reply: u32,
+    /// A round of renewal reaches only some of its claims.
+    pub torn_renewal: u32,
+    /// A waiter is woken for nothing.
+    pub idle_wake: u32,
+    /// The longest delay.
+    pub delay: Duration,
+}
+
+impl Odds {
+    /// Nothing goes wrong: the layer as a layer.
+    pub const NONE: Odds = Odds {
+        lost_request: 0,
+        lost_reply: 0,
+        repeated: 0,
+        late_request: 0,
+        late_reply: 0,
+        torn_renewal: 0,
+        idle_wake: 0,
+        delay: Duration::ZERO,
+    };
+
+    /// A bad network.
+    pub const BAD: Odds = Odds {
+        lost_request: 20,
+        lost_reply: 30,
+        repeated: 30,
+        late_request: 60,
+        late_reply: 60,
+        torn_renewal: 50,
+        idle_wake: 30,
+        delay: Duration::from_millis(400),
+    };
+}
+
+/// The layer.
+pub struct Chaos {
+    inner: Arc<dyn Backend>,
+    plan: Arc<Dice>,
+}
+
+struct Dice {
+    clock: Clock,
+    rng: Mutex<Rng>,
+    odds: Odds,
+    faults: AtomicU64,
+}
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    before: Duration,
+    lost: bool,
+    repeated: Option<Duration>,
+    after: Duration,
+    unanswered: bool,
+}
+
+impl Chaos {
+    /// Troubles `inner` by the seed's dice.
+    pub fn new(inner: Arc<dyn Backend>, clock: Clock, seed: u64, odds: Odds) -> Chaos {
+        let dice = Dice { clock, rng: Mutex::new(Rng::new(seed)), odds, faults: AtomicU64::new(0) };
+        Chaos { inner, plan: Arc::new(dice) }
+    }
+
+    /// How many requests it has troubled.
+    pub fn faults(&self) -> u64 {
+        self.plan.faults.load(Ordering::Relaxed)
+    }
+
+    fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
+        Box::new(Troubled { inner, plan: self.plan.clone() })
+    }
+}
+
+impl Dice {
+    /// What happens to the next request; `None` for nothing unusual.
+    fn roll(&self) -> Option<Fate> {
+        let odds = &self.odds;
+        if *odds == Odds::NONE {
+            return None;
+        }
+        let mut rng = self.rng.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let fate = Fate {
+            before: late(&mut rng, odds.late_request, odds.delay),
+            lost: rng.chance(odds.lost_request),
+            repeated: rng.chance(odds.repeated).then(|| late(&mut rng, 500, odds.delay)),
+            after: late(&mut rng, odds.late_reply, odds.delay),
+            unanswered: rng.chance(odds.lost_reply),
+        };
+        let calm = fate.before.is_zero() && fate.after.is_zero() && fate.repeated.is_none();
+        if calm && !fate.lost && !fate.unanswered {
+            return None;
+        }
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        Some(fate)
+    }
+
+    fn chance(&self, per_mille: u32) -> bool {
+        per_mille > 0 && self.rng.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).chance(per_mille)
+    }
+
+    async fn sleep(&self, time: Duration) {
+        if !time.is_zero() {
+            self.clock.sleep_until(self.clock.now() + time).await;
+        }
+    }
+}
+
+fn late(rng: &mut Rng, per_mille: u32, longest: Duration) -> Duration {
+    if rng.chance(per_mille) {
+        Duration::from_nanos(rng.below(longest.as_nanos() as u64))
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// What a caller hears of a request that was lost, or whose reply was.
+fn silence() -> Error {
+    Error::new(ErrorKind::Unreachable, "no answer in time; try again").unknown()
+}
+
+/// Sends a request through its fate. A macro because `$send` borrows the entry anew each time.
+macro_rules! troubled {
+    ($plan:expr, $again:expr, $send:expr) => {{
+        match $plan.roll() {
+            None => $send,
+            Some(fate) => {
+                let plan = $plan.clone();
+                Reply::coming(async move {
+                    plan.sleep(fate.before).await;
+                    if fate.lost {
+                        plan.sleep(fate.after).await;
+                        return Err(silence());
+                    }
+                    let mut answer = $send.await;
+                    if let Some(pause) = fate.repeated.filter(|_| $again(&answer)) {
+                        plan.sleep(pause).await;
+                        answer = $send.await;
+                    }
+                    plan.sleep(fate.after).await;
+                    if fate.unanswered { Err(silence()) } else { answer }
+                })
+            }
+        }
+    }};
+}
+
+impl Backend for Chaos {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.enter(claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.attach(claim))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info, Error>> {
+        self.inner.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing, Error>> {
+        self.inner.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<(), Error>> {
+        self.inner.evict(name, token, how)
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.inner.close()
+    }
+}
+
+struct Troubled {
+    inner: Box<dyn Entry>,
+    plan: Arc<Dice>,
+}
+
+impl Entry for Troubled {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
+        // A network repeats requests, it does not repeat what a client has learnt is over.
+        let again = |answer: &Result<Attempt, Error>| !matches!(answer, Ok(Attempt::Gone) | Err(_));
+        troubled!(self.plan, again, self.inner.attempt())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        if self.plan.chance(self.plan.odds.idle_wake) {
+            return Poll::Ready(());
+        }
+        self.inner.poll_wait(cx, until)
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        let Stake { claim, session } = self.inner.stake()?;
+        Some(Stake { claim, session: Arc::new(TroubledSession { inner: session, plan: self.plan.clone() }) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left, Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.withdraw())
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Left, Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.release())
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.detach())
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<(), Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.raise(to))
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.inner.native()
+    }
+}
+
+struct TroubledSession {
+    inner: Arc<dyn Session>,
+    plan: Arc<Dice>,
+}
+
+impl Session for TroubledSession {
+    fn id(&self) -> u64 {
+        self.inner.id()
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        self.inner.life()
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
+        if self.plan.chance(self.plan.odds.torn_renewal) {
+            let some = &due[..due.len() / 2];
+            return Reply::coming(async move {
+                if !some.is_empty() {
+                    self.inner.keep(some).await?;
+                }
+                Err(silence())
+            });
+        }
+        troubled!(self.plan, Result::is_ok, self.inner.keep(due))
+    }
+}

@@ -1,0 +1,247 @@
+//! One thread, a seed, and a clock that moves when nothing else can.
+
+use super::rng::Rng;
+use fencepost_core::{Clock, Host, Moment, Task};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Runs tasks in an order that the seed permutes: whenever several are ready, chance picks the next.
+///
+/// When none is, the clock moves to the next timer. Tasks belong to groups (a simulated process each); a group can be
+/// stopped and continued. The same seed and the same tasks give the same run, which [`trace`](Executor::trace) shows.
+pub struct Executor {
+    clock: Clock,
+    rng: Rng,
+    shared: Arc<Shared>,
+    tasks: Vec<Slot>,
+    /// Freed slots.
+    free: Vec<u32>,
+    /// Stopped groups, and which of their tasks became ready meanwhile.
+    stopped: BTreeMap<u32, Vec<u32>>,
+    /// What is to be done at a moment, by the executor itself.
+    plans: BTreeMap<(Moment, u64), Plan>,
+    planned: u64,
+    trace: u64,
+    steps: u64,
+}
+
+/// Something to be done to the executor at a moment.
+type Plan = Box<dyn FnOnce(&mut Executor)>;
+
+struct Slot {
+    group: u32,
+    task: Option<Task>,
+    signal: Arc<Signal>,
+}
+
+/// What wakers and hosts share with the executor.
+#[derive(Default)]
+struct Shared {
+    ready: Mutex<Vec<u32>>,
+    spawned: Mutex<Vec<(u32, Task)>>,
+    closed: AtomicBool,
+}
+
+/// The waker of one slot.
+struct Signal {
+    slot: u32,
+    queued: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            lock(&self.shared.ready).push(self.slot);
+        }
+    }
+}
+
+/// Spawns tasks of one group.
+struct GroupHost {
+    group: u32,
+    shared: Arc<Shared>,
+}
+
+impl Host for GroupHost {
+    fn spawn(&self, task: Task) {
+        // After the end a task is dropped unrun: kept, it would keep the executor's tables alive in a circle.
+        if !self.shared.closed.load(Ordering::Relaxed) {
+            lock(&self.shared.spawned).push((self.group, task));
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ran {
+    /// The condition was met.
+    Done,
+    /// Nothing is ready and no timer is set: what still waits will wait for ever.
+    Stuck,
+    /// The clock would have passed the limit.
+    TimeOver,
+    /// The limit of steps was reached: tasks wake each other without the clock moving.
+    Spinning,
+}
+
+impl Executor {
+    /// An executor with a manual clock of its own.
+    pub fn new(seed: u64) -> Executor {
+        Executor {
+            clock: Clock::manual(),
+            rng: Rng::new(seed),
+            shared: Arc::default(),
+            tasks: Vec::new(),
+            free: Vec::new(),
+            stopped: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            planned: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
+            steps: 0,
+        }
+    }
+
+    /// The clock that all simulated processes share.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Where the group's tasks are spawned.
+    pub fn host(&self, group: u32) -> Arc<dyn Host> {
+        Arc::new(GroupHost { group, shared: self.shared.clone() })
+    }
+
+    /// A number that is the same for the same run: of which task was run when.
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// How many times a task was polled.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Does something to the executor at a moment.
+    pub fn at(&mut self, moment: Moment, plan: impl FnOnce(&mut Executor) + 'static) {
+        self.planned += 1;
+        self.plans.insert((moment, self.planned), Box::new(plan));
+    }
+
+    /// Runs no task of the group until it is continued.
+    pub fn stop(&mut self, group: u32) {
+        self.stopped.entry(group).or_default();
+    }
+
+    /// Whether the group is stopped.
+    pub fn is_stopped(&self, group: u32) -> bool {
+        self.stopped.contains_key(&group)
+    }
+
+    /// Runs the group's tasks again.
+    pub fn resume(&mut self, group: u32) {
+        lock(&self.shared.ready).extend(self.stopped.remove(&group).unwrap_or_default());
+    }
+
+    /// Runs until `done`, or until nothing more can happen, or the clock would pass `limit`.
+    ///
+    /// `done` is asked whenever nothing is ready at the present moment.
+    pub fn run(&mut self, limit: Moment, done: impl Fn() -> bool) -> Ran {
+        let mut spent = 0u64;
+        loop {
+            self.adopt();
+            if let Some(slot) = self.pick() {
+                self.poll(slot);
+                spent += 1;
+                if spent > 10_000_000 {
+                    return Ran::Spinning;
+                }
+                continue;
+            }
+            if done() {
+                return Ran::Done;
+            }
+            let planned = self.plans.first_key_value().map(|(&(at, _), _)| at);
+            let Some(next) = self.clock.next_timer().into_iter().chain(planned).min() else {
+                return Ran::Stuck;
+            };
+            if next > limit {
+                self.clock.advance_to(limit);
+                return Ran::TimeOver;
+            }
+            self.clock.advance_to(next);
+            while let Some(entry) = self.plans.first_entry().filter(|entry| entry.key().0 <= next) {
+                entry.remove()(self);
+            }
+        }
+    }
+
+    /// Takes in what was spawned.
+    fn adopt(&mut self) {
+        loop {
+            let spawned = std::mem::take(&mut *lock(&self.shared.spawned));
+            if spawned.is_empty() {
+                return;
+            }
+            for (group, task) in spawned {
+                let slot = self.free.pop().unwrap_or(self.tasks.len() as u32);
+                let signal =
+                    Arc::new(Signal { slot, queued: AtomicBool::new(false), shared: self.shared.clone() });
+                signal.clone().wake();
+                let new = Slot { group, task: Some(task), signal };
+                match self.tasks.get_mut(slot as usize) {
+                    Some(old) => *old = new,
+                    None => self.tasks.push(new),
+                }
+            }
+        }
+    }
+
+    /// Any of the ready tasks whose group runs.
+    fn pick(&mut self) -> Option<u32> {
+        let mut ready = lock(&self.shared.ready);
+        while !ready.is_empty() {
+            let index = self.rng.below(ready.len() as u64) as usize;
+            let slot = ready.swap_remove(index);
+            let group = self.tasks[slot as usize].group;
+            match self.stopped.get_mut(&group) {
+                Some(held) => held.push(slot),
+                None => return Some(slot),
+            }
+        }
+        None
+    }
+
+    fn poll(&mut self, slot: u32) {
+        let entry = &mut self.tasks[slot as usize];
+        entry.signal.queued.store(false, Ordering::Relaxed);
+        let Some(task) = &mut entry.task else { return };
+        self.steps += 1;
+        for word in [u64::from(slot), self.clock.now().as_nanos()] {
+            self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        let waker = Waker::from(entry.signal.clone());
+        if let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            // A waker of the finished task that lives on must not wake the slot's next tenant.
+            entry.signal.queued.store(true, Ordering::Relaxed);
+            entry.task = None;
+            lock(&self.shared.ready).retain(|&ready| ready != slot);
+            self.free.push(slot);
+        }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.clock.stop();
+        self.tasks.clear();
+        lock(&self.shared.spawned).clear();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,212 @@
+//! A layer that writes down what the engine confirmed of a claim's place in line.
+//!
+//! A caller of `lock()` sees only its grant. Fairness is judged by who stood in line when, which only the engine's
+//! answers tell: this layer stands between core and engine and records them for the claim on whose behalf the call is
+//! made, see [`on_behalf`].
+
+use crate::history::{Key, Recorder, What};
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Left, Life, Listing,
+    Moment, Name, Page, Reply, Session, Stake, Token,
+};
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+thread_local! {
+    /// The claim whose future is being polled on this thread.
+    static CURRENT: Cell<Option<Key>> = const { Cell::new(None) };
+}
+
+/// Runs `work` so that what it asks of a [`Witness`] is recorded for `key`.
+pub async fn on_behalf<F: Future>(key: Key, work: F) -> F::Output {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| {
+        let before = CURRENT.replace(Some(key));
+        let polled = work.as_mut().poll(cx);
+        CURRENT.set(before);
+        polled
+    })
+    .await
+}
+
+/// The layer.
+pub struct Witness {
+    inner: Arc<dyn Backend>,
+    seen: Arc<Seen>,
+}
+
+struct Seen {
+    recorder: Recorder,
+    /// Which claim at the engine is which in the history, while its entry lives.
+    keys: Mutex<HashMap<ClaimId, Key>>,
+}
+
+impl Witness {
+    /// Records what `inner` answers.
+    pub fn new(inner: Arc<dyn Backend>, recorder: Recorder) -> Witness {
+        Witness { inner, seen: Arc::new(Seen { recorder, keys: Mutex::default() }) }
+    }
+
+    fn wrap(&self, inner: Box<dyn Entry>, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let key = CURRENT.get();
+        if let Some(key) = key {
+            self.seen.keys().insert(claim.id, key);
+        }
+        Box::new(Witnessed { inner, claim, key, seen: self.seen.clone() })
+    }
+}
+
+impl Seen {
+    fn keys(&self) -> MutexGuard<'_, HashMap<ClaimId, Key>> {
+        self.keys.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The place was confirmed by a request sent at `sent`.
+    fn waits(&self, key: Key, claim: &Claim, sent: Moment) {
+        let until = (sent + claim.ttl()).as_nanos();
+        self.recorder.record(key, What::Waiting { sent: sent.as_nanos(), until });
+    }
+}
+
+impl Backend for Witness {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.enter(claim.clone()), claim)
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.attach(claim.clone()), claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info, Error>> {
+        self.inner.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing, Error>> {
+        self.inner.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<(), Error>> {
+        self.inner.evict(name, token, how)
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.inner.close()
+    }
+}
+
+struct Witnessed {
+    inner: Box<dyn Entry>,
+    claim: Arc<Claim>,
+    key: Option<Key>,
+    seen: Arc<Seen>,
+}
+
+impl Entry for Witnessed {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
+        let Some(key) = self.key else { return self.inner.attempt() };
+        let (seen, claim) = (&self.seen, &self.claim);
+        let sent = claim.aid.clock().now();
+        let answer = self.inner.attempt();
+        let look = move |answer: &Result<Attempt, Error>| match answer {
+            Ok(Attempt::Blocked { .. }) if claim.join => seen.waits(key, claim, sent),
+            // Granted, it stands in line no more; should the grant have run out by now, core begins anew behind the others.
+            Ok(Attempt::Gone | Attempt::Granted(_)) => seen.recorder.record(key, What::Unseated),
+            _ => {}
+        };
+        match answer {
+            Reply::Ready(answer) => {
+                answer.iter().for_each(look);
+                Reply::Ready(answer)
+            }
+            Reply::Coming(future) => Reply::coming(async move {
+                let answer = future.await;
+                look(&answer);
+                answer
+            }),
+        }
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.inner.poll_wait(cx, until)
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        let Stake { claim, session } = self.inner.stake()?;
+        Some(Stake { claim, session: Arc::new(WitnessedSession { inner: session, seen: self.seen.clone() }) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left, Error>> {
+        self.inner.withdraw()
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Left, Error>> {
+        self.inner.release()
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
+        self.inner.detach()
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<(), Error>> {
+        self.inner.raise(to)
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.inner.native()
+    }
+}
+
+impl Drop for Witnessed {
+    fn drop(&mut self) {
+        self.seen.keys().remove(&self.claim.id);
+    }
+}
+
+struct WitnessedSession {
+    inner: Arc<dyn Session>,
+    seen: Arc<Seen>,
+}
+
+impl Session for WitnessedSession {
+    fn id(&self) -> u64 {
+        self.inner.id()
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        self.inner.life()
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
+        let Some(sent) = due.first().map(|claim| claim.aid.clock().now()) else {
+            return self.inner.keep(due);
+        };
+        let answer = self.inner.keep(due);
+        let look = move |answer: &Result<(), Error>| {
+            for claim in due.iter().filter(|claim| answer.is_ok() && claim.life.ended().is_none()) {
+                let key = self.seen.keys().get(&claim.id).copied();
+                if let Some(key) = key {
+                    self.seen.waits(key, claim, sent);
+                }
+            }
+        };
+        match answer {
+            Reply::Ready(answer) => {
+                answer.iter().for_each(look);
+                Reply::Ready(answer)
+            }
+            Reply::Coming(future) => Reply::coming(async move {
+                let answer = future.await;
+                look(&answer);
+                answer
+            }),
+        }
+    }
+}

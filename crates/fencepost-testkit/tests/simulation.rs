@@ -1,0 +1,70 @@
+//! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs as many as one likes.
+
+use fencepost_core::Memory;
+use fencepost_testkit::sim::{Ran, Report, Setup, simulate};
+
+fn run(name: &str, seed: u64) -> Report {
+    simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::new())
+}
+
+#[track_caller]
+fn good(name: &str, seed: u64) -> Report {
+    let report = run(name, seed);
+    assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
+    report
+}
+
+/// The first seeds of a setup. Release builds of the example run thousands of times as many.
+fn first_seeds(name: &str) {
+    let (mut claims, mut grants, mut faults) = (0, 0, 0);
+    for seed in 1..=150 {
+        let report = good(name, seed);
+        claims += report.claims;
+        grants += report.grants;
+        faults += report.faults;
+    }
+    // A run in which nothing happens proves nothing.
+    assert!(claims > 50_000 && grants > claims / 2, "{claims} claims, {grants} grants");
+    assert_eq!(faults > 10_000, name == "rough", "{faults} faults");
+}
+
+#[test]
+fn calm_seeds() {
+    first_seeds("calm");
+}
+
+#[test]
+fn seeds_with_pauses() {
+    first_seeds("pauses");
+}
+
+#[test]
+fn rough_seeds() {
+    first_seeds("rough");
+}
+
+#[test]
+fn a_seed_replays_the_same_run() {
+    for name in Setup::NAMES {
+        let (first, second) = (run(name, 7), run(name, 7));
+        assert_eq!(first.trace, second.trace);
+        assert_eq!(first.steps, second.steps);
+        assert_eq!(first.history.events(), second.history.events());
+        assert_ne!(first.trace, run(name, 8).trace, "another seed is another run");
+    }
+}
+
+/// Seeds that once found something, each with what it was.
+#[test]
+fn kept_seeds_stay_good() {
+    let mut kept = 0;
+    for line in
+        include_str!("seeds.txt").lines().map(|line| line.split('#').next().unwrap_or_default().trim())
+    {
+        if let Some((name, seed)) = line.split_once(' ') {
+            assert_eq!(good(name, seed.parse().unwrap()).ran, Ran::Done);
+            kept += 1;
+        }
+    }
+    assert!(kept >= 5, "the file of seeds was not read");
+}
