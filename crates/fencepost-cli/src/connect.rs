@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::DirBuilder;
-use std::os::fd::OwnedFd;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencepost_core::{ClientBuilder, Locks, Registry};
 
 use crate::cli::BackendArgs;
-use crate::exit::{CONFIG, Failure};
+use crate::exit::{CONFIG, DENIED, Failure};
 
 /// What a verb needs beside the URL.
 #[derive(Debug, Default)]
@@ -23,16 +23,7 @@ pub(crate) struct Options {
 
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
-    fencepost::registry()
-}
-
-/// What keeps a grant at the engine beside its lease, where the engine has such a thing.
-#[derive(Debug, Default)]
-pub(crate) struct Pin {
-    /// As long as any process has this open, the grant lives.
-    pub(crate) lock: Option<OwnedFd>,
-    /// Where to write that it is over all the same.
-    pub(crate) over: Option<Vec<u8>>,
+    Registry::new().with("sqlite", fencepost_sqlite::open)
 }
 
 /// Opens the engine that the user chose.
@@ -41,9 +32,21 @@ pub(crate) async fn connect(backend: &BackendArgs, options: Options) -> Result<L
     Ok(builder(options).connect(&registry(), &url).await?)
 }
 
-/// The same for a program that runs under the lock: what it inherits keeps the grant.
-pub(crate) async fn connect_pinned(backend: &BackendArgs, options: Options) -> Result<(Locks, Pin), Failure> {
-    Ok((connect(backend, options).await?, Pin::default()))
+/// The same for a program that runs under the lock: where the engine can, what the program inherits keeps the grant.
+pub(crate) async fn connect_pinned(backend: &BackendArgs, options: Options) -> Result<Locks, Failure> {
+    let url = pinned(url(backend)?);
+    Ok(builder(options).connect(&registry(), &url).await?)
+}
+
+/// Asks the SQLite engine for pinned grants, unless the user has said what he wants.
+fn pinned(url: String) -> String {
+    let is_sqlite = url.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"));
+    match url.split_once('?') {
+        _ if !is_sqlite => url,
+        None => format!("{url}?pinned=true"),
+        Some((_, options)) if options.split('&').any(|option| option.starts_with("pinned")) => url,
+        Some(_) => format!("{url}&pinned=true"),
+    }
 }
 
 /// Ends a client, and gives its cleanup a moment. What it does not manage ends with its lease.
@@ -75,9 +78,10 @@ pub(crate) fn url(backend: &BackendArgs) -> Result<String, Failure> {
         )
     })?;
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
+        let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
         let folder = folder.display();
         let advice = "make it writable, or say where the locks live with -b sqlite:/some/file.db";
-        Failure::new(CONFIG, format!("cannot create the state folder {folder}: {error}; {advice}"))
+        Failure::new(code, format!("cannot create the state folder {folder}: {error}; {advice}"))
     })?;
     let file = folder.join("locks.db");
     let file = file.to_str().ok_or_else(|| {
@@ -109,6 +113,19 @@ mod tests {
     #[test]
     fn special_characters_of_a_path_are_escaped() {
         assert_eq!(escape("/a b/50%?#"), "/a b/50%25%3f%23");
+    }
+
+    #[test]
+    fn grants_of_sqlite_are_pinned_unless_the_user_says_otherwise() {
+        for (url, expected) in [
+            ("sqlite:/a.db", "sqlite:/a.db?pinned=true"),
+            ("SQLite:a.db?durability=full", "SQLite:a.db?durability=full&pinned=true"),
+            ("sqlite:a.db?pinned=false", "sqlite:a.db?pinned=false"),
+            ("memory:", "memory:"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(pinned(url.to_owned()), expected);
+        }
     }
 
     #[test]

@@ -1,15 +1,29 @@
 //! What is held: one lock, or several at once.
 
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Mode, MultiGuard};
+use fencepost_core::{Error, Guard, Mode};
+use fencepost_sqlite as sqlite;
 
 use crate::acquire::Request;
 use crate::exit::Failure;
 use crate::supervise::Tenure;
 
-/// The guards of one grant.
-pub(crate) struct Holding(MultiGuard);
+/// The guards of one grant, sorted by name; never empty.
+pub(crate) struct Holding(Vec<Guard>);
+
+/// What keeps a grant at the engine beside its lease, where the engine has such a thing.
+#[derive(Debug, Default)]
+pub(crate) struct Pin {
+    /// As long as any process has this open, the grant lives.
+    pub(crate) lock: Option<OwnedFd>,
+    /// Where to write that it is over all the same.
+    pub(crate) over: Option<Vec<u8>>,
+}
 
 impl Holding {
     /// Asks, and waits as the request says. `None`: busy.
@@ -56,42 +70,76 @@ impl Holding {
                 }
             }
         };
-        Ok(guard.map(Self))
+        Ok(guard.map(|guard| Self(guard.into_guards())))
     }
 
-    pub(crate) fn guard(&self) -> &MultiGuard {
-        &self.0
+    /// What the program is to inherit. One for all: the names are held by one client.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is left.
+    pub(crate) fn pin(&mut self) -> std::io::Result<Pin> {
+        let native = self.0.first_mut().and_then(Guard::native);
+        let Some(holding) = native.and_then(|native| native.downcast_ref::<sqlite::Holding>()) else {
+            return Ok(Pin::default());
+        };
+        Ok(Pin {
+            lock: Some(holding.descriptor()?),
+            over: Some(holding.side_file().into_os_string().into_vec()),
+        })
     }
 
-    pub(crate) fn into_guard(self) -> MultiGuard {
+    pub(crate) fn into_guards(self) -> Vec<Guard> {
         self.0
     }
 
     /// The names, a line each.
     pub(crate) fn names(&self) -> String {
-        let names: Vec<&str> = self.0.guards().iter().map(|guard| guard.name().as_str()).collect();
+        let names: Vec<&str> = self.0.iter().map(|guard| guard.name().as_str()).collect();
         names.join("\n")
     }
 
     /// The tokens in the order of the names, a line each.
     pub(crate) fn tokens(&self) -> String {
-        let tokens: Vec<String> = self.0.tokens().map(|token| token.to_string()).collect();
+        let tokens: Vec<String> = self.0.iter().map(|guard| guard.token().to_string()).collect();
         tokens.join("\n")
     }
 
-    /// How long it is valid without another renewal.
+    /// How long all of it is valid without another renewal.
     pub(crate) fn remaining(&self) -> Duration {
-        self.0.remaining()
+        self.0.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// Releases all of it and waits until that is confirmed.
+    ///
+    /// # Errors
+    ///
+    /// The first one; all is released or being released all the same.
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        let mut first = Ok(());
+        for guard in self.0.into_iter().rev() {
+            let released = guard.release().await;
+            first = first.and(released);
+        }
+        first
     }
 }
 
 impl Tenure for Holding {
     fn end(&self) -> u64 {
-        self.0.valid_until().as_nanos()
+        self.0.iter().map(|guard| guard.valid_until().as_nanos()).min().unwrap_or(0)
     }
 
     async fn lost(&self) -> String {
-        let (name, why) = self.0.lost().await;
-        format!("'{name}': {why}")
+        let mut waits: Vec<_> = self.0.iter().map(|guard| (guard.name(), Box::pin(guard.lost()))).collect();
+        poll_fn(|cx| {
+            for (name, lost) in &mut waits {
+                if let Poll::Ready(why) = lost.as_mut().poll(cx) {
+                    return Poll::Ready(format!("'{name}': {why}"));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }

@@ -12,8 +12,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::connect::Pin;
 use crate::guardian::{self, Event, Link, Order, Plan, Why, floor, grace, nanos, now};
+use crate::holding::Pin;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
 

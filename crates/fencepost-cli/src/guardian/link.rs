@@ -1,7 +1,7 @@
 //! The wrapper's side of its guardian.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt;
@@ -37,6 +37,8 @@ pub(crate) struct Plan<'a> {
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: UnixStream,
+    /// The same socket, to be written at once: the runtime does not write before it has seen that it may.
+    out: StdStream,
     inbox: Inbox,
     pid: Pid,
 }
@@ -69,7 +71,8 @@ impl Link {
             [Some(stdin.as_fd()), plan.lock.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
         send_begin(&near, &begin, &descriptors)?;
         near.set_nonblocking(true)?;
-        Ok(Self { stream: UnixStream::from_std(near)?, inbox: Inbox::default(), pid })
+        let out = near.try_clone()?;
+        Ok(Self { stream: UnixStream::from_std(near)?, out, inbox: Inbox::default(), pid })
     }
 
     /// What the guardian says next; `None` when it has ended.
@@ -92,9 +95,9 @@ impl Link {
 
     /// Tells the guardian. One that is gone is noticed by [`Link::next`].
     pub(crate) fn tell(&self, order: Order) {
-        // A frame is written whole or not at all: the socket's buffer is a multiple of any frame, and a
-        // guardian that has let it fill up is stopped, which the wrapper's own timer notices.
-        let _ = self.stream.try_write(&order.encode());
+        // Thousands of frames fit into the socket. A guardian that has let it fill up is stopped, which the wrapper's own timer
+        // notices.
+        let _ = (&self.out).write_all(&order.encode());
     }
 
     /// Kills the guardian, which kills the program: for a guardian that does not answer any more.
@@ -104,7 +107,7 @@ impl Link {
 
     /// Reaps the guardian, which has closed its end.
     pub(crate) fn reap(self) {
-        drop(self.stream);
+        drop((self.stream, self.out));
         let _ = waitpid(self.pid, None);
     }
 }

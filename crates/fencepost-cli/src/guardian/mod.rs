@@ -17,13 +17,12 @@ mod tree;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
@@ -182,7 +181,7 @@ impl Guardian {
         }
         if let Some(file) = self.begin.over.take().filter(|_| self.forsaken) {
             let file = PathBuf::from(OsStr::from_bytes(&file));
-            if let Err(error) = mark_over(&file) {
+            if let Err(error) = fencepost_sqlite::mark_over(&file) {
                 eprintln!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
             }
         }
@@ -343,10 +342,4 @@ fn pass_on(lock: OwnedFd) -> io::Result<OwnedFd> {
         fcntl(&lock, FcntlArg::F_DUPFD(3))?;
     }
     Ok(lock)
-}
-
-/// Writes into the lock's file that its grant is over, so that the next in line need not wait for a
-/// wrapper that is stopped.
-fn mark_over(file: &Path) -> io::Result<()> {
-    File::options().write(true).open(file).map(drop)
 }

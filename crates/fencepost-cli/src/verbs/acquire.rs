@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost_core::Name;
 use serde_json::json;
 
-use crate::acquire::{Answer, Request, busy};
+use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
 use crate::connect::{Options, close, connect};
 use crate::duration;
@@ -44,14 +44,15 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     Name::new(&args.name)?;
     let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
     let names = [args.name.clone()];
+    warn(&locks, &names, &args.wait);
     let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => {
-            let guard = holding.into_guard().into_guards().pop();
+            let guard = holding.into_guards().pop();
             let guard = guard.ok_or_else(|| Failure::new(DEFECT, "a grant without a guard"))?;
             guard.detach().await.map_err(Failure::from)
         }
-        Ok(Answer::Busy(message)) => Err(busy(message)),
+        Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
         Err(failure) => Err(failure),
     };
     close(&locks).await;

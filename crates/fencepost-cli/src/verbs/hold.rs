@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::Name;
 use tokio::sync::oneshot;
 
-use crate::acquire::{Answer, Request, busy};
+use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
 use crate::connect::{Options, close, connect};
 use crate::duration;
@@ -47,11 +47,12 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Name::new(name)?;
     }
     let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
+    warn(&locks, &args.names, &args.wait);
     let request =
         Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => hold(&args, holding, signals).await,
-        Ok(Answer::Busy(message)) => Err(busy(message)),
+        Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
         Err(failure) => Err(failure),
     };
     close(&locks).await;
@@ -86,7 +87,7 @@ async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8
             _ = &mut ended => break 0,
         }
     };
-    match holding.into_guard().release().await {
+    match holding.release().await {
         Err(error) if code != LOST => Err(error.into()),
         _ => Ok(code),
     }

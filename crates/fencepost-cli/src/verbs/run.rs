@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencepost_core::{Holder, Name};
 use nix::sys::prctl;
 
-use crate::acquire::{Answer, Request, busy};
+use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
-use crate::connect::{Options, Pin, connect_pinned};
+use crate::connect::{Options, close, connect, connect_pinned};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN};
 use crate::guardian::{nanos, now, own_children};
-use crate::holding::Holding;
+use crate::holding::{Holding, Pin};
 use crate::signals::{Signals, ends, hear_children};
-use crate::supervise::{Ended, Job, OnLost, supervise};
+use crate::supervise::{Ended, Job, OnLost, Tenure, supervise};
 
 /// The shortest lease: below it, a renewal that is a little late would cost the program its life.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -105,31 +105,35 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
 async fn round(args: &Args, strangers: &HashSet<i32>, signals: &mut Signals) -> Result<Round, Failure> {
     let label = label(&args.program);
     let options = Options { label: Some(label.clone()), ttl: Some(args.ttl) };
-    let (locks, pin) = connect_pinned(&args.backend, options).await?;
+    // A program that may outlive the lock must not keep it.
+    let locks = match args.on_lost {
+        OnLost::Ignore => connect(&args.backend, options).await?,
+        _ => connect_pinned(&args.backend, options).await?,
+    };
+    warn(&locks, &args.names, &args.wait);
     let request =
         Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
     let answer = request.get(signals).await;
     let outcome = match answer {
-        Ok(Answer::Held(holding)) => held(args, holding, pin, label, strangers, signals).await,
+        Ok(Answer::Held(holding)) => held(args, holding, label, strangers, signals).await,
         Ok(Answer::Busy(message)) if args.skip_ok => {
             eprintln!("fencepost: {message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))
         }
         Ok(Answer::Busy(message)) => {
-            let failure = busy(message);
+            let failure = busy(message, &args.wait);
             Err(Failure { code: args.busy_exit.unwrap_or(failure.code), ..failure })
         }
         Err(failure) => Err(failure),
     };
-    crate::connect::close(&locks).await;
+    close(&locks).await;
     outcome
 }
 
 /// Runs the program under the lock and releases it.
 async fn held(
     args: &Args,
-    holding: Holding,
-    pin: Pin,
+    mut holding: Holding,
     label: String,
     strangers: &HashSet<i32>,
     signals: &mut Signals,
@@ -142,6 +146,14 @@ async fn held(
             return Err(Failure::signal(signal));
         }
     }
+    let pin = match holding.pin() {
+        Ok(_) if args.on_lost == OnLost::Ignore => Pin::default(),
+        Ok(pin) => pin,
+        Err(error) => {
+            release(holding).await;
+            return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
+        }
+    };
     let environment = [
         ("FENCEPOST_NAME", holding.names()),
         ("FENCEPOST_TOKEN", holding.tokens()),
@@ -189,7 +201,7 @@ async fn held(
 
 /// Releases what is held; false when it was lost before, so that another may have worked beside the program.
 async fn release(holding: Holding) -> bool {
-    match holding.into_guard().release().await {
+    match holding.release().await {
         Ok(()) => true,
         Err(error) => {
             eprintln!("fencepost: {error}");
@@ -203,7 +215,7 @@ async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
     let left = Duration::from_nanos(end.saturating_sub(now()));
     let time = tokio::time::sleep(left);
     tokio::pin!(time);
-    let mut lost = std::pin::pin!(holding.guard().lost());
+    let mut lost = std::pin::pin!(holding.lost());
     loop {
         tokio::select! {
             () = &mut time => return,

@@ -1,0 +1,164 @@
+//! What `run` does when nothing goes wrong, and when the program cannot be run.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use crate::kit::{Kid, Place};
+
+#[test]
+fn a_program_runs_and_its_code_comes_back() {
+    let place = Place::new();
+    let said = place.output(["run", "hello", "--", "echo", "hi"]);
+    assert_eq!((said.expect(0).out.as_str(), said.err.as_str()), ("hi\n", ""));
+    for code in [1, 42, 75, 255] {
+        place.output(["run", "hello", "--", "sh", "-c", &format!("exit {code}")]).expect(code);
+    }
+    place.output(["run", "hello", "--", "sh", "-c", "kill -9 $$"]).expect(137);
+    place.output(["run", "hello", "--", "sh", "-c", "kill -TERM $$"]).expect(143);
+}
+
+#[test]
+fn a_missing_program_and_one_that_is_not_executable() {
+    let place = Place::new();
+    place
+        .output(["run", "hello", "--", "no-such-program"])
+        .expect(127)
+        .complains(&["no-such-program", "PATH"]);
+    place.output(["run", "hello", "--", "./not/there"]).expect(127);
+    let text = place.file("text", "echo hi\n");
+    place.output(["run", "hello", "--", text.to_str().unwrap()]).expect(126).complains(&["chmod +x"]);
+    place.output(["run", "hello", "--", "/"]).expect(126);
+    let script = place.file("script", "#!/no/such/interpreter\n");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    place.output(["run", "hello", "--", script.to_str().unwrap()]).expect(127).complains(&["interpreter"]);
+    // And the lock is free.
+    place.output(["run", "-n", "hello", "--", "true"]).expect(0);
+}
+
+#[test]
+fn standard_input_is_passed_on() {
+    let place = Place::new();
+    let mut kid = Kid::of(place.fencepost(["run", "hello", "--", "cat"]).stdin(Stdio::piped()));
+    kid.child().stdin.take().unwrap().write_all(b"some\ntext").unwrap();
+    assert_eq!(kid.said().expect(0).out, "some\ntext");
+}
+
+#[test]
+fn the_program_sees_name_token_holder_and_deadline() {
+    let place = Place::new();
+    let script =
+        "echo \"$FENCEPOST_NAME|$FENCEPOST_TOKEN|$FENCEPOST_HOLDER|$FENCEPOST_DEADLINE_MS|$(date +%s%3N)\"";
+    let said = place.output(["run", "--ttl", "60s", "hello", "--", "sh", "-c", script]);
+    let fields: Vec<&str> = said.expect(0).out.trim().split('|').collect();
+    let [name, token, holder, deadline, now] = fields[..] else { panic!("{said:?}") };
+    assert_eq!(name, "hello");
+    let token: u64 = token.parse().unwrap();
+    assert!(token > 0);
+    assert!(holder.ends_with("/sh") && holder.contains('@'), "{holder}");
+    let left = deadline.parse::<i64>().unwrap() - now.parse::<i64>().unwrap();
+    assert!((1..=60_000).contains(&left), "{left}");
+    let again = place.output(["run", "hello", "--", "sh", "-c", "echo $FENCEPOST_TOKEN"]);
+    assert!(again.out.trim().parse::<u64>().unwrap() > token);
+}
+
+#[test]
+fn several_names_are_sorted_and_all_or_none() {
+    let place = Place::new();
+    let said = place.output([
+        "run",
+        "b",
+        "a",
+        "c",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo \"$FENCEPOST_NAME\"; echo \"$FENCEPOST_TOKEN\"",
+    ]);
+    let lines: Vec<&str> = said.expect(0).out.lines().collect();
+    assert_eq!(lines[..3], ["a", "b", "c"]);
+    assert_eq!(lines.len(), 6);
+    let holder = place.running(&[], "b", "echo up >&9; exec sleep 1000");
+    place.output(["run", "-n", "a", "b", "--", "true"]).expect(75).complains(&["'b' is busy"]);
+    // Nothing of the refused one is left on the other name.
+    place.output(["run", "-n", "a", "--", "true"]).expect(0);
+    drop(holder);
+}
+
+#[test]
+fn runs_may_be_nested() {
+    let place = Place::new();
+    let script = "\"$FENCEPOST\" run inner -- sh -c 'echo $FENCEPOST_NAME'; echo $FENCEPOST_NAME";
+    let said = place.output(["run", "outer", "--", "sh", "-c", script]);
+    assert_eq!(said.expect(0).out, "inner\nouter\n");
+    // The same name within itself: busy, and the holder is the outer one.
+    let script = "echo $FENCEPOST_HOLDER; \"$FENCEPOST\" run -n outer -- true";
+    let said = place.output(["run", "outer", "--", "sh", "-c", script]);
+    let holder = said.out.trim().to_owned();
+    said.expect(75).complains(&["'outer' is busy", &holder]);
+    let script = "exec \"$FENCEPOST\" run outer -- true";
+    let said = place.output(["run", "--max-hold", "300ms", "outer", "--", "sh", "-c", script]);
+    said.expect(143).complains(&["waits for itself"]);
+}
+
+#[test]
+fn a_lock_that_nobody_else_sees_is_warned_of() {
+    let place = Place::new();
+    let said = place.output(["run", "-b", "memory:", "hello", "--", "echo", "hi"]);
+    assert_eq!(said.expect(0).complains(&["memory"]).out, "hi\n");
+}
+
+#[test]
+fn the_program_gets_its_signals_and_descriptors_as_the_caller_had_them() {
+    let place = Place::new();
+    let plain =
+        Kid::of(&mut place.via(Command::new("grep"), ["SigBlk\\|SigIgn", "/proc/self/status"])).said();
+    let run = place.output(["run", "hello", "--", "grep", "SigBlk\\|SigIgn", "/proc/self/status"]);
+    assert_eq!(run.expect(0).out, plain.out);
+    // What was ignored stays ignored, and an ignored SIGCHLD does not lose the exit code.
+    let script = "trap '' HUP CHLD; exec \"$FENCEPOST\" run hello -- sh -c 'kill -HUP $$; exit 9'";
+    Kid::of(&mut place.via(Command::new("sh"), ["-c", script])).said().expect(9);
+    // A descriptor of the caller is passed on, the control socket and the database are not.
+    let script = "exec 5</dev/null; exec \"$FENCEPOST\" run hello -- ls -l /proc/self/fd";
+    let said = Kid::of(&mut place.via(Command::new("sh"), ["-c", script])).said();
+    assert!(said.expect(0).out.contains(" 5 -> /dev/null"), "{said:?}");
+    assert!(!said.out.contains("socket:") && !said.out.contains("locks.db\n"), "{said:?}");
+}
+
+#[test]
+fn at_least_keeps_the_lock_after_a_short_program() {
+    let place = Place::new();
+    let start = std::time::Instant::now();
+    place.output(["run", "--at-least", "1s", "hello", "--", "true"]).expect(0);
+    assert!(start.elapsed() >= std::time::Duration::from_secs(1));
+    // And it is really held: another one is refused while the program has long ended.
+    let mut first = place.running(&["--at-least", "1000s"], "hello", "echo up >&9");
+    first.pipe.closed(crate::kit::LONG);
+    place.output(["run", "-n", "hello", "--", "true"]).expect(75);
+    first.kid.send(nix::sys::signal::Signal::SIGTERM);
+    first.kid.said().expect(0);
+    place.output(["run", "-n", "hello", "--", "true"]).expect(0);
+}
+
+#[test]
+fn max_hold_ends_the_program() {
+    let place = Place::new();
+    let said = place.output(["run", "--max-hold", "300ms", "hello", "--", "sleep", "1000"]);
+    said.expect(143).complains(&["--max-hold"]);
+    // One that does not listen is killed after the grace.
+    let script = "trap '' TERM; sleep 1000 & wait; sleep 1000";
+    let said =
+        place.output(["run", "--max-hold", "100ms", "--grace", "200ms", "hello", "--", "sh", "-c", script]);
+    said.expect(137);
+}
+
+#[test]
+fn what_the_program_leaves_behind_ends_before_the_lock_is_free() {
+    let place = Place::new();
+    let script = format!("{} echo left >&9; exit 3", crate::kit::DAEMON);
+    let mut running = place.running(&["--grace", "100ms"], "hello", &script);
+    let status = running.kid.end();
+    assert_eq!(status.code(), Some(3));
+    assert!(!running.pipe.is_open(), "the daemon lives although the command has ended");
+}

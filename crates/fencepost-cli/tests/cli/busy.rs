@@ -1,0 +1,103 @@
+//! A busy lock: what the one who does not get it is told, and when it does not ask at all.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::kit::{Kid, Place};
+
+const HOLD: &str = "echo up >&9; exec sleep 1000";
+
+#[test]
+fn busy_names_holder_host_pid_age_and_reason() {
+    let place = Place::new();
+    let holder = place.running(&["--reason", "nightly job"], "backup", HOLD);
+    let said = place.output(["run", "-n", "backup", "--", "echo", "ran"]);
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let pid = holder.kid.pid().to_string();
+    said.expect(75).complains(&["'backup' is busy", &host, &pid, "exclusive for", "nightly job", "-w"]);
+    assert_eq!(said.out, "");
+}
+
+#[test]
+fn the_code_for_busy_can_be_chosen() {
+    let place = Place::new();
+    let _holder = place.running(&[], "backup", HOLD);
+    place.output(["run", "-n", "-E", "9", "backup", "--", "true"]).expect(9).complains(&["busy"]);
+    place.output(["run", "-n", "-E", "0", "backup", "--", "true"]).expect(0);
+    place.output(["run", "-n", "--skip-ok", "backup", "--", "false"]).expect(0).complains(&["--skip-ok"]);
+    place.output(["run", "-n", "--skip-ok", "-E", "3", "backup", "--", "true"]).expect(64);
+}
+
+#[test]
+fn a_bounded_wait_ends_and_says_who_holds() {
+    let place = Place::new();
+    let holder = place.running(&[], "backup", HOLD);
+    let start = Instant::now();
+    let said = place.output(["run", "-w", "300ms", "backup", "--", "true"]);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    said.expect(75).complains(&["'backup' is busy", &holder.kid.pid().to_string()]);
+    // Nothing of it is left in line.
+    place.waiters("backup", 0);
+}
+
+#[test]
+fn who_waits_gets_it_as_soon_as_it_is_free() {
+    let place = Place::new();
+    let holder = place.running(&[], "backup", HOLD);
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "1000s", "backup", "--", "echo", "mine"]));
+    place.waiters("backup", 1);
+    holder.kid.send(Signal::SIGTERM);
+    assert_eq!(waiter.said().expect(0).out, "mine\n");
+}
+
+#[test]
+fn signals_end_the_waiting_and_leave_nothing() {
+    let place = Place::new();
+    let _holder = place.running(&[], "backup", HOLD);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "ran"]));
+        place.waiters("backup", 1);
+        waiter.send(signal);
+        let said = waiter.said();
+        assert_eq!(said.expect(128 + signal as i32).out, "");
+        place.waiters("backup", 0);
+    }
+    // Those that ask for nothing do not end it.
+    let mut waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "true"]));
+    place.waiters("backup", 1);
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT] {
+        waiter.send(signal);
+    }
+    place.waiters("backup", 1);
+    assert!(waiter.child().try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_waiter_that_is_killed_leaves_no_gap() {
+    let place = Place::new();
+    let holder = place.running(&[], "backup", HOLD);
+    let mut dead = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "dead"]));
+    place.waiters("backup", 1);
+    let next = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "next"]));
+    place.waiters("backup", 2);
+    dead.send(Signal::SIGKILL);
+    dead.end();
+    holder.kid.send(Signal::SIGTERM);
+    assert_eq!(next.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn readers_share_and_permits_count() {
+    let place = Place::new();
+    let _reader = place.running(&["-s"], "prices", HOLD);
+    place.output(["run", "-n", "-s", "prices", "--", "true"]).expect(0);
+    place.output(["run", "-n", "prices", "--", "true"]).expect(75).complains(&["shared for"]);
+    let _one = place.running(&["--permits", "2"], "printers", HOLD);
+    let _two = place.running(&["--permits", "2"], "printers", HOLD);
+    place
+        .output(["run", "-n", "--permits", "2", "printers", "--", "true"])
+        .expect(75)
+        .complains(&["and 1 more"]);
+    place.output(["run", "-n", "--permits", "3", "printers", "--", "true"]).expect(0);
+}

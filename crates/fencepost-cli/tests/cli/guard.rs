@@ -1,0 +1,214 @@
+//! Nothing that the program started outlives the lock, whoever dies or stops.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::kit::{DAEMON, Kid, LONG, Place, Running, alive, child_of, eventually};
+
+/// Leaves a daemon behind, then runs on without listening to SIGTERM.
+fn stubborn() -> String {
+    format!("trap '' TERM HUP INT; {DAEMON} sleep 1000; sleep 1000")
+}
+
+/// Starts such a program, and waits until its daemon says its id (the first line).
+fn start(place: &Place, options: &[&str], name: &str) -> Running {
+    let running = place.running(options, name, &stubborn());
+    assert!(running.pipe.is_open());
+    running
+}
+
+/// A waiter that says so when it runs, and whether something has the holder's pipe open then.
+fn next(place: &Place, name: &str) -> Kid {
+    let kid = Kid::of(&mut place.fencepost(["run", "-w", "1000s", name, "--", "echo", "next"]));
+    place.waiters(name, 1);
+    kid
+}
+
+#[test]
+fn a_killed_wrapper_takes_everything_along() {
+    let place = Place::new();
+    let mut running = start(&place, &[], "hello");
+    let waiter = next(&place, "hello");
+    running.kid.send(Signal::SIGKILL);
+    let start = std::time::Instant::now();
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(!running.pipe.is_open(), "something still ran when the next one started");
+    running.kid.end();
+}
+
+#[test]
+fn a_stopped_wrapper_loses_its_program_before_the_next_one_starts() {
+    let place = Place::new();
+    let mut running = start(&place, &["--ttl", "2s"], "hello");
+    let pipe = running.pipe.path.clone();
+    // The next holder looks whether the pipe is open: opening it for writing without waiting fails with ENXIO when nobody
+    // reads, so it asks for who has it open for writing instead.
+    let script = format!(
+        "for fd in /proc/[0-9]*/fd/9; do [ \"$(readlink $fd)\" = '{}' ] && echo alive; done; echo next",
+        pipe.display()
+    );
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "1000s", "hello", "--", "sh", "-c", &script]));
+    place.waiters("hello", 1);
+    running.kid.send(Signal::SIGSTOP);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+    running.pipe.closed(LONG);
+    running.kid.send(Signal::SIGCONT);
+    running.kid.said().expect(76).complains(&["could not be renewed"]);
+}
+
+#[test]
+fn a_killed_guardian_takes_everything_along() {
+    let place = Place::new();
+    let running = start(&place, &[], "hello");
+    let waiter = next(&place, "hello");
+    kill(Pid::from_raw(running.kid.guardian()), Signal::SIGKILL).unwrap();
+    let Running { kid, pipe } = running;
+    kid.said().expect(125).complains(&["guardian was killed"]);
+    assert!(!pipe.is_open(), "something is left although the command has ended");
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn children_of_before_are_left_alone() {
+    let place = Place::new();
+    let mut pipe = crate::kit::Pipe::new(&place);
+    // The shell becomes the wrapper, which so has a child that it did not start.
+    let script = format!(
+        "sleep 1000 & echo $! > '{}'; exec \"$FENCEPOST\" run hello -- sleep 1000",
+        pipe.path.display()
+    );
+    let kid = Kid::of(&mut place.via(std::process::Command::new("sh"), ["-c", &script]));
+    let stranger: i32 = pipe.line().parse().unwrap();
+    let guardian = eventually("a guardian", LONG, || {
+        let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        crate::kit::children_of(kid.pid()).into_iter().find(|pid| name(*pid).starts_with("fencepost-guard"))
+    });
+    eventually("a program", LONG, || child_of(guardian));
+    kill(Pid::from_raw(guardian), Signal::SIGKILL).unwrap();
+    // Not `said`: the stranger has its output open.
+    let mut kid = kid;
+    assert_eq!(kid.end().code(), Some(125));
+    assert!(alive(stranger));
+    kill(Pid::from_raw(stranger), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn wrapper_and_guardian_killed_together_leave_the_name_locked_until_all_have_ended() {
+    let place = Place::new();
+    let mut running = place.running(&[], "hello", &stubborn());
+    let guardian = running.kid.guardian();
+    let program = child_of(guardian).unwrap();
+    // Stopped first, so that neither sees the other die.
+    for pid in [guardian, running.kid.pid()] {
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    }
+    for pid in [guardian, running.kid.pid()] {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    running.kid.end();
+    eventually("the program dies with its guardian", LONG, || (!alive(program)).then_some(()));
+    // The daemon lives on, and with it the lock.
+    place.output(["run", "-n", "hello", "--", "true"]).expect(75);
+    place.output(["run", "-w", "2500ms", "hello", "--", "true"]).expect(75);
+    assert!(running.pipe.is_open());
+    let waiter = next(&place, "hello");
+    running.pipe.kill_users();
+    running.pipe.closed(LONG);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn a_stopped_guardian_is_replaced_by_the_wrapper() {
+    let place = Place::new();
+    let running = start(&place, &["--ttl", "2s"], "hello");
+    kill(Pid::from_raw(running.kid.guardian()), Signal::SIGSTOP).unwrap();
+    // Evicted, it is to stop its program, and its guardian does not hear that.
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    place.output(["evict", "hello", "--token", &token, "--yes"]).expect(0);
+    let Running { kid, pipe } = running;
+    kid.said().expect(76);
+    assert!(!pipe.is_open(), "something is left although the command has ended");
+}
+
+#[test]
+fn an_evicted_holder_stops_and_then_the_next_one_starts() {
+    let place = Place::new();
+    let running = start(&place, &["--grace", "200ms"], "hello");
+    let waiter = next(&place, "hello");
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    let said = place.output(["evict", "hello", "--token", &token, "--yes", "--reason", "host is gone"]);
+    said.expect(0).complains(&[
+        "audit:",
+        "host is gone",
+        &format!("token {token}"),
+        &running.kid.pid().to_string(),
+    ]);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+    assert!(!running.pipe.is_open(), "something still ran when the next one started");
+    running.kid.said().expect(76).complains(&["evicted"]);
+}
+
+#[test]
+fn on_lost_decides_what_happens_to_the_program() {
+    let place = Place::new();
+    let evict = |name: &str| {
+        let token = place.show(name)["holders"][0]["token"].to_string();
+        place.output(["evict", name, "--token", &token, "--yes"]).expect(0);
+    };
+    // term lets the program clean up.
+    let mut running = place.running(
+        &["--on-lost", "term"],
+        "term",
+        "trap 'echo bye >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done",
+    );
+    evict("term");
+    assert_eq!(running.pipe.line(), "bye");
+    running.kid.said().expect(76);
+    // kill does not.
+    let mut running = place.running(
+        &["--on-lost", "kill"],
+        "kill",
+        "trap 'echo bye >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done",
+    );
+    evict("kill");
+    running.kid.end();
+    running.pipe.closed(LONG);
+    assert_eq!(running.pipe.rest(), "");
+    // restart waits for the lock again and starts anew, with a greater token.
+    let mut running = place.running(
+        &["--on-lost", "restart"],
+        "again",
+        "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000",
+    );
+    let first: u64 = running.pipe.line().parse().unwrap();
+    evict("again");
+    assert_eq!(running.pipe.line(), "up");
+    assert!(running.pipe.line().parse::<u64>().unwrap() > first);
+    running.kid.send(Signal::SIGTERM);
+    running.kid.said().expect(143).complains(&["--on-lost restart"]);
+    // ignore lets it run on.
+    let mut running = place.running(
+        &["--on-lost", "ignore", "--ttl", "2s"],
+        "ignore",
+        "trap 'exit 4' USR1; echo up >&9; while :; do sleep 0.05; done",
+    );
+    evict("ignore");
+    eventually("the lock is free", LONG, || {
+        (place.output(["run", "-n", "ignore", "--", "true"]).code == Some(0)).then_some(())
+    });
+    assert!(running.kid.child().try_wait().unwrap().is_none());
+    running.kid.send(Signal::SIGUSR1);
+    running.kid.said().expect(4).complains(&["runs on without it"]);
+}
+
+#[test]
+fn a_held_lock_is_renewed_past_its_lease() {
+    let place = Place::new();
+    let mut running = place.running(&["--ttl", "2s"], "hello", "echo up >&9; sleep 5; echo done >&9; exit 3");
+    place.output(["run", "-w", "3s", "hello", "--", "true"]).expect(75);
+    assert_eq!(running.pipe.line(), "done");
+    running.kid.said().expect(3);
+}

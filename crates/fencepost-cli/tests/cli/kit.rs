@@ -1,0 +1,351 @@
+//! What the tests share: a state folder of their own, processes that never outlive a test, pipes that tell
+//! when everything that has them open is dead.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use serde_json::Value;
+
+/// Nothing here takes so long; a test that waits longer has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Asks again and again until there is an answer, for so long at most.
+pub(crate) fn eventually<T>(what: &str, bound: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + bound;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "not within {bound:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A folder of a test's own, with its own locks.
+pub(crate) struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("fencepost-cli-{}-{count}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The file in which the default engine keeps its locks.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path("state/fencepost/locks.db")
+    }
+
+    /// The command, with this place as its state folder and current folder.
+    pub(crate) fn fencepost<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
+        self.via(Command::new(env!("CARGO_BIN_EXE_fencepost")), arguments)
+    }
+
+    /// Another program that runs the command, or anything else, in this place.
+    pub(crate) fn via<S: AsRef<std::ffi::OsStr>>(
+        &self,
+        mut command: Command,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("FENCEPOST", env!("CARGO_BIN_EXE_fencepost"))
+            .env_remove("FENCEPOST_BACKEND")
+            .env_remove("FENCEPOST_LEASE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn output<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Said {
+        Kid::of(&mut self.fencepost(arguments)).said()
+    }
+
+    /// Starts `fencepost run` with these options and a script, and waits for the script's first line. The script finds its end
+    /// of a pipe under descriptor 9 in `$PIPE`'s place: all that it starts has it open too.
+    pub(crate) fn running(&self, options: &[&str], name: &str, script: &str) -> Running {
+        let pipe = Pipe::new(self);
+        let script = format!("exec 9>'{}'; {script}", pipe.path.display());
+        let rest = [name, "--", "sh", "-c", &script];
+        let arguments = ["run"].iter().chain(options).chain(&rest);
+        let kid = Kid::of(&mut self.fencepost(arguments));
+        let mut running = Running { kid, pipe };
+        running.pipe.line();
+        running
+    }
+
+    /// What `show` says about a lock, as JSON.
+    pub(crate) fn show(&self, name: &str) -> Value {
+        let said = self.output(["show", "--json", name]);
+        serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"))
+    }
+
+    /// Waits until so many wait for a lock.
+    pub(crate) fn waiters(&self, name: &str, count: usize) -> Value {
+        eventually(&format!("{count} waiters of {name}"), LONG, || {
+            let shown = self.show(name);
+            (shown["waiters"].as_array()?.len() == count).then_some(shown)
+        })
+    }
+
+    /// The files beside the database that a client leaves only while it lives, and its rows but history.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let folder = self.path("state/fencepost/locks.db-fencepost");
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// A file with this text.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a finished process has said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn complains(&self, parts: &[&str]) -> &Self {
+        for part in parts {
+            assert!(self.err.contains(part), "no {part:?} in {self:?}");
+        }
+        self
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// A process that dies with the test.
+pub(crate) struct Kid {
+    child: Option<Child>,
+}
+
+impl Kid {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self { child: Some(command.spawn().unwrap()) }
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        self.child.as_mut().unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.as_ref().unwrap().id().try_into().unwrap()
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        eventually("the process ends", LONG, || self.child().try_wait().unwrap())
+    }
+
+    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it.
+    pub(crate) fn said(mut self) -> Said {
+        self.end();
+        self.child.take().unwrap().wait_with_output().unwrap().into()
+    }
+
+    /// The guardian, once there is one.
+    pub(crate) fn guardian(&self) -> i32 {
+        eventually("a guardian", LONG, || child_of(self.pid()))
+    }
+}
+
+impl Drop for Kid {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The first child of a process.
+pub(crate) fn child_of(pid: i32) -> Option<i32> {
+    children_of(pid).first().copied()
+}
+
+/// The children of a process.
+pub(crate) fn children_of(pid: i32) -> Vec<i32> {
+    stats().into_iter().filter(|(_, parent, _)| *parent == pid).map(|(pid, _, _)| pid).collect()
+}
+
+/// Process, parent and state of all processes.
+fn stats() -> Vec<(i32, i32, String)> {
+    let mut all = Vec::new();
+    // Not "self" and its like: those show this thread once more, under its own number.
+    let numbered = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    for entry in fs::read_dir("/proc").unwrap().flatten().filter(numbered) {
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((pid, rest)) = stat.split_once(' ') else { continue };
+        let Some((_, rest)) = rest.rsplit_once(") ") else { continue };
+        let mut rest = rest.split(' ');
+        if let (Ok(pid), Some(state), Some(Ok(parent))) =
+            (pid.parse(), rest.next(), rest.next().map(str::parse))
+        {
+            all.push((pid, parent, state.to_owned()));
+        }
+    }
+    all
+}
+
+/// Whether a process is there and no zombie.
+pub(crate) fn alive(pid: i32) -> bool {
+    stats().iter().any(|(found, _, state)| *found == pid && state != "Z")
+}
+
+/// The state letter of a process.
+pub(crate) fn state(pid: i32) -> Option<String> {
+    stats().into_iter().find(|(found, _, _)| *found == pid).map(|(_, _, state)| state)
+}
+
+/// A running `fencepost run`, and the pipe of its script.
+pub(crate) struct Running {
+    pub(crate) kid: Kid,
+    pub(crate) pipe: Pipe,
+}
+
+/// A named pipe that a script and all that it starts have open for writing.
+pub(crate) struct Pipe {
+    pub(crate) path: PathBuf,
+    reader: File,
+    text: String,
+}
+
+impl Pipe {
+    pub(crate) fn new(place: &Place) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let path = place.path(&format!("pipe{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let reader =
+            OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&path).unwrap();
+        Self { path, reader, text: String::new() }
+    }
+
+    /// The next line that was written.
+    pub(crate) fn line(&mut self) -> String {
+        eventually("a line from the script", LONG, || {
+            self.fill();
+            let (line, rest) = self.text.split_once('\n')?;
+            let line = line.to_owned();
+            self.text = rest.to_owned();
+            Some(line)
+        })
+    }
+
+    /// What was written and not read yet.
+    pub(crate) fn rest(&mut self) -> String {
+        self.fill();
+        std::mem::take(&mut self.text)
+    }
+
+    /// Kills all that have it open.
+    pub(crate) fn kill_users(&self) {
+        for (pid, _, _) in stats() {
+            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+            let has = open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == self.path));
+            if has && pid != i32::try_from(std::process::id()).unwrap() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Waits until nobody has it open any more: all that the script started is dead.
+    pub(crate) fn closed(&mut self, bound: Duration) {
+        let end = Instant::now() + bound;
+        loop {
+            // A hangup without data is the end; a pipe that was never open has none.
+            let mut at = [PollFd::new(self.reader.as_fd(), PollFlags::POLLIN)];
+            poll(&mut at, PollTimeout::from(100u16)).unwrap();
+            let seen = at[0].revents().unwrap_or(PollFlags::empty());
+            if seen == PollFlags::POLLHUP {
+                return;
+            }
+            self.fill();
+            assert!(Instant::now() < end, "somebody still has the pipe open after {bound:?}");
+        }
+    }
+
+    /// Whether somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut at = [PollFd::new(self.reader.as_fd(), PollFlags::POLLIN)];
+        poll(&mut at, PollTimeout::ZERO).unwrap();
+        !at[0].revents().unwrap_or(PollFlags::empty()).contains(PollFlags::POLLHUP)
+    }
+
+    fn fill(&mut self) {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.reader.read(&mut bytes) {
+                Ok(0) => return,
+                Ok(n) => self.text.push_str(std::str::from_utf8(&bytes[..n]).unwrap()),
+                Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// A script's part: leaves a process behind that has gone into a session of its own by a double fork, says its id on descriptor
+/// 9, and ignores what asks it to end.
+pub(crate) const DAEMON: &str =
+    "setsid sh -c '(trap \"\" TERM HUP INT; echo $$ >/dev/null; exec sleep 1000) & echo $! >&9' & wait; ";

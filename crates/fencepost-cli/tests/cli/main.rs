@@ -1,0 +1,12 @@
+//! The command, seen from outside: real processes, each test with its own state folder.
+
+mod basics;
+mod busy;
+mod crowd;
+mod guard;
+mod kit;
+mod leases;
+mod operators;
+mod signals;
+mod terminal;
+mod trouble;

@@ -1,0 +1,179 @@
+//! Looking and evicting.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::kit::{Kid, LONG, Place, eventually};
+
+const HOLD: &str = "echo up >&9; exec sleep 1000";
+
+#[test]
+fn listings_show_holders_and_waiters() {
+    let place = Place::new();
+    assert_eq!(place.output(["ls"]).expect(0).out, "");
+    let holder = place.running(&["--reason", "nightly"], "stock/1", HOLD);
+    let _other = place.running(&["-s"], "prices", HOLD);
+    let first = Kid::of(&mut place.fencepost(["run", "--reason", "first", "stock/1", "--", "true"]));
+    place.waiters("stock/1", 1);
+    let second = Kid::of(&mut place.fencepost(["run", "--reason", "second", "stock/1", "--", "true"]));
+    let shown = place.waiters("stock/1", 2);
+    let (held, line) = (&shown["holders"][0], &shown["waiters"]);
+    assert_eq!(held["pid"].as_i64(), Some(holder.kid.pid().into()));
+    assert_eq!((held["reason"].as_str(), held["mode"].as_str()), (Some("nightly"), Some("exclusive")));
+    assert!(held["token"].as_u64().is_some() && held["since_micros"].as_u64().is_some());
+    assert_eq!(line[0]["pid"].as_i64(), Some(first.pid().into()));
+    assert_eq!(line[1]["pid"].as_i64(), Some(second.pid().into()));
+    assert_eq!(line[0]["token"], Value::Null);
+
+    let all: Value = serde_json::from_str(&place.output(["ls", "--json"]).out).unwrap();
+    let names: Vec<&str> =
+        all.as_array().unwrap().iter().map(|info| info["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["prices", "stock/1"]);
+    let some: Value = serde_json::from_str(&place.output(["ls", "stock/", "--json"]).out).unwrap();
+    assert_eq!(some.as_array().unwrap().len(), 1);
+    let queue: Value = serde_json::from_str(&place.output(["queue", "stock/1", "--json"]).out).unwrap();
+    assert_eq!(queue, *line_without_age(&shown, &queue));
+
+    let text = place.output(["ls"]).expect(0).out.clone();
+    assert!(text.contains("stock/1") && text.contains(&holder.kid.pid().to_string()), "{text}");
+    let text = place.output(["show", "stock/1"]).expect(0).out.clone();
+    assert!(text.contains("nightly") && text.contains("1. waits") && text.contains("2. waits"), "{text}");
+    let text = place.output(["queue", "stock/1"]).expect(0).out.clone();
+    assert!(text.find("first").unwrap() < text.find("second").unwrap(), "{text}");
+    assert_eq!(place.output(["show", "nobody"]).expect(0).out, "'nobody' is free\n");
+    assert_eq!(place.output(["queue", "nobody"]).expect(0).out, "");
+}
+
+/// Two looks differ in the ages; the second one's are taken over.
+fn line_without_age<'a>(shown: &Value, queue: &'a Value) -> &'a Value {
+    for (before, after) in shown["waiters"].as_array().unwrap().iter().zip(queue.as_array().unwrap()) {
+        for field in ["holder", "host", "pid", "mode", "reason", "since_micros"] {
+            assert_eq!(before[field], after[field], "{field}");
+        }
+    }
+    queue
+}
+
+#[test]
+fn what_others_chose_does_not_steer_the_terminal() {
+    let place = Place::new();
+    let _holder = place.running(&["--reason", "red \u{1b}[31m alert"], "hello", HOLD);
+    for verb in [["show", "hello"], ["ls", ""]] {
+        assert!(!place.output(verb).expect(0).out.contains('\u{1b}'));
+    }
+    let busy = place.output(["run", "-n", "hello", "--", "true"]);
+    assert!(!busy.expect(75).err.contains('\u{1b}'), "{busy:?}");
+}
+
+#[test]
+fn evict_names_its_victim_by_token_and_asks_first() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", HOLD);
+    let token = place.show("hello")["holders"][0]["token"].as_u64().unwrap();
+    place
+        .output(["evict", "hello", "--token", &(token + 1).to_string(), "--yes"])
+        .expect(1)
+        .complains(&["fencepost show"]);
+    place.output(["evict", "hello", "--token", &token.to_string()]).expect(64).complains(&["--yes"]);
+    place.output(["evict", "hello"]).expect(64).complains(&["--token"]);
+    assert_eq!(place.show("hello")["holders"][0]["evicted"], Value::Bool(false));
+    // At once: the next one need not wait for the holder's end.
+    let said = place.output(["evict", "hello", "--token", &token.to_string(), "--yes", "--now"]);
+    said.expect(0).complains(&["audit:", "at once", "none given"]);
+    place.output(["run", "-n", "hello", "--", "true"]).expect(0);
+    holder.kid.said().expect(76);
+}
+
+#[test]
+fn watch_prints_what_happens() {
+    let place = Place::new();
+    let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
+    let mut events = BufReader::new(watch.child().stdout.take().unwrap()).lines();
+    let mut next = || -> (String, String) {
+        let event: Value = serde_json::from_str(&events.next().unwrap().unwrap()).unwrap();
+        (event["event"].as_str().unwrap().to_owned(), event["name"].as_str().unwrap().to_owned())
+    };
+    let holder = place.running(&[], "hello", HOLD);
+    assert_eq!(next(), ("granted".into(), "hello".into()));
+    let waiter = Kid::of(&mut place.fencepost(["run", "hello", "--", "sleep", "1000"]));
+    assert_eq!(next(), ("waits".into(), "hello".into()));
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    holder.kid.send(Signal::SIGTERM);
+    assert_eq!(next(), ("ended".into(), "hello".into()));
+    assert_eq!(next(), ("granted".into(), "hello".into()));
+    assert_ne!(place.show("hello")["holders"][0]["token"].to_string(), token);
+    waiter.send(Signal::SIGTERM);
+    assert_eq!(next(), ("ended".into(), "hello".into()));
+}
+
+#[test]
+fn hold_ends_with_its_input_or_a_signal() {
+    let place = Place::new();
+    let mut hold = Kid::of(place.fencepost(["hold", "b", "a"]).stdin(Stdio::piped()));
+    let mut out = BufReader::new(hold.child().stdout.take().unwrap()).lines();
+    assert!(out.next().unwrap().unwrap().starts_with("holding a token "));
+    assert!(out.next().unwrap().unwrap().starts_with("holding b token "));
+    place.output(["run", "-n", "a", "--", "true"]).expect(75);
+    hold.child().stdin.as_mut().unwrap().write_all(b"not yet\n").unwrap();
+    place.output(["run", "-n", "b", "--", "true"]).expect(75);
+    drop(hold.child().stdin.take());
+    hold.said().expect(0);
+    place.output(["run", "-n", "a", "b", "--", "true"]).expect(0);
+
+    let mut hold = Kid::of(&mut place.fencepost(["hold", "--no-stdin", "a"]));
+    let mut out = BufReader::new(hold.child().stdout.take().unwrap()).lines();
+    out.next().unwrap().unwrap();
+    hold.send(Signal::SIGTERM);
+    hold.said().expect(143);
+    place.output(["run", "-n", "a", "--", "true"]).expect(0);
+    assert_eq!(place.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn hold_says_when_the_lock_is_lost() {
+    let place = Place::new();
+    let hold = Kid::of(&mut place.fencepost(["hold", "--no-stdin", "a"]));
+    let token =
+        eventually("it is held", LONG, || Some(place.show("a")["holders"][0]["token"].as_u64()?.to_string()));
+    place.output(["evict", "a", "--token", &token, "--yes"]).expect(0);
+    hold.said().expect(76).complains(&["evicted"]);
+}
+
+#[test]
+fn help_completions_and_manual_pages() {
+    let place = Place::new();
+    assert!(place.output(["--version"]).expect(0).out.starts_with("fencepost "));
+    assert!(place.output(["--help"]).expect(0).out.contains("fencepost run hello -- echo hi"));
+    for verb in [
+        "run",
+        "acquire",
+        "extend",
+        "release",
+        "ls",
+        "show",
+        "queue",
+        "watch",
+        "evict",
+        "hold",
+        "completions",
+        "man",
+    ] {
+        let help = place.output([verb, "--help"]);
+        assert!(help.expect(0).out.contains("Example"), "{verb}: {help:?}");
+        assert!(
+            place.output(["man", verb]).expect(0).out.contains(&format!(".TH fencepost-{verb}")),
+            "{verb}"
+        );
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.output(["completions", shell]).expect(0).out.contains("evict"));
+    }
+    place.output(["man", "nonsense"]).expect(64);
+    // The help shows no password.
+    let help =
+        Kid::of(place.fencepost(["run", "--help"]).env("FENCEPOST_BACKEND", "redis://:hunter2@host")).said();
+    assert!(!help.expect(0).out.contains("hunter2"));
+}

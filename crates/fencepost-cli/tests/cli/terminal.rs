@@ -1,0 +1,173 @@
+//! On a terminal: who has the foreground, Ctrl-C, Ctrl-Z.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::openpty;
+
+use crate::kit::{Kid, LONG, Place};
+
+/// A process that leads a session on a terminal of its own.
+struct Desk {
+    kid: Kid,
+    keyboard: File,
+    shown: String,
+}
+
+impl Desk {
+    fn new(place: &Place, arguments: &[&str]) -> Self {
+        let pty = openpty(None, None).unwrap();
+        let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+        // setsid becomes the session's leader, takes the terminal and then becomes the program.
+        let mut command = place.via(Command::new("setsid"), ["--ctty"].iter().chain(arguments));
+        command.stdin(side(&pty.slave)).stdout(side(&pty.slave)).stderr(side(&pty.slave));
+        command.env("PS1", "prompt> ").env("TERM", "dumb");
+        let kid = Kid::of(&mut command);
+        Self { kid, keyboard: File::from(pty.master), shown: String::new() }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the screen shows this; what came before it is forgotten.
+    #[track_caller]
+    fn shows(&mut self, what: &str) -> String {
+        let end = Instant::now() + LONG;
+        loop {
+            if let Some(at) = self.shown.find(what) {
+                let before = self.shown[..at].to_owned();
+                self.shown.drain(..at + what.len());
+                return before;
+            }
+            assert!(Instant::now() < end, "no {what:?} on the screen: {:?}", self.shown);
+            let mut at = [PollFd::new(self.keyboard.as_fd(), PollFlags::POLLIN)];
+            poll(&mut at, PollTimeout::from(100u16)).unwrap();
+            if at[0].revents().unwrap().contains(PollFlags::POLLIN) {
+                let mut bytes = [0; 4096];
+                let n = self.keyboard.read(&mut bytes).unwrap();
+                self.shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
+            }
+        }
+    }
+}
+
+fn fencepost() -> &'static str {
+    env!("CARGO_BIN_EXE_fencepost")
+}
+
+#[test]
+fn the_program_has_the_foreground_and_gives_it_back() {
+    let place = Place::new();
+    // A script is in one group with the command, and reads the terminal after it.
+    let script = "\"$FENCEPOST\" run hello -- sh -c \
+                  'set -- $(ps -o pgid= -o tpgid= -p $$); [ $1 = $2 ] && echo in front; read x; echo got-$x'; \
+                  read y; echo then-$y";
+    let mut desk = Desk::new(&place, &["sh", "-c", script]);
+    desk.shows("in front");
+    desk.type_in("one\n");
+    desk.shows("got-one");
+    desk.type_in("two\n");
+    desk.shows("then-two");
+    assert_eq!(desk.kid.end().code(), Some(0));
+}
+
+#[test]
+fn control_c_reaches_the_program() {
+    let place = Place::new();
+    let script = "trap 'echo caught; exit 3' INT; echo up; while :; do sleep 0.05; done";
+    let mut desk = Desk::new(&place, &[fencepost(), "run", "hello", "--", "sh", "-c", script]);
+    desk.shows("up");
+    desk.type_in("\x03");
+    desk.shows("caught");
+    assert_eq!(desk.kid.end().code(), Some(3));
+}
+
+#[test]
+fn control_z_stops_the_job_and_fg_goes_on() {
+    let place = Place::new();
+    let mut desk = Desk::new(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    desk.shows("prompt> ");
+    desk.type_in("$FENCEPOST run hello -- sh -c 'echo u\"\"p; read x; echo go\"\"t-$x'; echo code-$?\n");
+    desk.shows("up");
+    desk.type_in("\x1a");
+    desk.shows("Stopped");
+    desk.shows("prompt> ");
+    // The lock is held meanwhile.
+    place.output(["run", "-n", "hello", "--", "true"]).expect(75);
+    desk.type_in("fg\n");
+    desk.type_in("one\n");
+    desk.shows("got-one");
+    desk.shows("prompt> ");
+    // And in the background: reading stops the job until it is in front again.
+    desk.type_in("$FENCEPOST run hello -- sh -c 'read x; echo go\"\"t-$x' &\n");
+    desk.shows("prompt> ");
+    crate::kit::eventually("the job has stopped itself", LONG, || {
+        desk.type_in("jobs\n");
+        desk.shows("prompt> ").contains("Stopped").then_some(())
+    });
+    desk.type_in("fg\n");
+    desk.type_in("two\n");
+    desk.shows("got-two");
+    desk.shows("prompt> ");
+    desk.type_in("exit\n");
+    desk.kid.end();
+}
+
+#[test]
+fn a_program_in_a_pipe_gets_the_terminal_when_it_asks() {
+    let place = Place::new();
+    let mut desk = Desk::new(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    desk.shows("prompt> ");
+    desk.type_in("$FENCEPOST run hello -- sh -c 'echo u\"\"p; read x < /dev/tty; echo go\"\"t-$x' | cat\n");
+    desk.shows("up");
+    desk.type_in("one\n");
+    desk.shows("got-one");
+    desk.shows("prompt> ");
+    desk.type_in("exit\n");
+    desk.kid.end();
+}
+
+#[test]
+fn who_waits_on_a_terminal_sees_the_holder_and_the_place() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    let mut desk = Desk::new(&place, &[fencepost(), "run", "hello", "--", "echo", "mine"]);
+    desk.shows("waiting for 'hello', held by");
+    desk.shows(&holder.kid.pid().to_string());
+    desk.shows("place 1 in line");
+    desk.type_in("\x03");
+    assert_eq!(desk.kid.end().code(), Some(130));
+}
+
+#[test]
+fn evict_asks_on_a_terminal() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello", "--token", &token]);
+    desk.shows("[y/N] ");
+    desk.type_in("n\n");
+    assert_eq!(desk.kid.end().code(), Some(1));
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello", "--token", &token]);
+    desk.shows(&holder.kid.pid().to_string());
+    desk.shows("[y/N] ");
+    desk.type_in("y\n");
+    assert_eq!(desk.kid.end().code(), Some(0));
+    holder.kid.said().expect(76);
+}
+
+#[test]
+fn colours_only_where_they_are_welcome() {
+    let place = Place::new();
+    let _holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    let mut desk = Desk::new(&place, &["sh", "-c", "\"$FENCEPOST\" ls; echo en\"\"d"]);
+    assert!(desk.shows("end").contains("\x1b["));
+    let mut desk = Desk::new(&place, &["sh", "-c", "NO_COLOR=1 \"$FENCEPOST\" ls; echo en\"\"d"]);
+    assert!(!desk.shows("end").contains('\x1b'));
+    assert!(!place.output(["ls"]).expect(0).out.contains('\x1b'));
+}

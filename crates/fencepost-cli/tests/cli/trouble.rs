@@ -1,0 +1,158 @@
+//! What cannot work is answered with what to do.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use nix::unistd::Uid;
+
+use crate::kit::{Kid, Place};
+
+#[test]
+fn bad_names() {
+    let place = Place::new();
+    for (name, rule) in
+        [("", "empty"), ("a\nb", "control"), (" a", "white space"), (&"x".repeat(256)[..], "255 bytes")]
+    {
+        place.output(["run", name, "--", "echo", "ran"]).expect(64).complains(&[rule]);
+        place.output(["hold", name]).expect(64).complains(&[rule]);
+        place.output(["show", name]).expect(64).complains(&[rule]);
+    }
+    assert!(!place.database().exists(), "nothing is opened for a bad name");
+    for name in ["a/b", "ünï cödé", "{x}", "-- no", "..", &"x".repeat(255)] {
+        place.output(["run", "-n", "--", name].iter().take(2)).expect(64);
+        let said = place.output(["run", "-n", &format!("n{name}"), "--", "true"]);
+        if name.len() < 255 {
+            said.expect(0)
+        } else {
+            said.expect(64)
+        };
+    }
+}
+
+#[test]
+fn bad_urls_are_not_repeated() {
+    let place = Place::new();
+    for url in [
+        "hunter2",
+        "nosuch://user:hunter2@host/x",
+        "sqlite:",
+        "sqlite:hunter2/",
+        "sqlite:/x?hunter=2",
+        "sqlite://h/x",
+    ] {
+        let said = place.output(["run", "-b", url, "hello", "--", "echo", "ran"]);
+        said.expect(64);
+        assert!(said.out.is_empty() && !said.err.contains("user:hunter2"), "{said:?}");
+        let said = Kid::of(place.fencepost(["ls"]).env("FENCEPOST_BACKEND", url)).said();
+        said.expect(64);
+    }
+    place.output(["run", "-b", "nosuch:", "a", "--", "true"]).complains(&["sqlite:"]);
+}
+
+#[test]
+fn wrong_usage() {
+    let place = Place::new();
+    for (arguments, hint) in [
+        (&["run", "hello"][..], "--"),
+        (&["run", "--", "true"], "NAME"),
+        (&["run", "--nonsense", "hello", "--", "true"], "--nonsense"),
+        (&["run", "-w", "30", "hello", "--", "true"], "like 30s"),
+        (&["run", "--ttl", "1s", "hello", "--", "true"], "2s or more"),
+        (&["run", "--ttl", "9999d", "hello", "--", "true"], "1000 days"),
+        (&["run", "-n", "-w", "1s", "hello", "--", "true"], "cannot be used"),
+        (&["run", "-s", "--permits", "2", "hello", "--", "true"], "cannot be used"),
+        (&["run", "--permits", "0", "hello", "--", "true"], "0"),
+        (&["run", "-E", "256", "hello", "--", "true"], "256"),
+        (&["nonsense"], "nonsense"),
+        (&[], "Usage"),
+    ] {
+        place.output(arguments).expect(64).complains(&[hint]);
+    }
+    place.output(["__child"]).expect(125).complains(&["run --help"]);
+}
+
+#[test]
+fn the_state_folder_is_private() {
+    let place = Place::new();
+    place.output(["run", "hello", "--", "true"]).expect(0);
+    let folder = place.database().parent().unwrap().to_owned();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    for entry in fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{entry:?}");
+    }
+    // Without any place to put it, the way out is named.
+    let said = Kid::of(place.fencepost(["ls"]).env_remove("XDG_STATE_HOME").env_remove("HOME")).said();
+    said.expect(78).complains(&["-b sqlite:"]);
+    // HOME alone will do, and a relative XDG_STATE_HOME does not count.
+    let home = place.path("home");
+    fs::create_dir(&home).unwrap();
+    let said = Kid::of(
+        place.fencepost(["run", "hello", "--", "true"]).env("XDG_STATE_HOME", "relative").env("HOME", &home),
+    );
+    said.said().expect(0);
+    assert!(home.join(".local/state/fencepost/locks.db").exists());
+    assert!(!place.path("relative").exists());
+}
+
+#[test]
+fn a_read_only_folder() {
+    let place = Place::new();
+    // Permissions do not bind root, so root becomes somebody else for this.
+    let binary = place.path("fencepost");
+    fs::copy(env!("CARGO_BIN_EXE_fencepost"), &binary).unwrap();
+    let folder = place.path("sealed");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
+    fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = if Uid::effective().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+            command
+        } else {
+            Command::new(&binary)
+        };
+        command.args(arguments);
+        Kid::of(place.via(command, [""; 0]).env("XDG_STATE_HOME", &folder)).said()
+    };
+    run(&["run", "hello", "--", "echo", "ran"]).expect(77).complains(&["state folder", "-b sqlite:"]);
+    let url = format!("sqlite:{}/locks.db", folder.display());
+    let said = run(&["run", "-b", &url, "hello", "--", "echo", "ran"]);
+    said.expect(77).complains(&["locks.db", "choose another place"]);
+    assert_eq!(said.out, "");
+}
+
+#[test]
+fn a_full_disk() {
+    let place = Place::new();
+    // No file can grow: what a full disk does, without one. SIGXFSZ would kill; ignored, the write fails.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$FENCEPOST\" run hello -- echo ran";
+    let said = Kid::of(&mut place.via(Command::new("sh"), ["-c", script])).said();
+    assert_eq!(said.out, "", "{said:?}");
+    said.expect(69).complains(&["locks.db"]);
+    // A real one, where this user may mount.
+    let folder = place.path("full");
+    fs::create_dir(&folder).unwrap();
+    let script = "mount -t tmpfs -o size=16k none \"$1\" 2>/dev/null || exit 99; head -c 65536 /dev/zero > \"$1/fill\" 2>/dev/null; \
+                  exec \"$FENCEPOST\" run -b \"sqlite:$1/locks.db\" hello -- echo ran";
+    let said = Kid::of(
+        &mut place.via(Command::new("unshare"), ["-m", "sh", "-c", script, "sh", folder.to_str().unwrap()]),
+    )
+    .said();
+    if !matches!(said.code, Some(1 | 99)) {
+        assert_eq!(said.out, "", "{said:?}");
+        said.expect(78).complains(&["full"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database() {
+    let place = Place::new();
+    let file = place.file("text", &"no database\n".repeat(1000));
+    let said =
+        place.output(["run", "-b", &format!("sqlite:{}", file.display()), "hello", "--", "echo", "ran"]);
+    said.expect(78);
+    assert_eq!(said.out, "");
+}
