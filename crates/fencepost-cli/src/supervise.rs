@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
+use fencepost_core::margin;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::guardian::{self, Event, Link, Order, Plan, Why, floor, grace, nanos, now};
 use crate::holding::Pin;
@@ -94,13 +95,18 @@ pub(crate) async fn supervise(
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_ours) && reads_keyboard();
     let end = tenure.end();
+    let grace = nanos(grace(job.grace, job.ttl));
     let link = Link::start(Plan {
         program: job.program,
         environment: job.environment,
         end,
-        grace: nanos(grace(job.grace, job.ttl)),
+        grace,
         floor: nanos(floor(job.ttl)),
-        enforce: job.on_lost != OnLost::Ignore,
+        notice: match job.on_lost {
+            OnLost::Term | OnLost::Restart => Some(grace),
+            OnLost::Kill => Some(0),
+            OnLost::Ignore => None,
+        },
         limit: job.limit,
         foreground,
         blocked: signals.blocked().to_vec(),
@@ -119,8 +125,7 @@ pub(crate) async fn supervise(
         warned: false,
         asked_to_end: false,
     };
-    let mut ticks = interval((job.ttl / 12).clamp(Duration::from_millis(50), Duration::from_millis(2500)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = Looks::new(job.ttl);
     let gone = loop {
         tokio::select! {
             biased;
@@ -131,7 +136,7 @@ pub(crate) async fn supervise(
             },
             signal = signals.next() => watch.pass_on(signal),
             why = tenure.lost(), if !watch.warned => watch.losing(why),
-            _ = ticks.tick() => watch.tick(tenure.end()),
+            () = looks.next(watch.end) => watch.tick(tenure.end()),
         }
     };
     let Watch { link, terminal, child, mut status, lost, asked_to_end, .. } = watch;
@@ -254,6 +259,51 @@ impl Watch {
             self.lost.get_or_insert_with(|| "the guardian does not answer".to_owned());
             self.link.destroy();
         }
+    }
+}
+
+/// When to look whether the lock was renewed: just after a renewal is due, and then more and more seldom until it is seen.
+struct Looks {
+    /// So much of the lease is left when a renewal is due.
+    due: u64,
+    longest: Duration,
+    pause: Duration,
+    /// The next look, and the end of the lease it is meant for. A look that was put off keeps its time.
+    next: Option<(Instant, u64)>,
+}
+
+impl Looks {
+    const SHORTEST: Duration = Duration::from_millis(10);
+
+    fn new(ttl: Duration) -> Self {
+        let longest = (ttl / 12).max(Self::SHORTEST);
+        Self {
+            due: nanos((ttl * 2 / 3).saturating_sub(margin(ttl))),
+            longest,
+            pause: Self::SHORTEST,
+            next: None,
+        }
+    }
+
+    /// Resolves when it is time for the next look, `end` being the lease's end as known.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped and called again, it resolves at the same time.
+    async fn next(&mut self, end: u64) {
+        let at = match self.next {
+            Some((at, known)) if known == end => at,
+            _ => {
+                self.pause = Self::SHORTEST;
+                let due = Duration::from_nanos(end.saturating_sub(self.due).saturating_sub(now()));
+                // An end that never comes needs no looks; an hour keeps the sum in range.
+                Instant::now() + due.min(Duration::from_secs(3600)) + Self::SHORTEST
+            }
+        };
+        self.next = Some((at, end));
+        sleep_until(at).await;
+        self.next = Some((Instant::now() + self.pause, end));
+        self.pause = (self.pause * 2).min(self.longest);
     }
 }
 

@@ -220,10 +220,7 @@ impl Guardian {
     /// The next moment at which something is to be done.
     fn due(&self) -> Option<u64> {
         match self.phase {
-            Phase::Running => {
-                let lease = self.begin.enforce.then(|| self.last_term());
-                [lease, self.begin.limit].into_iter().flatten().min()
-            }
+            Phase::Running => [self.last_term(), self.begin.limit].into_iter().flatten().min(),
             Phase::Ending(kill) => Some(kill),
             Phase::Killing(next, _) => Some(next),
         }
@@ -234,16 +231,16 @@ impl Guardian {
         self.begin.end.saturating_sub(self.begin.floor)
     }
 
-    /// When SIGTERM must be sent so that the whole grace fits before it.
-    fn last_term(&self) -> u64 {
-        self.last_kill().saturating_sub(self.begin.grace)
+    /// When SIGTERM must be sent so that the notice fits before it, if the lease is to be kept to.
+    fn last_term(&self) -> Option<u64> {
+        self.begin.notice.map(|notice| self.last_kill().saturating_sub(notice))
     }
 
     /// Does what is due.
     fn act(&mut self) {
         let now = now();
         match self.phase {
-            Phase::Running if self.begin.enforce && now >= self.last_term() => {
+            Phase::Running if self.last_term().is_some_and(|term| now >= term) => {
                 self.forsaken = true;
                 self.say(Event::Ending(Why::Lease));
                 self.end(now);
@@ -265,7 +262,7 @@ impl Guardian {
     /// SIGTERM to everything, with the grace that the lease still allows.
     fn end(&mut self, now: u64) {
         let mut kill = now.saturating_add(self.begin.grace);
-        if self.begin.enforce {
+        if self.begin.notice.is_some() {
             kill = kill.min(self.last_kill());
         }
         self.phase = Phase::Ending(kill);

@@ -19,10 +19,11 @@ pub(crate) struct Begin {
     pub(crate) end: u64,
     /// The time between SIGTERM and SIGKILL, in nanoseconds.
     pub(crate) grace: u64,
+    /// How long before the last moment for SIGKILL the program is told that its lease runs out, in nanoseconds. `None`: it may
+    /// outlive the lease (`--on-lost ignore`).
+    pub(crate) notice: Option<u64>,
     /// What must be left of the lease when SIGKILL is sent, in nanoseconds.
     pub(crate) floor: u64,
-    /// False for `--on-lost ignore`: the program may outlive the lease.
-    pub(crate) enforce: bool,
     /// The moment of `--max-hold`, if there is one.
     pub(crate) limit: Option<u64>,
     /// The program gets the terminal's foreground when it starts.
@@ -258,7 +259,7 @@ mod tests {
             end: u64::MAX,
             grace: 2,
             floor: 3,
-            enforce: true,
+            notice: Some(4),
             limit: None,
             foreground: false,
             blocked: vec![15],

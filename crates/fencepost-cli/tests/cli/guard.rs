@@ -39,24 +39,39 @@ fn a_killed_wrapper_takes_everything_along() {
     running.kid.end();
 }
 
-#[test]
-fn a_stopped_wrapper_loses_its_program_before_the_next_one_starts() {
-    let place = Place::new();
-    let mut running = start(&place, &["--ttl", "2s"], "hello");
-    let pipe = running.pipe.path.clone();
-    // The next holder looks whether the pipe is open: opening it for writing without waiting fails with ENXIO when nobody
-    // reads, so it asks for who has it open for writing instead.
+/// Stops the wrapper and looks, as the next holder, whether anything of the first one's runs.
+fn stopped_wrapper(place: &Place, backend: &str) {
+    let mut running = start(place, &["--ttl", "2s", "-b", backend], "hello");
     let script = format!(
         "for fd in /proc/[0-9]*/fd/9; do [ \"$(readlink $fd)\" = '{}' ] && echo alive; done; echo next",
-        pipe.display()
+        running.pipe.path.display()
     );
-    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "1000s", "hello", "--", "sh", "-c", &script]));
-    place.waiters("hello", 1);
+    let arguments = ["run", "-b", backend, "-w", "1000s", "hello", "--", "sh", "-c", &script];
+    // It sees what runs while the wrapper is not stopped, so that seeing nothing later means something.
+    let arguments_too = ["run", "-b", backend, "other", "--", "sh", "-c", &script];
+    assert!(place.output(arguments_too).expect(0).out.starts_with("alive\n"));
+    let waiter = Kid::of(&mut place.fencepost(arguments));
+    eventually("a waiter", LONG, || {
+        let shown = place.output(["queue", "--json", "-b", backend, "hello"]);
+        shown.out.contains(&waiter.pid().to_string()).then_some(())
+    });
     running.kid.send(Signal::SIGSTOP);
     assert_eq!(waiter.said().expect(0).out, "next\n");
     running.pipe.closed(LONG);
     running.kid.send(Signal::SIGCONT);
     running.kid.said().expect(76).complains(&["could not be renewed"]);
+}
+
+#[test]
+fn a_stopped_wrapper_loses_its_program_before_the_next_one_starts() {
+    let place = Place::new();
+    stopped_wrapper(&place, "sqlite:locks.db");
+}
+
+#[test]
+fn without_pins_the_guardians_timer_alone_is_early_enough() {
+    let place = Place::new();
+    stopped_wrapper(&place, "sqlite:locks.db?pinned=false");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 
-use crate::kit::{Kid, LONG, Place};
+use crate::kit::{Kid, LONG, Pipe, Place};
 
 /// A process that leads a session on a terminal of its own.
 struct Desk {
@@ -114,6 +114,26 @@ fn control_z_stops_the_job_and_fg_goes_on() {
     desk.type_in("two\n");
     desk.shows("got-two");
     desk.shows("prompt> ");
+    desk.type_in("exit\n");
+    desk.kid.end();
+}
+
+#[test]
+fn a_job_stopped_past_its_lease_loses_its_program() {
+    let place = Place::new();
+    let mut pipe = Pipe::new(&place);
+    let mut desk = Desk::new(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    desk.shows("prompt> ");
+    let script = format!("exec 9> {}; echo u\"\"p >&9; sleep 1000", pipe.path.display());
+    desk.type_in(&format!("$FENCEPOST run --ttl 2s hello -- sh -c '{script}'; echo code-$?\n"));
+    pipe.line();
+    desk.type_in("\x1a");
+    desk.shows("Stopped");
+    pipe.closed(LONG);
+    // The next one need not wait for the stopped wrapper.
+    place.output(["run", "-w", "30s", "hello", "--", "true"]).expect(0);
+    desk.type_in("fg; echo code-$?\n");
+    desk.shows("code-76");
     desk.type_in("exit\n");
     desk.kid.end();
 }
