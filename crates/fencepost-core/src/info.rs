@@ -28,7 +28,10 @@ impl Holder {
             .ok()
             .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_else(|| "unknown-program".to_owned());
-        let user = std::env::var("USER").unwrap_or_else(|_| nix::unistd::getuid().to_string());
+        let uid = nix::unistd::getuid();
+        let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+        let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
+        let user = user.unwrap_or_else(|| uid.to_string());
         Holder { label: format!("{user}@{host}/{program}"), host, pid: std::process::id() }
     }
 

@@ -1,0 +1,226 @@
+//! The keeper: how many rounds of renewal there are, and what one that fails costs. Counted exactly, on a clock that stands still.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Aid, Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Guard, Info, Left, Life,
+    Listing, Locks, Memory, Moment, Name, Page, Reply, Result, Session, Stake, State, Token,
+};
+use fencepost_testkit::sim::{Executor, Ran};
+
+/// Renewals pass through here. One session for each first letter of a name, as if each were a shard.
+struct Shards {
+    inner: Arc<Memory>,
+    log: Arc<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    rounds: AtomicUsize,
+    renewals: AtomicUsize,
+    /// Rounds of shard `x` fail.
+    failing: AtomicBool,
+    /// Rounds of shard `x` are never answered.
+    hanging: AtomicBool,
+}
+
+struct Shard {
+    letter: u8,
+    inner: Arc<dyn Session>,
+    log: Arc<Log>,
+}
+
+struct ShardEntry {
+    inner: Box<dyn Entry>,
+    log: Arc<Log>,
+}
+
+impl Shards {
+    fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
+        Box::new(ShardEntry { inner, log: Arc::clone(&self.log) })
+    }
+}
+
+impl Backend for Shards {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.enter(claim))
+    }
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.wrap(self.inner.attach(claim))
+    }
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect(name)
+    }
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.inner.list(prefix, page)
+    }
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.inner.evict(name, token, how)
+    }
+}
+
+impl Entry for ShardEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.inner.attempt()
+    }
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.inner.poll_wait(cx, until)
+    }
+    fn stake(&self) -> Option<Stake> {
+        let Stake { claim, session } = self.inner.stake()?;
+        let letter = claim.want().name.as_str().as_bytes()[0];
+        Some(Stake { claim, session: Arc::new(Shard { letter, inner: session, log: Arc::clone(&self.log) }) })
+    }
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        self.inner.withdraw()
+    }
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.inner.detach()
+    }
+}
+
+impl Session for Shard {
+    fn id(&self) -> u64 {
+        u64::from(self.letter)
+    }
+    fn life(&self) -> &Arc<Life> {
+        self.inner.life()
+    }
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        self.log.rounds.fetch_add(1, Ordering::SeqCst);
+        if self.letter == b'x' && self.log.hanging.load(Ordering::SeqCst) {
+            return Reply::coming(std::future::pending());
+        }
+        if self.letter == b'x' && self.log.failing.load(Ordering::SeqCst) {
+            return Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the shard is away")));
+        }
+        self.log.renewals.fetch_add(due.len(), Ordering::SeqCst);
+        self.inner.keep(due)
+    }
+}
+
+struct World {
+    executor: Executor,
+    locks: Locks,
+    log: Arc<Log>,
+    start: Moment,
+}
+
+impl World {
+    fn new() -> World {
+        let executor = Executor::new(1);
+        let aid = Aid::for_client(1, executor.clock().clone(), executor.host(0));
+        let log = Arc::new(Log::default());
+        let shards = Arc::new(Shards { inner: Memory::new(), log: Arc::clone(&log) });
+        let locks = Locks::builder().aid(aid).open(|_| Ok(shards)).unwrap();
+        let start = executor.clock().now();
+        World { executor, locks, log, start }
+    }
+
+    fn hold(&mut self, names: impl IntoIterator<Item = String>) -> Vec<Guard> {
+        let names: Vec<_> = names.into_iter().collect();
+        let guards = Arc::new(Mutex::new(Vec::new()));
+        let count = names.len();
+        let (locks, taken) = (self.locks.clone(), Arc::clone(&guards));
+        self.executor.host(0).spawn(Box::pin(async move {
+            for name in names {
+                let guard = locks.mutex(&name).unwrap().lock().await.unwrap();
+                taken.lock().unwrap().push(guard);
+            }
+        }));
+        let done = Arc::clone(&guards);
+        let now = self.executor.clock().now();
+        let ran = self.executor.run(now, move || done.lock().unwrap().len() == count);
+        assert_eq!(ran, Ran::Done);
+        std::mem::take(&mut guards.lock().unwrap())
+    }
+
+    /// Lets time pass until `secs` after the start.
+    fn until(&mut self, secs: f64) {
+        let limit = self.start + Duration::from_secs_f64(secs);
+        assert!(matches!(self.executor.run(limit, || false), Ran::TimeOver | Ran::Stuck));
+        self.executor.clock().advance_to(limit);
+    }
+
+    fn rounds(&self) -> usize {
+        self.log.rounds.swap(0, Ordering::SeqCst)
+    }
+
+    fn renewals(&self) -> usize {
+        self.log.renewals.swap(0, Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn ten_thousand_locks_are_one_round_every_third_of_the_lease() {
+    let mut world = World::new();
+    let guards = world.hold((0..10_000).map(|n| format!("a{n}")));
+    world.until(9.9);
+    assert_eq!(world.rounds(), 0, "nothing is due before a third of the lease");
+    world.until(95.0);
+    assert_eq!((world.rounds(), world.renewals()), (9, 90_000));
+    assert!(guards.iter().all(|guard| guard.state() == State::Held));
+}
+
+#[test]
+fn what_is_due_within_a_second_goes_along() {
+    let mut world = World::new();
+    let mut guards = Vec::new();
+    for (n, at) in [0.0, 0.4, 0.9, 2.5].into_iter().enumerate() {
+        world.until(at);
+        guards.extend(world.hold([format!("a{n}")]));
+    }
+    world.until(12.0);
+    assert_eq!((world.rounds(), world.renewals()), (1, 3));
+    world.until(13.0);
+    assert_eq!((world.rounds(), world.renewals()), (1, 1));
+}
+
+#[test]
+fn a_released_lock_is_renewed_no_more() {
+    let mut world = World::new();
+    let mut guards = world.hold((0..10).map(|n| format!("a{n}")));
+    guards.truncate(4);
+    world.until(15.0);
+    assert_eq!((world.rounds(), world.renewals()), (1, 4));
+    drop(guards);
+    world.until(100.0);
+    assert_eq!(world.rounds(), 0);
+}
+
+#[test]
+fn a_failed_renewal_is_suspect_not_lost_and_tried_again() {
+    let mut world = World::new();
+    let guards = world.hold(["x".to_owned()]);
+    world.log.failing.store(true, Ordering::SeqCst);
+    world.until(12.0);
+    assert_eq!(guards[0].state(), State::Suspect);
+    assert!(world.rounds() >= 2, "it was tried again soon");
+    guards[0].ensure_held().unwrap();
+    world.log.failing.store(false, Ordering::SeqCst);
+    world.until(14.0);
+    assert_eq!(guards[0].state(), State::Held);
+    world.log.failing.store(true, Ordering::SeqCst);
+    world.until(60.0);
+    assert!(matches!(guards[0].state(), State::Lost(_)));
+    world.rounds();
+    world.until(200.0);
+    assert_eq!(world.rounds(), 0, "what is lost is not renewed");
+}
+
+#[test]
+fn a_shard_that_does_not_answer_delays_no_other() {
+    let mut world = World::new();
+    let guards = world.hold(["x".to_owned(), "a".to_owned()]);
+    world.log.hanging.store(true, Ordering::SeqCst);
+    world.until(59.0);
+    assert!(matches!(guards[0].state(), State::Lost(_)));
+    assert_eq!(guards[1].state(), State::Held);
+    assert_eq!(world.renewals(), 5);
+}
