@@ -10,11 +10,11 @@ use tracing::Instrument;
 
 use crate::backend::{Attempt, Reply};
 use crate::claim::{Claim, Want};
+use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Owned};
-use crate::info::{ClaimInfo, Holder};
+use crate::holder::{ClaimInfo, Holder};
 use crate::life::State;
-use crate::locks::Client;
 use crate::name::Name;
 use crate::queue::Mode;
 use crate::telemetry;
@@ -88,7 +88,7 @@ macro_rules! options {
 
             /// How this holder is shown to operators, instead of the client's label.
             pub fn holder(mut self, label: &str) -> Self {
-                self.0.holder = Some($crate::info::Holder::labelled(label));
+                self.0.holder = Some($crate::holder::Holder::labelled(label));
                 self
             }
 

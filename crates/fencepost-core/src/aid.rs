@@ -2,20 +2,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::host::Host;
 use crate::reaper::Reaper;
 use crate::time::Clock;
-
-/// A task for a [`Host`].
-pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Where a client's own tasks run: its thread in production, a simulation's executor in tests.
-pub trait Host: Send + Sync + 'static {
-    /// Runs `task` to its end, or until the host stops. May be called from any thread, with or without a runtime.
-    fn spawn(&self, task: Task);
-}
 
 /// What core lends to engines and layers. Clones are one `Arc`.
 #[derive(Clone)]
@@ -37,7 +28,7 @@ impl Aid {
 
     /// The aid of client number `client`: for simulations, where nothing may be random.
     pub fn for_client(client: u64, clock: Clock, host: Arc<dyn Host>) -> Aid {
-        let reaper = Reaper::new(clock.clone(), Arc::clone(&host));
+        let reaper = Reaper::new(Arc::clone(&host));
         Aid(Arc::new(Inner { client, clock, host, reaper }))
     }
 

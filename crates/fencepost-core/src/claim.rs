@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::aid::Aid;
-use crate::info::Holder;
+use crate::holder::Holder;
 use crate::life::Life;
 use crate::name::Name;
 use crate::queue::Mode;

@@ -2,10 +2,10 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
-use crate::info::ClaimInfo;
+use crate::holder::ClaimInfo;
 use crate::life::Loss;
-use crate::name::Name;
 
 /// A result with fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,7 +53,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: String,
-    resource: Option<Name>,
+    resource: Option<Arc<str>>,
     engine: Option<&'static str>,
     effect: Effect,
     transient: bool,
@@ -90,7 +90,7 @@ impl Error {
     }
 
     /// The grant of `resource` is gone.
-    pub fn lost(resource: Name, loss: Loss) -> Error {
+    pub fn lost(resource: impl Into<Arc<str>>, loss: Loss) -> Error {
         let mut error = Error::new(
             ErrorKind::Lost,
             format!("the lock was lost: {loss}; stop the work it protected, somebody else may hold it now"),
@@ -102,8 +102,8 @@ impl Error {
 
     /// Names the resource, unless it is named already.
     #[must_use]
-    pub fn of(mut self, resource: Name) -> Error {
-        self.0.resource.get_or_insert(resource);
+    pub fn of(mut self, resource: impl Into<Arc<str>>) -> Error {
+        self.0.resource.get_or_insert_with(|| resource.into());
         self
     }
 
@@ -203,8 +203,8 @@ impl Error {
     }
 
     /// Which resource it was about.
-    pub fn resource(&self) -> Option<&Name> {
-        self.0.resource.as_ref()
+    pub fn resource(&self) -> Option<&str> {
+        self.0.resource.as_deref()
     }
 
     /// Which engine said it.
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn the_message_names_resource_engine_and_effect() {
         let error = Error::new(ErrorKind::Unreachable, "no answer within 2s; try again")
-            .of(Name::new("stock/42").unwrap())
+            .of("stock/42")
             .on("redis")
             .unknown();
         assert_eq!(

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Entry, Grant, Left, Reply};
 use crate::claim::Claim;
+use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Lease;
 use crate::life::{Loss, State, left};
-use crate::locks::Client;
 use crate::name::Name;
-use crate::reaper::Parting;
+use crate::parting::{Parting, part};
 use crate::telemetry;
 use crate::time::Moment;
 use crate::token::Token;
@@ -127,7 +127,7 @@ impl Drop for Owned {
             if self.granted {
                 telemetry::released(self.client.engine(), "drop");
             }
-            self.client.aid.reaper().take(entry, &self.claim, how);
+            part(entry, &self.claim, how);
         }
     }
 }

@@ -9,15 +9,17 @@ use crate::aid::Aid;
 use crate::backend::{Attempt, Backend, Left};
 use crate::capability::{Capabilities, Identity};
 use crate::claim::{Claim, ClaimIds, Want};
-use crate::error::{Error, ErrorKind, Result};
+use crate::client::Client;
+use crate::error::{Error, Result};
 use crate::guard::{Guard, Owned};
-use crate::host::Thread;
-use crate::info::{Eviction, Holder, Info, Listing, Page};
+use crate::holder::Holder;
+use crate::info::{Eviction, Info, Listing, Page};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
 use crate::name::Name;
 use crate::registry::Registry;
+use crate::thread::Thread;
 use crate::time::Clock;
 use crate::token::Token;
 
@@ -39,21 +41,6 @@ use crate::token::Token;
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) client: Arc<Client>,
-}
-
-/// What all locks and guards of one client share.
-pub(crate) struct Client {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) keeper: Keeper,
-    pub(crate) aid: Aid,
-    pub(crate) ids: ClaimIds,
-    pub(crate) holder: Arc<Holder>,
-    pub(crate) ttl: Duration,
-    pub(crate) outage: Duration,
-    closed: AtomicBool,
-    /// None where somebody else runs our tasks: in a simulation.
-    thread: Option<Thread>,
 }
 
 /// Options of a client: see [`Locks::builder`].
@@ -250,34 +237,6 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locks").field("engine", &self.client.capabilities.engine).finish_non_exhaustive()
-    }
-}
-
-impl Client {
-    pub(crate) fn engine(&self) -> &'static str {
-        self.capabilities.engine
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(
-                Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
-            );
-        }
-        Ok(())
-    }
-
-    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if ttl < min || ttl > max {
-            return Err(Error::invalid(format!("a lease of {ttl:?} is out of bounds: {min:?} to {max:?}"))
-                .on(self.engine()));
-        }
-        Ok(())
-    }
-
-    fn require(&self, has: bool, what: &str) -> Result<()> {
-        if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
     }
 }
 

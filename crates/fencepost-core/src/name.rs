@@ -50,6 +50,12 @@ impl Name {
     }
 }
 
+impl From<Name> for Arc<str> {
+    fn from(name: Name) -> Arc<str> {
+        name.0
+    }
+}
+
 impl AsRef<str> for Name {
     fn as_ref(&self) -> &str {
         &self.0

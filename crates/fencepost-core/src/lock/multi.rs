@@ -6,11 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::{Outcome, Request, options};
+use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::info::Holder;
+use crate::holder::Holder;
 use crate::life::Loss;
-use crate::locks::Client;
 use crate::name::Name;
 use crate::queue::Mode;
 use crate::time::Moment;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::locks::Client;
+use crate::client::Client;
 use crate::name::Name;
 use crate::queue::Mode;
 

@@ -12,7 +12,7 @@ use super::place::{Chain, NONE, Place, Standing, push, unlink};
 use super::{Memory, lease_end};
 use crate::backend::{Attempt, Grant, Left};
 use crate::claim::{Claim, ClaimId};
-use crate::info::ClaimInfo;
+use crate::holder::ClaimInfo;
 use crate::life::{Life, Loss};
 use crate::queue::{Held, Mode};
 use crate::time::{Clock, Moment};

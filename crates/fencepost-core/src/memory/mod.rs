@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
+use crate::address::Address;
 use crate::aid::Aid;
 use crate::backend::{Backend, Entry, Reply, Session};
 use crate::capability::{Capabilities, Identity};
 use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Result};
-use crate::info::{ClaimInfo, Eviction, Info, Listing, Page};
+use crate::holder::ClaimInfo;
+use crate::info::{Eviction, Info, Listing, Page};
 use crate::life::{Life, Loss};
 use crate::name::Name;
-use crate::registry::Address;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
 

@@ -6,7 +6,7 @@ use std::task::Waker;
 use slab::Slab;
 
 use crate::claim::{Claim, ClaimId};
-use crate::info::ClaimInfo;
+use crate::holder::ClaimInfo;
 use crate::time::Moment;
 use crate::token::Token;
 

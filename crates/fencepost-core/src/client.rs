@@ -1,0 +1,57 @@
+//! What all locks and guards of one client share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::aid::Aid;
+use crate::backend::Backend;
+use crate::capability::Capabilities;
+use crate::claim::ClaimIds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::Holder;
+use crate::keeper::Keeper;
+use crate::thread::Thread;
+
+/// What all locks and guards of one client share.
+pub(crate) struct Client {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) keeper: Keeper,
+    pub(crate) aid: Aid,
+    pub(crate) ids: ClaimIds,
+    pub(crate) holder: Arc<Holder>,
+    pub(crate) ttl: Duration,
+    pub(crate) outage: Duration,
+    pub(crate) closed: AtomicBool,
+    /// None where somebody else runs our tasks: in a simulation.
+    pub(crate) thread: Option<Thread>,
+}
+
+impl Client {
+    pub(crate) fn engine(&self) -> &'static str {
+        self.capabilities.engine
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(
+                Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if ttl < min || ttl > max {
+            return Err(Error::invalid(format!("a lease of {ttl:?} is out of bounds: {min:?} to {max:?}"))
+                .on(self.engine()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
+        if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
+    }
+}

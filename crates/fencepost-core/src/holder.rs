@@ -1,0 +1,87 @@
+//! Who holds or waits, as operators see it. Never a claim's id, which is a secret.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::queue::Mode;
+use crate::token::Token;
+
+/// Who claims a resource, as shown to operators. It carries no rights: two processes may show the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Any text; by default `user@host/program`.
+    pub label: String,
+    /// The host's name.
+    pub host: String,
+    /// The process id on that host.
+    pub pid: u32,
+}
+
+impl Holder {
+    /// This process.
+    pub fn this_process() -> Holder {
+        let host = nix::unistd::gethostname()
+            .map_or_else(|_| "unknown-host".to_owned(), |name| name.to_string_lossy().into_owned());
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| "unknown-program".to_owned());
+        let uid = nix::unistd::getuid();
+        let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+        let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
+        let user = user.unwrap_or_else(|| uid.to_string());
+        Holder { label: format!("{user}@{host}/{program}"), host, pid: std::process::id() }
+    }
+
+    /// This process under a label of its own.
+    pub fn labelled(label: &str) -> Arc<Holder> {
+        Arc::new(Holder { label: label.to_owned(), ..Holder::this_process() })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (host {}, pid {})", self.label, self.host, self.pid)
+    }
+}
+
+/// One claim on a resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimInfo {
+    /// Who.
+    pub holder: Holder,
+    /// How.
+    pub mode: Mode,
+    /// The grant's token; `None` while it waits.
+    pub token: Option<Token>,
+    /// Wall-clock microseconds since 1970 at which it was granted, or began to wait.
+    pub since_micros: u64,
+    /// How long ago that was, by the clock of whoever looks; for showing only.
+    pub age: Duration,
+    /// How long its lease still runs if nobody renews it. `None`: it has none, or is not a holder.
+    pub expires_in: Option<Duration>,
+    /// What the holder says it is for.
+    pub reason: Option<String>,
+    /// It has been evicted and runs out.
+    pub evicted: bool,
+    /// It is held by a detached lease, by no process.
+    pub detached: bool,
+}
+
+impl ClaimInfo {
+    /// Does it hold the resource (or wait)?
+    pub fn holds(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
+impl fmt::Display for ClaimInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} for {}s", self.holder, self.mode, self.age.as_secs())?;
+        match &self.reason {
+            Some(reason) => write!(f, ", reason: {reason}"),
+            None => Ok(()),
+        }
+    }
+}

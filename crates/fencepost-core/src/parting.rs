@@ -1,0 +1,55 @@
+//! Parting with an entry that nobody waits for any more.
+
+use std::time::Duration;
+
+use crate::backend::{Entry, Left, Reply};
+use crate::claim::Claim;
+use crate::error::Result;
+use crate::time::{Clock, Moment};
+
+/// How an entry is parted with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parting {
+    /// It may wait or hold: nothing is to be left.
+    Withdraw,
+    /// Its work was done.
+    Release,
+}
+
+/// Leaves nothing of `entry` behind: on the spot if the engine answers so, else by the reaper. That goes on until the engine
+/// confirms it, and ends with the claim's lease at the latest: after that nothing of it is left anyway.
+pub fn part(mut entry: Box<dyn Entry>, claim: &Claim, how: Parting) {
+    // Engines that answer on the spot are done here, without a task.
+    if let Reply::Ready(Some(Ok(_))) = ask(&mut *entry, how) {
+        return;
+    }
+    let clock = claim.aid.clock().clone();
+    // A request sent before now can have made a lease that ends `ttl` from now.
+    let until = clock.now() + claim.ttl().max(Duration::from_secs(5)) + Duration::from_secs(1);
+    claim.aid.reaper().finish(async move { reap(entry, how, &clock, until).await });
+}
+
+async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock, until: Moment) {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        // If this future is dropped here, its host has stopped: the lease is what ends the claim then.
+        match clock.within(until, ask(&mut *entry, how)).await {
+            Some(Ok(_)) => return,
+            None => break,
+            Some(Err(error)) => tracing::debug!(%error, "cleanup failed, trying again"),
+        }
+        if clock.now() >= until {
+            break;
+        }
+        clock.sleep_until(clock.now() + pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    tracing::warn!("cleanup was not confirmed before the lease's end; the engine ends it with the lease");
+}
+
+fn ask(entry: &mut dyn Entry, how: Parting) -> Reply<'_, Result<Left>> {
+    match how {
+        Parting::Withdraw => entry.withdraw(),
+        Parting::Release => entry.release(),
+    }
+}
