@@ -4,6 +4,7 @@ mod command;
 mod figure;
 mod host;
 mod memory;
+mod simulation;
 mod sqlite;
 mod usage;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
+        ["simulation"] => simulation::minute(),
         ["memory-one-task"] => ratio(&rate::one_task()),
         ["memory-hot"] => ratio(&rate::hot()),
         ["memory-hot-one-thread"] => ratio(&rate::hot_on_one_thread()),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         ["sqlite-idle"] => command::idle::waiters(),
         ["sqlite-stopped"] => command::stopped::in_a_transaction(),
         ["command-killed"] => command::kill::wrappers(),
+        ["command-frozen"] => command::frozen::wrappers(),
         ["command-crowd"] => command::crowd::runs(),
         _ => {
             eprintln!(

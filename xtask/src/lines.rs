@@ -6,6 +6,14 @@ use crate::line::Line;
 /// Every line, those of one engine together.
 pub(crate) const LINES: &[Line] = &[
     Line {
+        id: "core-simulation",
+        engine: "core",
+        promise: "a minute of simulation on fresh seeds, with lost, late and repeated replies, pauses, clock steps and drops: no findings",
+        measure: &["simulation"],
+        bound: AtLeast(1_000_000.0, "claims a minute"),
+        limit: 180,
+    },
+    Line {
         id: "memory-one-task",
         engine: "memory",
         promise: "lock and release on one task, beside tokio's own Mutex",
@@ -124,6 +132,14 @@ pub(crate) const LINES: &[Line] = &[
         measure: &["command-killed"],
         bound: AtMost(0.0, "violations"),
         limit: 900,
+    },
+    Line {
+        id: "command-frozen",
+        engine: "command",
+        promise: "SIGSTOP of a wrapper for longer than its lease, 60 times: child and grandchild are dead before the next holder's start",
+        measure: &["command-frozen"],
+        bound: AtMost(0.0, "violations"),
+        limit: 300,
     },
     Line {
         id: "command-crowd",

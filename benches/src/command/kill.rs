@@ -9,13 +9,20 @@ const CYCLES: usize = 1_000;
 /// The longest that the next waiter's program may take to start.
 const LIMIT_MS: f64 = 1_000.0;
 /// Says who it and its own child are, and stays.
-const SCRIPT: &str = "sleep 1000 & echo $$ $! $FENCEPOST_TOKEN; wait";
+pub(super) const SCRIPT: &str = "sleep 1000 & echo $$ $! $FENCEPOST_TOKEN; wait";
 
 /// A child that runs under the lock: its pid, its own child's, and its token.
-struct Held {
+pub(super) struct Held {
     child: i32,
     grandchild: i32,
-    token: u64,
+    pub(super) token: u64,
+}
+
+impl Held {
+    /// Whether anything of it still runs.
+    pub(super) fn runs(&self) -> bool {
+        alive(self.child) || alive(self.grandchild)
+    }
 }
 
 /// Counts what went wrong over the cycles.
@@ -37,7 +44,7 @@ pub(crate) fn wrappers() -> Measured {
         holder.kill();
         let successor = read(&mut next);
         let took = killed.elapsed().as_secs_f64() * 1e3;
-        if alive(held.child) || alive(held.grandchild) {
+        if held.runs() {
             violations
                 .push(format!("cycle {cycle}: the killed wrapper's child runs beside the next holder's"));
         }
@@ -60,7 +67,7 @@ pub(crate) fn wrappers() -> Measured {
     Measured { figure: violations.len() as f64, note }
 }
 
-fn read(wrapper: &mut Wrapper) -> Held {
+pub(super) fn read(wrapper: &mut Wrapper) -> Held {
     let line = wrapper.line();
     let mut words = line.split(' ').map(str::parse::<u64>);
     let mut next =

@@ -1,6 +1,7 @@
 //! Long checks of the command, from outside: real processes that are killed, counted and watched.
 
 pub(crate) mod crowd;
+pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;
 pub(crate) mod stopped;
