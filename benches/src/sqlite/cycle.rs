@@ -8,9 +8,9 @@ use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::time::Instant;
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 15;
 /// Cycles of each way in a round.
-const CYCLES: usize = 400;
+const CYCLES: usize = 1_000;
 
 /// With the default durability.
 pub(crate) fn normal() -> Figure {
