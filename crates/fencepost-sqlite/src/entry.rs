@@ -125,7 +125,7 @@ impl Core {
                     claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
                     again = self.watch(&before);
                 }
-                Ok(Attempt::Blocked { again, ahead: Some(ahead) })
+                Ok(Attempt::Blocked { again, ahead: place.map(|_| ahead) })
             }
             Answer::Gone => {
                 self.place = None;

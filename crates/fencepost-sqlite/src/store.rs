@@ -234,3 +234,6 @@ fn cannot_make(path: &Path, error: io::Error) -> Trouble {
 fn said(kind: ErrorKind, message: String) -> Trouble {
     Trouble::Said(Error::new(kind, message).on(ENGINE))
 }
+
+#[cfg(test)]
+mod tests;
