@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use fencepost_core::{Locks, Registry};
+use fencepost_core::{Guard, Locks, Registry};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -91,6 +91,15 @@ impl Drop for Database {
 
 pub(crate) async fn connect(url: &str) -> Locks {
     Locks::builder().connect(&Registry::new().with("sqlite", fencepost_sqlite::open), url).await.unwrap()
+}
+
+/// Waits for the next renewal of a lease.
+pub(crate) async fn renewed(guard: &Guard) {
+    let (before, start) = (guard.valid_until(), std::time::Instant::now());
+    while guard.valid_until() <= before {
+        assert!(start.elapsed() < SOON, "it is not renewed");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// The role this process was started in, and the URL that goes with it.
