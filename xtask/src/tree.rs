@@ -111,16 +111,35 @@ fn ignored_tests(file: &File, findings: &mut Vec<String>) {
     }
 }
 
-/// Tests wait for the event. A sleep that is the subject of the test (a holder that holds, a lease that runs out) says so
-/// on its line.
+/// Tests wait for the event. A pause between two looks is short; a longer sleep that is the subject of the test (a holder that
+/// holds, a lease that runs out) says so on its line or the one above.
 fn sleeping_tests(file: &File, findings: &mut Vec<String>) {
-    let in_tests = rust(file) && file.path.split('/').any(|part| part == "tests");
+    if !rust(file) || !file.path.split('/').any(|part| part == "tests") {
+        return;
+    }
+    let mut above = String::new();
     for (number, line) in file.text.lines().enumerate() {
-        let subject = ["hold", "lease", "ttl", "past"].iter().any(|word| line.to_lowercase().contains(word));
-        if in_tests && line.contains("sleep(") && !subject {
+        let line = line.to_lowercase();
+        let subject =
+            ["hold", "lease", "ttl", "past"].iter().any(|word| line.contains(word) || above.contains(word));
+        if slept(&line).is_some_and(|millis| millis > LONGEST_PAUSE) && !subject {
             finding(file, number, "a test sleeps; wait for the event instead", findings);
         }
+        above = line;
     }
+}
+
+/// The longest pause between two looks, in milliseconds.
+const LONGEST_PAUSE: u64 = 20;
+
+/// How long a line sleeps, if it does and says it in figures.
+fn slept(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("sleep(")?;
+    let (unit, figure) = [("from_millis(", 1), ("from_secs(", 1_000)]
+        .into_iter()
+        .find_map(|(call, unit)| Some((unit, rest.split_once(call)?.1)))?;
+    let digits: String = figure.chars().filter(|c| *c != '_').take_while(char::is_ascii_digit).collect();
+    digits.parse::<u64>().ok().map(|number| number * unit)
 }
 
 fn paths(file: &File, machine: &[String], findings: &mut Vec<String>) {
@@ -168,8 +187,15 @@ mod tests {
         let mark = concat!("TO", "DO");
         assert_eq!(found(loose_ends, "a.rs", &format!("// {mark} later\n{mark}S\n// {mark}(#7): when\n")), 1);
         assert_eq!(found(ignored_tests, "a.rs", "#[ignore]\n#[ignore = \"takes an hour\"]\n"), 1);
-        assert_eq!(found(sleeping_tests, "x/tests/a.rs", "sleep(secs(1));\nsleep(past_the_lease);\n"), 1);
-        assert_eq!(found(sleeping_tests, "x/src/a.rs", "sleep(secs(1));\n"), 0);
+        let sleep = "sleep(Duration::from_millis(1_500));\n";
+        assert_eq!(found(sleeping_tests, "x/tests/a.rs", sleep), 1);
+        assert_eq!(found(sleeping_tests, "x/tests/a.rs", "sleep(Duration::from_secs(1));\n"), 1);
+        assert_eq!(found(sleeping_tests, "x/tests/a.rs", &format!("// Past the lease.\n{sleep}")), 0);
+        assert_eq!(
+            found(sleeping_tests, "x/tests/a.rs", "sleep(Duration::from_millis(2));\nsleep(pause);\n"),
+            0
+        );
+        assert_eq!(found(sleeping_tests, "x/src/a.rs", sleep), 0);
     }
 
     #[test]
