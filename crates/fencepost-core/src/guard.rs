@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,13 +26,15 @@ const RELEASE_BOUND: Duration = Duration::from_secs(10);
 pub(crate) struct Owned {
     client: Arc<Client>,
     claim: Arc<Claim>,
-    entry: Option<Box<dyn Entry>>,
+    /// An entry is not `Sync`, and a guard has to be: the future of `lost` borrows it. Nobody locks this mutex: it is reached
+    /// through `&mut` alone, see [`slot`](Owned::slot).
+    entry: Mutex<Option<Box<dyn Entry>>>,
     granted: bool,
 }
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
-        let entry = Some(client.backend.enter(Arc::clone(&claim)));
+        let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
         Owned { client: Arc::clone(client), claim, entry, granted: false }
     }
 
@@ -40,18 +42,23 @@ impl Owned {
     pub(crate) async fn attach(client: &Arc<Client>, claim: Arc<Claim>) -> Result<Option<Guard>> {
         let mut entry = client.backend.attach(Arc::clone(&claim));
         let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
-        let owned = Owned { client: Arc::clone(client), claim, entry: Some(entry), granted: true };
+        let owned =
+            Owned { client: Arc::clone(client), claim, entry: Mutex::new(Some(entry)), granted: true };
         Ok(Some(owned.into_guard(grant)))
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
-        let entry = Some(client.backend.attach(Arc::clone(&claim)));
+        let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
         Owned { client: Arc::clone(client), claim, entry, granted: true }
     }
 
     pub(crate) fn entry(&mut self) -> &mut dyn Entry {
-        &mut **self.entry.as_mut().expect("the entry is there until it is given away")
+        &mut **self.slot().as_mut().expect("the entry is there until it is given away")
+    }
+
+    fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
+        self.entry.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews what keeps the entry alive, from now on.
@@ -61,14 +68,14 @@ impl Owned {
             self.client.keeper.forget(&self.claim);
             return;
         }
-        if let Some(stake) = self.entry.as_ref().and_then(|entry| entry.stake()) {
+        if let Some(stake) = self.slot().as_ref().and_then(|entry| entry.stake()) {
             self.client.keeper.keep(stake);
         }
     }
 
     /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
     pub(crate) fn leave_nothing(mut self) {
-        self.entry = None;
+        *self.slot() = None;
     }
 
     pub(crate) fn into_guard(mut self, grant: Grant) -> Guard {
@@ -86,7 +93,7 @@ impl Owned {
             _ => None,
         };
         if let Some(left) = on_the_spot {
-            self.entry = None;
+            *self.slot() = None;
             return Ok(left);
         }
         let clock = self.client.aid.clock().clone();
@@ -96,7 +103,7 @@ impl Owned {
             // Dropped at any await: `Drop` hands the entry to the reaper.
             let error = match clock.within(until, self.entry().release()).await {
                 Some(Ok(left)) => {
-                    self.entry = None;
+                    *self.slot() = None;
                     return Ok(left);
                 }
                 Some(Err(error)) => error,
@@ -122,7 +129,7 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         self.client.keeper.forget(&self.claim);
-        if let Some(entry) = self.entry.take() {
+        if let Some(entry) = self.slot().take() {
             let how = if self.granted { Parting::Release } else { Parting::Withdraw };
             if self.granted {
                 telemetry::released(self.client.engine(), "drop");
@@ -314,7 +321,7 @@ impl Guard {
         let Guard { mut owned, grant } = self;
         owned.client.keeper.forget(&owned.claim);
         owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
-        owned.entry = None;
+        *owned.slot() = None;
         telemetry::released(owned.client.engine(), "detach");
         Ok(Lease::new(&owned.claim, grant.token))
     }

@@ -26,7 +26,7 @@ enum At {
     Detached,
     Place(usize),
     /// It was there and is no more.
-    Left,
+    Left(Left),
 }
 
 impl MemoryEntry {
@@ -56,7 +56,7 @@ impl Entry for MemoryEntry {
             }
             At::Place(key) => self.on_line(|line, wakers| line.ask(key, &self.claim, &self.memory, wakers)),
             At::Detached => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
-            At::Left => Attempt::Gone,
+            At::Left(_) => Attempt::Gone,
         };
         Reply::ready(Ok(attempt))
     }
@@ -84,13 +84,15 @@ impl Entry for MemoryEntry {
         if let At::Detached = self.at
             && self.take_up().is_none()
         {
-            self.at = At::Left;
+            self.at = At::Left(Left::Nothing);
         }
         let left = match self.at {
             At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
-            _ => Left::Nothing,
+            // Asked again because the reply was lost: the first answer still holds.
+            At::Left(left) => left,
+            At::Nowhere | At::Detached => Left::Nothing,
         };
-        self.at = At::Left;
+        self.at = At::Left(left);
         Reply::ready(Ok(left))
     }
 

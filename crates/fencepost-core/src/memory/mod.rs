@@ -164,8 +164,14 @@ impl std::task::Wake for Expiry {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        let identity = if self.kind == Kind::Processes { Identity::Process } else { Identity::Claim };
-        Capabilities { identity, ..Capabilities::full("memory") }
+        let all = Capabilities::full("memory");
+        match self.kind {
+            // A process that holds gets whatever else it asks for at once: past the others in line, and uncounted.
+            Kind::Processes => {
+                Capabilities { identity: Identity::Process, fair: false, permits: false, ..all }
+            }
+            Kind::Claims | Kind::Turns => all,
+        }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
