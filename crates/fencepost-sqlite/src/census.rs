@@ -125,6 +125,3 @@ impl<'a> Census<'a> {
         self.seen.iter().filter(move |(_, pulse)| gone(pulse)).map(|(key, _)| *key)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,6 @@
 //! What every fencepost engine is proved with.
 //!
+//! - [`conformance`]: the suite that every engine and every layer passes, gated by capability.
 //! - [`history`]: a recorder of what clients asked and were told, in one process or in many.
 //! - [`checker`]: a pure judge of such a history: overlaps, token order, unjustified busy answers, fairness,
 //!   missed wakeups, leftovers.
@@ -12,6 +13,7 @@
 
 pub mod chaos;
 pub mod checker;
+pub mod conformance;
 pub mod faults;
 pub mod history;
 pub mod server;

@@ -106,6 +106,11 @@ impl Recorder {
         until.is_some()
     }
 
+    /// Whether one of the events in memory is what is looked for.
+    pub fn has(&self, what: impl Fn(&Event) -> bool) -> bool {
+        matches!(&*self.lock(), Taken::Memory(events) if events.iter().any(what))
+    }
+
     /// How many events it has taken in memory.
     pub fn len(&self) -> usize {
         match &*self.lock() {

@@ -1,0 +1,99 @@
+//! Futures dropped at every await leave nothing behind.
+
+use crate::chaos::Odds;
+use crate::conformance::Stage;
+use crate::conformance::stage::{LONG, SOON, lock};
+use crate::history::Mode;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+const X: Mode = Mode::Exclusive;
+
+/// Polls `work` at most so many times, each time it is woken, and drops it then. `None`: it was not done by then.
+async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
+    let mut work = pin!(work);
+    let mut polls = 0;
+    poll_fn(|cx| {
+        if polls == most {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // The last poll is not waited for: the future is dropped where it stands.
+            Poll::Pending if polls == most => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+pub(super) async fn cancel_at_every_await(stage: Stage) {
+    // On a network that delays each answer every request has an await of its own, whatever the engine does by itself.
+    let slow = Odds { late_request: 1000, late_reply: 1000, delay: Duration::from_millis(4), ..Odds::NONE };
+    for client in [stage.client().await, stage.troubled(slow, LONG).await] {
+        let mut done = false;
+        for most in 0..50 {
+            let mutex = client.mutex("lock").expect("a good name");
+            let request = polled(most, async { mutex.lock().await.expect("it is free") });
+            let answer = tokio::time::timeout(SOON, request).await.expect("it is free");
+            done = answer.is_some();
+            drop(answer);
+            stage.assert_free("lock").await;
+            if done {
+                break;
+            }
+        }
+        assert!(done, "an uncontended lock has more than 50 awaits");
+    }
+}
+
+pub(super) async fn cancel_in_line(stage: Stage) {
+    let client = stage.client().await;
+    // Given up while it waits: the next one in line gets it.
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let first = stage.stand("lock", X).await;
+    let second = stage.stand("lock", X).await;
+    first.give_up().await;
+    guard.release().await.expect("it was held");
+    second.granted().await.release().await.expect("it was held");
+    // Given up just when it is granted: the turn passes on.
+    for _ in 0..20 {
+        let guard = lock(&client, "lock", X).await.expect("it is free");
+        let first = stage.stand("lock", X).await;
+        let second = stage.stand("lock", X).await;
+        let (released, ()) = tokio::join!(guard.release(), first.give_up());
+        released.expect("it was held");
+        second.granted().await.release().await.expect("it was held");
+    }
+    // All of them given up.
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let mut line = Vec::new();
+    for _ in 0..5 {
+        line.push(stage.stand("lock", X).await);
+    }
+    for waiting in line {
+        waiting.give_up().await;
+    }
+    guard.release().await.expect("it was held");
+    stage.assert_free("lock").await;
+}
+
+pub(super) async fn cancel_of_release(stage: Stage) {
+    let slow = Odds { late_request: 1000, late_reply: 1000, delay: Duration::from_millis(4), ..Odds::NONE };
+    for client in [stage.client().await, stage.troubled(slow, LONG).await] {
+        let mut done = false;
+        for most in 0..50 {
+            let guard = lock(&client, "lock", X).await.expect("it is free");
+            done =
+                tokio::time::timeout(SOON, polled(most, guard.release())).await.expect("it comes").is_some();
+            stage.assert_free("lock").await;
+            if done {
+                break;
+            }
+        }
+        assert!(done, "a release has more than 50 awaits");
+    }
+}

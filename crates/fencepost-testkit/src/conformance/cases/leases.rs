@@ -1,0 +1,172 @@
+//! Leases and tokens.
+
+use crate::conformance::Stage;
+use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
+use crate::history::Mode;
+use fencepost_core::{Capabilities, Lease, Token};
+use std::time::{Duration, Instant};
+
+const X: Mode = Mode::Exclusive;
+
+/// The engine's shortest lease that is not shorter than this.
+fn at_least(capabilities: &Capabilities, ttl: Duration) -> Duration {
+    ttl.max(capabilities.min_ttl)
+}
+
+pub(super) async fn renewed_past_its_lease(stage: Stage) {
+    let ttl = at_least(stage.client().await.capabilities(), SHORT);
+    let (one, two) = (stage.client_of(ttl).await, stage.client().await);
+    let guard = lock(&one, "lock", X).await.expect("it is free");
+    let first = guard.valid_until();
+    let start = Instant::now();
+    while start.elapsed() < 3 * ttl {
+        assert!(
+            try_lock(&two, "lock", X).await.expect("busy is no error").is_none()
+                || guard.ensure_held().is_err()
+        );
+        tokio::time::sleep(ttl / 10).await;
+    }
+    // A machine that stalls may lose the lease; then the guard must know.
+    if guard.ensure_held().is_ok() {
+        assert!(guard.valid_until() > first, "it was never renewed");
+        guard.release().await.expect("it was held");
+    }
+}
+
+pub(super) async fn a_fixed_lease_ends(stage: Stage) {
+    let client = stage.client().await;
+    let lease = at_least(client.capabilities(), SHORT);
+    let mutex = client.mutex("lock").expect("a good name");
+    let start = Instant::now();
+    let guard = mutex.lock().lease(lease).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    let next = waiting.granted().await;
+    assert!(start.elapsed() >= lease, "the next one was granted before the lease was over");
+    let error = guard.ensure_held().expect_err("its lease is over");
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert!(next.token() > guard.token() || next.token() == Token::default());
+    drop(guard);
+    next.ensure_held().expect("the drop of a lost guard takes nothing from its successor");
+    stage.assert_busy("lock").await;
+    next.release().await.expect("it was held");
+}
+
+pub(super) async fn extend(stage: Stage) {
+    let client = stage.client().await;
+    let lease = at_least(client.capabilities(), SHORT);
+    let mutex = client.mutex("lock").expect("a good name");
+    let start = Instant::now();
+    let mut guard = mutex.lock().lease(lease).await.expect("it is free");
+    guard.extend(LONG).await.expect("it is held");
+    assert!(guard.remaining() > lease, "the guard does not know: {:?}", guard.remaining());
+    tokio::time::sleep((lease * 2).saturating_sub(start.elapsed())).await;
+    guard.ensure_held().expect("it was extended");
+    stage.assert_busy("lock").await;
+    guard.release().await.expect("it was held");
+    // A lost one cannot be extended.
+    let mut guard = mutex.lock().lease(lease).await.expect("it is free");
+    guard.lost().await;
+    let error = guard.extend(LONG).await.expect_err("it is lost");
+    assert!(error.is_lost(), "{error}");
+}
+
+pub(super) async fn lease_bounds(stage: Stage) {
+    let client = stage.client().await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let (min, max) = (client.capabilities().min_ttl, client.capabilities().max_ttl);
+    for ttl in [Duration::ZERO, min - Duration::from_millis(1), max + Duration::from_millis(1)] {
+        let error = mutex.lock().ttl(ttl).await.expect_err("it is out of bounds");
+        assert!(error.is_invalid(), "{ttl:?}: {error}");
+    }
+    for ttl in [min, max] {
+        mutex.lock().ttl(ttl).await.expect("it is within bounds").release().await.expect("it was held");
+    }
+}
+
+pub(super) async fn tokens_grow(stage: Stage) {
+    let mut last = Token::default();
+    let mut grown = |token: Token| {
+        assert!(token > last, "token {token} after {last}");
+        last = token;
+    };
+    let lease = at_least(stage.client().await.capabilities(), SHORT);
+    for round in 0..3 {
+        // A new client each time: the token is the resource's, not the client's.
+        let client = stage.client().await;
+        let mutex = client.mutex("lock").expect("a good name");
+        for _ in 0..5 {
+            let guard = mutex.lock().await.expect("it is free");
+            grown(guard.token());
+            guard.release().await.expect("it was held");
+        }
+        let guard = mutex.lock().await.expect("it is free");
+        grown(guard.token());
+        drop(guard);
+        // The end of a lease, and a waiter.
+        let guard = mutex.lock().lease(lease).await.expect("it is free");
+        grown(guard.token());
+        let next = stage.stand("lock", X).await.granted().await;
+        grown(next.token());
+        drop((guard, next));
+        if round == 1 && client.capabilities().shared {
+            let one = lock(&client, "lock", Mode::Shared).await.expect("it is free");
+            let two = lock(&client, "lock", Mode::Shared).await.expect("readers read together");
+            grown(one.token());
+            grown(two.token());
+        }
+        if client.capabilities().evict {
+            let guard = mutex.lock().await.expect("it is free");
+            grown(guard.token());
+            let how = fencepost_core::Eviction { now: true, reason: None };
+            client.evict("lock", guard.token(), &how).await.expect("it is held");
+            // By another client: where the engine knows processes only, the evicted guard still has its client's turn.
+            let next = stage.stand("lock", X).await.granted().await;
+            grown(next.token());
+        }
+    }
+}
+
+pub(super) async fn detach_and_attach(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = lock(&one, "lock", X).await.expect("it is free");
+    let token = guard.token();
+    let lease = guard.detach().await.expect("it is held");
+    assert_eq!((lease.token(), lease.name().as_str()), (token, "lock"));
+    stage.assert_busy("lock").await;
+    // As a secret, through a script.
+    let secret = lease.to_secret();
+    assert!(!format!("{lease:?}").contains(&secret), "Debug shows the secret");
+    let lease: Lease = secret.parse().expect("it is a lease");
+    let lease = two.extend(&lease, LONG).await.expect("it is held");
+    let guard = two.attach(&lease).await.expect("it is held");
+    assert_eq!(guard.token(), token, "attaching is no new grant");
+    guard.ensure_held().expect("it is held");
+    stage.assert_busy("lock").await;
+    // Back and forth, then the end.
+    let lease = guard.detach().await.expect("it is held");
+    stage.assert_busy("lock").await;
+    one.release(&lease).await.expect("it is held");
+    stage.assert_free("lock").await;
+    assert!(one.release(&lease).await.expect_err("it is over").is_lost());
+    assert!(one.extend(&lease, LONG).await.expect_err("it is over").is_lost());
+    assert!(two.attach(&lease).await.expect_err("it is over").is_lost());
+    stage.assert_free("lock").await;
+}
+
+pub(super) async fn a_detached_lease_ends(stage: Stage) {
+    let client = stage.client().await;
+    let ttl = at_least(client.capabilities(), SHORT);
+    let mutex = client.mutex("lock").expect("a good name");
+    let start = Instant::now();
+    let guard = mutex.lock().ttl(ttl).await.expect("it is free");
+    let lease = guard.detach().await.expect("it is held");
+    let waiting = stage.stand("lock", X).await;
+    let next = waiting.granted().await;
+    assert!(start.elapsed() >= ttl, "it ended early");
+    assert!(start.elapsed() < ttl + SOON);
+    assert!(client.release(&lease).await.expect_err("it is over").is_lost());
+    next.ensure_held().expect("an old lease takes nothing from its successor");
+    stage.assert_busy("lock").await;
+    next.release().await.expect("it was held");
+}

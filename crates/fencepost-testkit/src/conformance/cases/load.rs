@@ -1,0 +1,201 @@
+//! Many at once, and on bad networks.
+
+use crate::chaos::Odds;
+use crate::checker::{Promises, check};
+use crate::conformance::Stage;
+use crate::conformance::stage::{LONG, SHORT, SOON, lock};
+use crate::history::{Mode, Patience, What};
+use crate::sim::Rng;
+use crate::witness::on_behalf;
+use fencepost_core::Locks;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const X: Mode = Mode::Exclusive;
+
+/// Tasks that read a number, give way, and write it back greater by one: exact only if they exclude each other.
+async fn count(clients: Vec<Locks>, tasks: u32, rounds: u32) {
+    let number = Arc::new(AtomicU32::new(0));
+    let mut running = Vec::new();
+    for task in 0..tasks {
+        let (locks, number) = (clients[task as usize % clients.len()].clone(), number.clone());
+        running.push(tokio::spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock(&locks, "counter", X).await.expect("it comes");
+                let read = number.load(Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                number.store(read + 1, Ordering::SeqCst);
+                guard.release().await.expect("it was held");
+            }
+        }));
+    }
+    for task in running {
+        task.await.expect("no task panics");
+    }
+    assert_eq!(number.load(Ordering::SeqCst), tasks * rounds, "two held the lock at once");
+}
+
+pub(super) async fn counter(stage: Stage) {
+    let clients = vec![stage.client().await, stage.client().await];
+    count(clients, 100, 3).await;
+}
+
+pub(super) async fn many_locks(stage: Stage) {
+    let ttl = Duration::from_secs(3).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(lock(&client, &format!("many/{number}"), X).await.expect("it is free"));
+    }
+    // Longer than a lease: all of them live by renewal alone.
+    tokio::time::sleep(ttl + ttl / 3).await;
+    for guard in &guards {
+        guard.ensure_held().expect("it is renewed");
+    }
+    for guard in guards {
+        guard.release().await.expect("it was held");
+    }
+}
+
+pub(super) async fn lost_replies(stage: Stage) {
+    let odds = Odds { lost_reply: 300, lost_request: 100, ..Odds::NONE };
+    let client = stage.troubled(odds, LONG).await;
+    for round in 0..30 {
+        let guard = lock(&client, "lock", X).await.expect("what was lost is asked again");
+        guard.ensure_held().expect("it is held");
+        stage.assert_busy("lock").await;
+        match round % 2 {
+            0 => guard.release().await.expect("a repeated release finds that it was the first"),
+            _ => drop(guard),
+        }
+        stage.assert_free("lock").await;
+    }
+}
+
+pub(super) async fn repeated_requests(stage: Stage) {
+    // Each request is sent twice, the second time when somebody else may have the lock.
+    let odds = Odds { repeated: 1000, delay: Duration::from_millis(10), ..Odds::NONE };
+    let (one, two) = (stage.troubled(odds, LONG).await, stage.client().await);
+    for _ in 0..10 {
+        let guard = lock(&one, "lock", X).await.expect("it is free");
+        let release = guard.release();
+        let take = async {
+            let guard = lock(&two, "lock", X).await.expect("it comes");
+            // The repeated release of the other one comes by now.
+            tokio::time::sleep(Duration::from_millis(15)).await;
+            guard.ensure_held().expect("it is held");
+            stage.assert_busy("lock").await;
+            guard.release().await.expect("a repeated release took it away");
+        };
+        // Whether the second release still found its own grant is the engine's affair; that it freed ours is not.
+        let (_, ()) = tokio::join!(release, take);
+    }
+}
+
+pub(super) async fn a_bad_network(stage: Stage) {
+    let odds = Odds { delay: Duration::from_millis(20), ..Odds::BAD };
+    let clients = vec![stage.troubled(odds, LONG).await, stage.troubled(odds, LONG).await];
+    count(clients, 10, 5).await;
+}
+
+/// A random workload in all modes that the engine has, judged by the checker.
+pub(super) async fn mixed_history(stage: Stage) {
+    let mut rng = Rng::new(11);
+    let mut running = Vec::new();
+    let capabilities = stage.client().await.capabilities().clone();
+    for client in 0..3 {
+        let locks = stage.client_of(SHORT.max(capabilities.min_ttl) * 10).await;
+        for _ in 0..3 {
+            running.push(tokio::spawn(work(stage.clone(), client, locks.clone(), rng.fork())));
+        }
+    }
+    for task in running {
+        tokio::time::timeout(4 * SOON, task).await.expect("everybody gets a turn").expect("no task panics");
+    }
+    let promises = Promises {
+        fair: capabilities.fair,
+        linger: Duration::from_secs(1),
+        bound: Some(SOON),
+        prompt: Some(SOON),
+        ..Promises::default()
+    };
+    let history = stage.recorder().history();
+    let findings = check(&history, &promises);
+    assert!(findings.is_empty(), "{findings:#?}");
+    let granted = history.events().iter().filter(|event| matches!(event.what, What::Granted { .. })).count();
+    assert!(granted > 50, "only {granted} grants: nothing was proved");
+}
+
+async fn work(stage: Stage, client: u32, locks: Locks, mut rng: Rng) {
+    let recorder = stage.recorder();
+    let capabilities = locks.capabilities().clone();
+    for _ in 0..25 {
+        let (name, mode): (Arc<str>, _) = match rng.below(4) {
+            0 if capabilities.shared => ("readers".into(), Mode::Shared),
+            1 if capabilities.shared => ("readers".into(), X),
+            2 if capabilities.permits => {
+                ("permits".into(), Mode::Permits { n: 1 + rng.below(2) as u32, of: 3 })
+            }
+            _ => ("mutex".into(), X),
+        };
+        let wait = Duration::from_millis(rng.below(40));
+        let tries = rng.chance(300);
+        let ttl = 10 * SHORT.max(capabilities.min_ttl).as_nanos() as u64;
+        let patience = match tries {
+            true => Patience::Try,
+            false => Patience::Until(recorder.now() + wait.as_nanos() as u64),
+        };
+        let key = recorder.asked_by(client, &name, mode, patience, ttl);
+        macro_rules! ask {
+            ($lock:expr, $wait:ident, $tries:ident, ($($n:expr)?)) => {{
+                let lock = $lock.expect("a good name");
+                if tries { on_behalf(key, lock.$tries($($n)?).into_future()).await } else {
+                    on_behalf(key, lock.$wait($($n)?).wait(wait).into_future()).await.map(Some)
+                }
+            }};
+        }
+        let answer = match mode {
+            Mode::Exclusive => ask!(locks.mutex(&name), lock, try_lock, ()),
+            Mode::Shared => ask!(locks.rwlock(&name), read, try_read, ()),
+            Mode::Permits { n, of } => ask!(locks.semaphore(&name, of), acquire_many, try_acquire_many, (n)),
+        };
+        let guard = match answer {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                recorder.record(key, What::Busy);
+                continue;
+            }
+            Err(error) => {
+                assert!(error.is_timeout(), "{error}");
+                recorder.record(key, What::TimedOut);
+                continue;
+            }
+        };
+        let granted = What::Granted { token: guard.token().get(), until: guard.valid_until().as_nanos() };
+        recorder.record(key, granted);
+        tokio::time::sleep(Duration::from_millis(rng.below(4))).await;
+        if !recorder.ensured(key, || guard.ensure_held().is_ok().then(|| guard.valid_until().as_nanos())) {
+            recorder.record(key, What::Lost);
+            continue;
+        }
+        recorder.record(key, What::ReleaseBegan);
+        let sure = guard.release().await.is_ok();
+        recorder.record(key, What::Released { sure });
+    }
+}
+
+pub(super) async fn close_leaves_nothing(stage: Stage) {
+    let client = stage.client().await;
+    let guard = lock(&client, "held", X).await.expect("it is free");
+    let other = lock(&client, "dropped", X).await.expect("it is free");
+    drop(other);
+    let waiting = stage.stand("held", X).await;
+    guard.release().await.expect("it was held");
+    waiting.granted().await.release().await.expect("it was held");
+    tokio::time::timeout(SOON, client.close()).await.expect("a client closes soon");
+    let error = lock(&client, "held", X).await.expect_err("the client is closed");
+    assert!(error.is_closed(), "{error}");
+    stage.assert_free("held").await;
+    stage.assert_free("dropped").await;
+}

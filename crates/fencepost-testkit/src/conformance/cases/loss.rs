@@ -1,0 +1,79 @@
+//! Holders that lose their lock.
+
+use crate::conformance::Stage;
+use crate::conformance::stage::{LONG, SHORT, SOON, lock};
+use crate::history::Mode;
+use fencepost_core::Loss;
+use std::time::{Duration, Instant};
+
+const X: Mode = Mode::Exclusive;
+
+pub(super) async fn lost_when_renewals_fail(stage: Stage) {
+    let ttl = SHORT.max(stage.client().await.capabilities().min_ttl);
+    let deaf = stage.deaf(ttl).await;
+    let start = Instant::now();
+    let guard = lock(&deaf, "lock", X).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    let (lost, when) = tokio::time::timeout(SOON + ttl, async { (guard.lost().await, Instant::now()) })
+        .await
+        .expect("a holder whose renewals fail is told that it is lost");
+    assert_eq!(lost, Loss::Expired);
+    assert!(when < start + ttl + SOON, "it was told late");
+    let error = guard.ensure_held().expect_err("it is lost");
+    assert!(error.is_lost() && error.loss() == Some(Loss::Expired), "{error}");
+    let next = waiting.granted().await;
+    // Its own certainty ended before anybody else's began.
+    assert!(start.elapsed() >= ttl, "the next one was granted within the lease");
+    assert!(guard.run(std::future::pending::<()>()).await.expect_err("it is lost").is_lost());
+    next.release().await.expect("it was held");
+}
+
+pub(super) async fn release_after_loss(stage: Stage) {
+    let client = stage.client().await;
+    let lease = SHORT.max(client.capabilities().min_ttl);
+    let guard = client.mutex("lock").expect("a good name").lock().lease(lease).await.expect("it is free");
+    let next = stage.stand("lock", X).await.granted().await;
+    let error = guard.release().await.expect_err("it was lost");
+    assert!(error.is_lost(), "{error}");
+    next.ensure_held().expect("a late release takes nothing from its successor");
+    stage.assert_busy("lock").await;
+    next.release().await.expect("it was held");
+}
+
+pub(super) async fn crash_frees(stage: Stage) {
+    let ttl = Duration::from_secs(3).max(stage.client().await.capabilities().min_ttl);
+    for _ in 0..2 {
+        let mut other = stage.elsewhere("lock", ttl).expect("the engine outlives a process");
+        stage.assert_busy("lock").await;
+        let waiting = stage.stand("lock", X).await;
+        assert!(!waiting.is_answered(), "another process holds it");
+        let start = Instant::now();
+        other.kill();
+        let guard = tokio::time::timeout(stage.crash_bound(ttl) + SOON, waiting.granted_at_last()).await;
+        let guard = guard.expect("a killed holder frees its lock");
+        assert!(start.elapsed() < stage.crash_bound(ttl) + SOON);
+        guard.release().await.expect("it was held");
+    }
+    stage.assert_free("lock").await;
+}
+
+pub(super) async fn stop_and_continue(stage: Stage) {
+    let ttl = Duration::from_secs(1).max(stage.client().await.capabilities().min_ttl);
+    let mut other = stage.elsewhere("lock", ttl).expect("the engine outlives a process");
+    let waiting = stage.stand("lock", X).await;
+    other.stop();
+    // Its renewals stop, its lease ends.
+    let guard = tokio::time::timeout(ttl + SOON, waiting.granted_at_last()).await.expect("its lease ends");
+    other.cont();
+    // Awake again it must neither renew nor release what is not its own any more.
+    let until = Instant::now() + ttl + ttl / 2;
+    while Instant::now() < until {
+        guard.ensure_held().expect("the one that was stopped took it back");
+        stage.assert_busy("lock").await;
+        tokio::time::sleep(ttl / 10).await;
+    }
+    guard.release().await.expect("it was held");
+    other.kill();
+    assert!(LONG > ttl);
+    stage.assert_free("lock").await;
+}

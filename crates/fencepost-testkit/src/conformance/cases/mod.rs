@@ -1,0 +1,70 @@
+//! The cases, by what they are about.
+
+mod cancel;
+mod leases;
+mod line;
+mod load;
+mod loss;
+mod modes;
+mod names;
+mod operators;
+
+use super::{Case, Need};
+
+macro_rules! cases {
+    ($($module:ident::$name:ident [$($need:ident),*])*) => {
+        /// All cases.
+        pub const CASES: &[Case] = &[$(Case {
+            name: stringify!($name),
+            needs: &[$(Need::$need),*],
+            run: |stage| Box::pin($module::$name(stage)),
+        }),*];
+    };
+}
+
+// The list in `conformance!` has the same names; a test compares them.
+cases! {
+    modes::exclusive []
+    modes::shared [Shared]
+    modes::permits [Permits]
+    modes::mixed_modes [Shared, Permits]
+    modes::try_lock_leaves_nothing []
+    modes::all_or_none []
+    line::first_come_first_served [Fair]
+    line::a_waiting_writer_is_not_overtaken [Fair, Shared]
+    line::a_small_claim_waits_behind_a_large_one [Fair, Permits]
+    line::readers_go_together [Shared]
+    line::waiting_time_is_a_bound []
+    line::no_waiting_time_at_all []
+    line::release_frees_at_once []
+    line::drop_frees_at_once []
+    line::drop_needs_no_runtime []
+    cancel::cancel_at_every_await []
+    cancel::cancel_in_line []
+    cancel::cancel_of_release []
+    leases::renewed_past_its_lease []
+    leases::a_fixed_lease_ends []
+    leases::extend []
+    leases::lease_bounds []
+    leases::tokens_grow [Tokens]
+    leases::detach_and_attach [Detach]
+    leases::a_detached_lease_ends [Detach]
+    loss::lost_when_renewals_fail []
+    loss::release_after_loss []
+    loss::crash_frees [Elsewhere]
+    loss::stop_and_continue [Elsewhere]
+    operators::inspect [Inspect]
+    operators::list_by_prefix_and_page [Inspect]
+    operators::evict_wants_the_right_token [Evict]
+    operators::evict_marks [Evict]
+    operators::evict_now [Evict]
+    names::odd_names []
+    names::bad_names []
+    load::counter []
+    load::many_locks []
+    load::lost_replies []
+    load::repeated_requests []
+    load::a_bad_network []
+    load::mixed_history []
+    load::close_leaves_nothing []
+}

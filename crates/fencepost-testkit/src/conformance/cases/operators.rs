@@ -1,0 +1,132 @@
+//! What operators see and do.
+
+use crate::conformance::Stage;
+use crate::conformance::stage::{SOON, lock};
+use crate::history::Mode;
+use fencepost_core::{Eviction, Loss, Page, Token};
+use std::time::{Duration, Instant};
+
+const X: Mode = Mode::Exclusive;
+
+pub(super) async fn inspect(stage: Stage) {
+    let one = stage.client_called("nightly@build-7/backup").await;
+    let name = "inspected/lock";
+    assert!(one.inspect(name).await.expect("the engine can look").claims.is_empty(), "nobody claims it");
+    let guard =
+        one.mutex(name).expect("a good name").lock().reason("nightly backup").await.expect("it is free");
+    let first = stage.stand(name, X).await;
+    let second = stage.stand(name, X).await;
+    let info = stage.client().await.inspect(name).await.expect("the engine can look");
+    assert_eq!(info.name.as_str(), name);
+    let holders: Vec<_> = info.holders().collect();
+    assert_eq!(holders.len(), 1, "{info:?}");
+    let holder = holders[0];
+    assert_eq!(holder.holder.label, "nightly@build-7/backup");
+    assert_eq!(holder.holder.pid, std::process::id());
+    assert_eq!(holder.reason.as_deref(), Some("nightly backup"));
+    assert_eq!(Mode::from(holder.mode), X);
+    assert!(holder.token.is_none_or(|token| token == guard.token()));
+    assert!(!holder.evicted && !holder.detached);
+    assert_eq!(info.waiters().count(), 2, "{info:?}");
+    guard.release().await.expect("it was held");
+    first.granted().await.release().await.expect("it was held");
+    second.granted().await.release().await.expect("it was held");
+    stage
+        .eventually("nobody claims it any more", || async {
+            one.inspect(name).await.expect("the engine can look").claims.is_empty()
+        })
+        .await;
+}
+
+pub(super) async fn list_by_prefix_and_page(stage: Stage) {
+    let client = stage.client().await;
+    // Characters that mean something in the patterns of some engine must mean themselves.
+    let names =
+        ["a", "a%", "a%b", "a*", "a/b", "a/b/c", "a?c", "a[b]", "a\\b", "a_b", "ab", "b", "ä", "日本"];
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(lock(&client, name, X).await.expect("it is free"));
+    }
+    for prefix in ["", "a", "a/", "a%", "a_", "a*", "a?", "a[", "a\\", "ä", "日", "c"] {
+        let mut expected: Vec<&str> = names.iter().copied().filter(|name| name.starts_with(prefix)).collect();
+        expected.sort_unstable();
+        for limit in [1, 2, 3, 1000] {
+            let mut seen = Vec::new();
+            let mut page = Page { after: None, limit };
+            loop {
+                let listing = client.list(prefix, &page).await.expect("the engine can list");
+                assert!(listing.resources.len() <= limit, "a page of more than {limit}");
+                seen.extend(listing.resources.iter().map(|info| info.name.to_string()));
+                assert!(seen.len() <= names.len(), "the pages do not end: {seen:?}");
+                match listing.next {
+                    Some(after) => page.after = Some(after),
+                    None => break,
+                }
+            }
+            assert_eq!(seen, expected, "prefix {prefix:?}, {limit} a page");
+        }
+    }
+    for guard in guards {
+        guard.release().await.expect("it was held");
+    }
+}
+
+/// A token that the grant has not.
+fn another(token: Token) -> Token {
+    Token::new(token.get() + 1)
+}
+
+pub(super) async fn evict_wants_the_right_token(stage: Stage) {
+    let client = stage.client().await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    for now in [false, true] {
+        let how = Eviction { now, reason: None };
+        let error =
+            client.evict("lock", another(guard.token()), &how).await.expect_err("nobody has that token");
+        assert!(error.is_mismatch(), "{error}");
+        let error = client.evict("free", guard.token(), &how).await.expect_err("nobody holds it");
+        assert!(error.is_mismatch(), "{error}");
+    }
+    guard.ensure_held().expect("nobody evicted it");
+    stage.assert_busy("lock").await;
+    let token = guard.token();
+    guard.release().await.expect("it was held");
+    let error = client.evict("lock", token, &Eviction::default()).await.expect_err("it was released");
+    assert!(error.is_mismatch(), "{error}");
+}
+
+pub(super) async fn evict_marks(stage: Stage) {
+    // Long enough not to end by itself in the case, short enough for renewals to come by.
+    let ttl = Duration::from_secs(6);
+    let holder = stage.client_of(ttl).await;
+    let operator = stage.client().await;
+    let guard = lock(&holder, "lock", X).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    let start = Instant::now();
+    let how = Eviction { now: false, reason: Some("maintenance".to_owned()) };
+    operator.evict("lock", guard.token(), &how).await.expect("it is held");
+    let lost = tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
+    assert_eq!(lost, Loss::Evicted, "after {:?}", start.elapsed());
+    assert!(guard.ensure_held().expect_err("it was evicted").is_lost());
+    // The holder may still be at work: nobody gets in before it lets go, or its lease ends.
+    assert!(
+        !waiting.is_answered() || start.elapsed() >= ttl / 2,
+        "the next one was granted beside the evicted"
+    );
+    let _ = guard.release().await;
+    waiting.granted().await.release().await.expect("it was held");
+}
+
+pub(super) async fn evict_now(stage: Stage) {
+    let client = stage.client().await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    let how = Eviction { now: true, reason: None };
+    client.evict("lock", guard.token(), &how).await.expect("it is held");
+    let next = waiting.granted().await;
+    // The evicted one frees nothing any more, told or not.
+    let _ = guard.release().await;
+    next.ensure_held().expect("it is held");
+    stage.assert_busy("lock").await;
+    next.release().await.expect("it was held");
+}

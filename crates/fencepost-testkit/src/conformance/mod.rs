@@ -1,0 +1,221 @@
+//! The suite that every engine and every layer passes.
+//!
+//! A case states what it [needs](Need); what the engine's [capabilities](fencepost_core::Capabilities) deny excuses it, and
+//! nothing else does. The engine's test file lists the excused cases by name: a case that is neither run nor listed fails,
+//! and so does one that is listed although the engine could run it. After each case the clients are closed and nothing may
+//! be left at the engine.
+//!
+//! An engine is put under the suite by a file `tests/conformance.rs` in its crate:
+//!
+//! ```
+//! use fencepost_core::{Aid, Backend, Memory, Result};
+//! use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
+//! use std::sync::Arc;
+//!
+//! struct InMemory;
+//!
+//! impl Fixture for InMemory {
+//!     /// A fresh database, folder or key prefix: cases run at the same time and must not meet.
+//!     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+//!         Box::pin(async { Box::new(Fresh(Memory::new())) as Box<dyn Namespace> })
+//!     }
+//! }
+//!
+//! struct Fresh(Arc<Memory>);
+//!
+//! impl Namespace for Fresh {
+//!     /// The engine for one more client of the namespace.
+//!     fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+//!         Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
+//!     }
+//! }
+//!
+//! // One `#[test]` for each case, under the case's name. Two are excused: no other process shares this memory.
+//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, stop_and_continue]);
+//! # fn main() {}
+//! ```
+//!
+//! A namespace that can look into its engine also lists what is [left over](Namespace::leftovers), and one whose engine
+//! outlives a process also [holds a lock elsewhere](Namespace::elsewhere).
+
+mod cases;
+mod deaf;
+mod fixture;
+mod stage;
+
+pub use cases::CASES;
+pub use fixture::{Elsewhere, Fixture, Fut, Namespace};
+pub use stage::Stage;
+
+use fencepost_core::Capabilities;
+use std::fmt;
+use std::time::Duration;
+
+/// How long a case may take before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a case needs of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// First come, first served.
+    Fair,
+    /// Shared holders.
+    Shared,
+    /// Permits.
+    Permits,
+    /// Tokens.
+    Tokens,
+    /// Detached leases.
+    Detach,
+    /// Operators can look.
+    Inspect,
+    /// Operators can evict.
+    Evict,
+    /// A lock that another process holds, which can be killed: [`Namespace::elsewhere`].
+    Elsewhere,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Need::Fair => "first come, first served",
+            Need::Shared => "shared holders",
+            Need::Permits => "permits",
+            Need::Tokens => "tokens",
+            Need::Detach => "detached leases",
+            Need::Inspect => "a way to look",
+            Need::Evict => "a way to evict",
+            Need::Elsewhere => "another process to kill",
+        })
+    }
+}
+
+impl Need {
+    fn is_met(self, capabilities: &Capabilities, elsewhere: bool) -> bool {
+        match self {
+            Need::Fair => capabilities.fair,
+            Need::Shared => capabilities.shared,
+            Need::Permits => capabilities.permits,
+            Need::Tokens => capabilities.tokens != fencepost_core::Tokens::None,
+            Need::Detach => capabilities.detach,
+            Need::Inspect => capabilities.inspect,
+            Need::Evict => capabilities.evict,
+            Need::Elsewhere => elsewhere,
+        }
+    }
+}
+
+/// One case of the suite.
+pub struct Case {
+    /// Its name, which is also that of its test.
+    pub name: &'static str,
+    /// What it needs; anything else every engine has.
+    pub needs: &'static [Need],
+    /// Its body; fails by panicking.
+    pub run: fn(Stage) -> Fut<'static, ()>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+/// Runs one case against an engine; [`conformance!`](crate::conformance) makes a test of it.
+///
+/// # Panics
+/// The case fails, hangs, leaves something behind, or is excused without a reason.
+pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
+    let case = CASES.iter().find(|case| case.name == name).expect("the case is in the list");
+    for excuse in excused {
+        assert!(
+            CASES.iter().any(|case| case.name == *excuse),
+            "no case is called `{excuse}`: take it from the list"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime can be made").block_on(async {
+        let stage = Stage::set(&fixture).await;
+        let missing = stage.missing(case.needs).await;
+        match (missing, excused.contains(&name)) {
+            (Some(need), true) => println!("excused: {name} needs {need}"),
+            (Some(need), false) => panic!(
+                "`{name}` needs {need}, which the engine says it has not: list the case as excused, or see to the engine"
+            ),
+            (None, true) => panic!("`{name}` is listed as excused, but the engine has all that it needs"),
+            (None, false) => {
+                let end = stage.end();
+                let run = tokio::time::timeout(PATIENCE, (case.run)(stage)).await;
+                assert!(run.is_ok(), "`{name}` hangs: it was not over after {PATIENCE:?}");
+                end.check().await;
+            }
+        }
+    });
+}
+
+/// Makes a `#[test]` of each case of the suite for a [`Fixture`], given by an expression that is evaluated for each.
+///
+/// `excused: [...]` names the cases that this engine cannot run; see the [module](crate::conformance).
+#[macro_export]
+macro_rules! conformance {
+    ($fixture:expr) => { $crate::conformance!($fixture, excused: []); };
+    ($fixture:expr, excused: [$($excused:ident),* $(,)?]) => {
+        $crate::conformance!(@each conformance_tests ($fixture) [$($excused),*]);
+    };
+    // The names of all cases are here once more, because a test's name must be written out.
+    (@each $callback:ident $($args:tt)*) => {
+        $crate::$callback! { $($args)*
+            exclusive shared permits mixed_modes try_lock_leaves_nothing all_or_none
+            first_come_first_served a_waiting_writer_is_not_overtaken a_small_claim_waits_behind_a_large_one
+            readers_go_together waiting_time_is_a_bound no_waiting_time_at_all release_frees_at_once drop_frees_at_once
+            drop_needs_no_runtime
+            cancel_at_every_await cancel_in_line cancel_of_release
+            renewed_past_its_lease a_fixed_lease_ends extend lease_bounds tokens_grow detach_and_attach
+            a_detached_lease_ends
+            lost_when_renewals_fail release_after_loss crash_frees stop_and_continue
+            inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
+            odd_names bad_names
+            counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
+        }
+    };
+}
+
+/// The tests of [`conformance!`](crate::conformance).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    (($fixture:expr) $excused:tt $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::conformance_test!($fixture, $case, $excused);
+            }
+        )*
+    };
+}
+
+/// The body of one test: the excused are taken apart here, where nothing else repeats.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_test {
+    ($fixture:expr, $case:ident, [$($excused:ident),*]) => {
+        $crate::conformance::run($fixture, stringify!($case), &[$(stringify!($excused)),*])
+    };
+}
+
+/// The names in [`conformance!`](crate::conformance).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_names {
+    ($($case:ident)*) => { [$(stringify!($case)),*] };
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_becomes_a_test() {
+        let listed = conformance!(@each conformance_names);
+        let cases: Vec<_> = super::CASES.iter().map(|case| case.name).collect();
+        assert_eq!(listed.to_vec(), cases);
+    }
+}

@@ -1,0 +1,271 @@
+//! What a case works with: clients of one fresh namespace.
+
+use super::Need;
+use super::deaf::Deaf;
+use super::fixture::{Elsewhere, Fixture, Fut, Namespace};
+use crate::chaos::{Chaos, Odds};
+use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
+use crate::witness::{Witness, on_behalf};
+use fencepost_core::{
+    Address, Aid, Backend, ClientBuilder, Error, Guard, Locks, Page, Registry, Reply, Result,
+};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// What "at once" may take on a busy machine. A lock that is handed over only at the end of a lease of [`LONG`] takes longer.
+pub(super) const SOON: Duration = Duration::from_secs(5);
+/// A lease that does not end within a case unless it is made to.
+pub(super) const LONG: Duration = Duration::from_secs(40);
+/// A lease that is over soon.
+pub(super) const SHORT: Duration = Duration::from_millis(400);
+
+/// Clients of one fresh namespace, and what they did.
+#[derive(Clone)]
+pub struct Stage(Arc<Inner>);
+
+struct Inner {
+    namespace: Box<dyn Namespace>,
+    clients: Mutex<Vec<Locks>>,
+    recorder: Recorder,
+}
+
+/// A claim that stands in line.
+pub(super) struct Waiting {
+    task: JoinHandle<Result<Guard>>,
+}
+
+impl Waiting {
+    /// Its guard; it must come soon.
+    pub(super) async fn granted(self) -> Guard {
+        let guard = tokio::time::timeout(SOON, self.task).await.expect("it is its turn, and nobody tells it");
+        guard.expect("the waiting task does not panic").expect("waiting is no error")
+    }
+
+    /// Its guard, whenever it comes.
+    pub(super) async fn granted_at_last(self) -> Guard {
+        self.task.await.expect("the waiting task does not panic").expect("waiting is no error")
+    }
+
+    /// Whether it has an answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Gives up waiting.
+    pub(super) async fn give_up(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+impl Stage {
+    pub(super) async fn set(fixture: &impl Fixture) -> Stage {
+        let namespace = fixture.namespace().await;
+        Stage(Arc::new(Inner { namespace, clients: Mutex::default(), recorder: Recorder::new(0, boottime) }))
+    }
+
+    /// The first need that is not met.
+    pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
+        let client = self.client().await;
+        let elsewhere =
+            needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", SHORT).is_some();
+        needs.iter().copied().find(|need| !need.is_met(client.capabilities(), elsewhere))
+    }
+
+    pub(super) fn end(&self) -> End {
+        End(self.clone())
+    }
+
+    /// A client with a long lease.
+    pub(super) async fn client(&self) -> Locks {
+        self.client_with(Locks::builder().ttl(LONG), |backend, _| backend).await
+    }
+
+    /// A client with this lease.
+    pub(super) async fn client_of(&self, ttl: Duration) -> Locks {
+        self.client_with(Locks::builder().ttl(ttl), |backend, _| backend).await
+    }
+
+    /// A client under this name.
+    pub(super) async fn client_called(&self, holder: &str) -> Locks {
+        self.client_with(Locks::builder().ttl(LONG).holder(holder), |backend, _| backend).await
+    }
+
+    /// A client on a bad network.
+    pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Locks {
+        let trouble =
+            move |backend, aid: &Aid| Arc::new(Chaos::new(backend, aid.clock().clone(), 1, odds)) as _;
+        self.client_with(Locks::builder().ttl(ttl), trouble).await
+    }
+
+    /// A client whose renewals never get through.
+    pub(super) async fn deaf(&self, ttl: Duration) -> Locks {
+        self.client_with(Locks::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
+    }
+
+    async fn client_with(
+        &self,
+        builder: ClientBuilder,
+        layer: impl FnOnce(Arc<dyn Backend>, &Aid) -> Arc<dyn Backend> + Send + 'static,
+    ) -> Locks {
+        let stage = self.clone();
+        let locks = connect(builder, move |aid| {
+            Box::pin(async move {
+                let bare = stage.0.namespace.open(aid.clone()).await?;
+                let layered = layer(bare, &aid);
+                Ok(Arc::new(Witness::new(layered, stage.0.recorder.clone())) as Arc<dyn Backend>)
+            })
+        });
+        let locks = locks.await.expect("a client can be made");
+        self.clients().push(locks.clone());
+        locks
+    }
+
+    /// A lock held by another process, if the engine outlives one.
+    pub(super) fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        self.0.namespace.elsewhere(name, ttl)
+    }
+
+    /// See [`Namespace::crash_bound`].
+    pub(super) fn crash_bound(&self, ttl: Duration) -> Duration {
+        self.0.namespace.crash_bound(ttl)
+    }
+
+    /// Where the clients' claims are written down.
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+
+    /// Lets a client of its own ask for the lock, and returns when it stands in line (or was granted).
+    pub(super) async fn stand(&self, name: &str, mode: Mode) -> Waiting {
+        let locks = self.client().await;
+        let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
+        let (owned, recorder) = (name.to_owned(), self.recorder().clone());
+        let task = tokio::spawn(async move {
+            let guard = on_behalf(key, lock(&locks, &owned, mode)).await?;
+            let granted = What::Granted { token: guard.token().get(), until: guard.valid_until().as_nanos() };
+            recorder.record(key, granted);
+            Ok(guard)
+        });
+        let waiting = Waiting { task };
+        self.eventually("the claim stands in line", || async { self.stands(key) || waiting.is_answered() })
+            .await;
+        waiting
+    }
+
+    /// Whether the engine has confirmed a place in line.
+    pub(super) fn stands(&self, key: Key) -> bool {
+        self.recorder().has(|event| event.by == key && matches!(event.what, What::Waiting { .. }))
+    }
+
+    /// Waits until it is so; fails if that takes long.
+    pub(super) async fn eventually<F: Future<Output = bool>>(&self, what: &str, mut is: impl FnMut() -> F) {
+        let start = Instant::now();
+        while !is().await {
+            assert!(start.elapsed() < SOON, "it should be so soon: {what}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Fails unless the lock can be had at once by a client of its own.
+    pub(super) async fn assert_free(&self, name: &str) {
+        let locks = self.client().await;
+        let mutex = locks.mutex(name).expect("a good name");
+        let guard = mutex.try_lock().wait(SOON).await.expect("trying is no error");
+        guard.unwrap_or_else(|| panic!("`{name}` is still locked")).release().await.expect("it was held");
+    }
+
+    /// Fails unless the lock is busy.
+    pub(super) async fn assert_busy(&self, name: &str) {
+        let locks = self.client().await;
+        let answer = locks.mutex(name).expect("a good name").try_lock().await.expect("busy is no error");
+        assert!(answer.is_none(), "`{name}` was granted although it is held");
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<Locks>> {
+        self.0.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Asks for the lock in this mode and waits for it.
+pub(super) async fn lock(locks: &Locks, name: &str, mode: Mode) -> Result<Guard> {
+    match mode {
+        Mode::Exclusive => locks.mutex(name)?.lock().await,
+        Mode::Shared => locks.rwlock(name)?.read().await,
+        Mode::Permits { n, of } => locks.semaphore(name, of)?.acquire_many(n).await,
+    }
+}
+
+/// Asks for the lock in this mode.
+pub(super) async fn try_lock(locks: &Locks, name: &str, mode: Mode) -> Result<Option<Guard>> {
+    match mode {
+        Mode::Exclusive => locks.mutex(name)?.try_lock().await,
+        Mode::Shared => locks.rwlock(name)?.try_read().await,
+        Mode::Permits { n, of } => locks.semaphore(name, of)?.try_acquire_many(n).await,
+    }
+}
+
+/// The end of a case: everything is closed and nothing is left.
+pub(super) struct End(Stage);
+
+impl End {
+    pub(super) async fn check(self) {
+        let stage = self.0;
+        let look = stage.client().await;
+        if look.capabilities().inspect {
+            stage.eventually("nothing is listed any more", || async { listed(&look).await.is_empty() }).await;
+        }
+        let clients = std::mem::take(&mut *stage.clients());
+        for client in clients {
+            tokio::time::timeout(SOON, client.close()).await.expect("a client closes soon");
+        }
+        stage
+            .eventually("nothing is left at the engine", || async {
+                let left = stage.0.namespace.leftovers().await;
+                if !left.is_empty() {
+                    eprintln!("left: {left:?}");
+                }
+                left.is_empty()
+            })
+            .await;
+    }
+}
+
+async fn listed(locks: &Locks) -> Vec<String> {
+    let listing = locks.list("", &Page::default()).await.expect("the engine can list");
+    listing.resources.iter().map(|info| info.name.to_string()).collect()
+}
+
+/// How a client's engine is opened.
+type Opening = Box<dyn FnOnce(Aid) -> Fut<'static, Result<Arc<dyn Backend>>> + Send>;
+
+/// Openings that wait to be called: a registry knows plain functions only, so the URL carries a number.
+static OPENINGS: Mutex<Option<HashMap<u64, Opening>>> = Mutex::new(None);
+
+async fn connect(
+    builder: ClientBuilder,
+    open: impl FnOnce(Aid) -> Fut<'static, Result<Arc<dyn Backend>>> + Send + 'static,
+) -> Result<Locks> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let insert = |openings: &mut Option<HashMap<u64, Opening>>| {
+        openings.get_or_insert_default().insert(number, Box::new(open));
+    };
+    insert(&mut OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    builder.connect(&Registry::new().with("stage", take_opening), &format!("stage:{number}")).await
+}
+
+fn take_opening(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    let number = address.decoded().ok().and_then(|text| text.parse().ok());
+    let mut openings = OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let opening = number.and_then(|number: u64| openings.as_mut()?.remove(&number));
+    drop(openings);
+    match opening {
+        Some(opening) => Reply::coming(opening(aid)),
+        None => Reply::ready(Err(Error::invalid("a stage is opened once"))),
+    }
+}
