@@ -38,7 +38,8 @@ pub(crate) fn minute() -> Measured {
     let runs = next.into_inner() - first;
     let bad = bad.into_inner().expect("no thread panics");
     if let Some(worst) = bad.first() {
-        let note = format!("{} of {runs} runs with findings, first {worst}; `simulate` replays it", bad.len());
+        let note =
+            format!("{} of {runs} runs with findings, first {worst}; `simulate` replays it", bad.len());
         return Measured { figure: f64::NAN, note };
     }
     let note = format!("{runs} runs from seed {first}, {claims} claims, {faults} faults, no findings");

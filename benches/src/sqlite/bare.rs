@@ -13,7 +13,13 @@ pub(crate) enum Durability {
     Full,
 }
 
-/// A connection with the settings that the engine uses, and a table of one-row transactions.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+const COMMIT: &str = "COMMIT";
+const TAKE: &str = "INSERT OR REPLACE INTO bare (name, owner, token) VALUES (?1, ?2, ?3)";
+const NAME: &str = "uncontended";
+const OWNER: [u8; 16] = [7; 16];
+
+/// A connection with the engine's durability, the driver's defaults otherwise, and a table such as one writes by hand.
 pub(crate) struct Bare {
     connection: Connection,
 }
@@ -29,26 +35,30 @@ impl Bare {
         connection
             .execute_batch(&format!(
                 "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous};
-                 CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, owner INTEGER, token INTEGER);"
+                 CREATE TABLE IF NOT EXISTS bare (name TEXT PRIMARY KEY, owner BLOB, token INTEGER) WITHOUT ROWID;"
             ))
             .expect("its settings");
         Bare { connection }
     }
 
-    /// The first of the two transactions: writes one row, as a grant does.
+    /// The first of the two transactions: writes one row, as a lock by hand does.
     pub(crate) fn take(&self) {
-        self.transaction("INSERT OR REPLACE INTO bare (id, owner, token) VALUES (1, 2, 3)");
+        self.run(BEGIN, ());
+        self.run(TAKE, (NAME, OWNER, 3));
+        self.run(COMMIT, ());
     }
 
-    /// The second: takes it away, as a release does.
+    /// The second: takes it away.
     pub(crate) fn give(&self) {
-        self.transaction("DELETE FROM bare WHERE id = 1");
+        self.run(BEGIN, ());
+        self.run("DELETE FROM bare WHERE name = ?1 AND owner = ?2", (NAME, OWNER));
+        self.run(COMMIT, ());
     }
 
     /// Begins a transaction that has the database's write lock, says so, and stays in it.
     pub(crate) fn sit(&self) -> ! {
-        self.run("BEGIN IMMEDIATE");
-        self.run("INSERT OR REPLACE INTO bare (id, owner, token) VALUES (1, 2, 3)");
+        self.run(BEGIN, ());
+        self.run(TAKE, (NAME, OWNER, 3));
         println!("in");
         // Whoever reads it sees the line at once or not at all.
         let _ = std::io::stdout().flush();
@@ -57,14 +67,8 @@ impl Bare {
         }
     }
 
-    fn transaction(&self, statement: &str) {
-        self.run("BEGIN IMMEDIATE");
-        self.run(statement);
-        self.run("COMMIT");
-    }
-
-    fn run(&self, statement: &str) {
+    fn run(&self, statement: &str, values: impl rusqlite::Params) {
         let mut statement = self.connection.prepare_cached(statement).expect("a statement");
-        statement.execute([]).expect("a statement that runs");
+        statement.execute(values).expect("a statement that runs");
     }
 }

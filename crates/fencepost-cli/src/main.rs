@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
         _ => {}
     }
+    let is_run = arguments.get(1).is_some_and(|word| word == "run");
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -40,6 +41,10 @@ fn main() -> ExitCode {
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                ErrorKind::MissingRequiredArgument if is_run => {
+                    eprintln!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…");
+                    USAGE.into()
+                }
                 _ => USAGE.into(),
             };
         }

@@ -125,3 +125,6 @@ impl<'a> Census<'a> {
         self.seen.iter().filter(move |(_, pulse)| gone(pulse)).map(|(key, _)| *key)
     }
 }
+
+#[cfg(test)]
+mod tests;

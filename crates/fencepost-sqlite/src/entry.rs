@@ -23,8 +23,8 @@ use crate::slots::Slot;
 /// A renewal younger than this is as good as a new one: it takes a fiftieth off the shortest lease at most.
 const FRESH: u64 = 4_000_000;
 
-/// How long a claim that does not want to wait bears a database that is being written.
-const IMPATIENCE: Duration = Duration::from_secs(2);
+/// How long a claim that does not want to wait bears a database that is being written. Core asks a few times.
+const IMPATIENCE: Duration = Duration::from_millis(500);
 
 /// Looks at a file whose lock is about to fall are this far apart.
 const MOMENTARILY: Duration = Duration::from_millis(5);
@@ -125,7 +125,7 @@ impl Core {
                     claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
                     again = self.watch(&before);
                 }
-                Ok(Attempt::Blocked { again, ahead: Some(ahead) })
+                Ok(Attempt::Blocked { again, ahead: place.map(|_| ahead) })
             }
             Answer::Gone => {
                 self.place = None;

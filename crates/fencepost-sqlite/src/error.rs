@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
@@ -119,12 +120,13 @@ fn sql(error: rusqlite::Error, path: &Path) -> Error {
 }
 
 /// Somebody has kept the write lock for too long. Names the process if the kernel does.
-pub(crate) fn blocked(path: &Path, seconds: u64) -> Error {
+pub(crate) fn blocked(path: &Path, waited: Duration) -> Error {
     let who = crate::locker::find(path)
         .map_or_else(|| "by another process".to_owned(), |locker| format!("by {locker}"));
     let message = format!(
-        "{} has been locked {who} for {seconds} s in the middle of a write; let that process go on, or end it",
-        path.display()
+        "{} has been locked {who} for {:.1} s in the middle of a write; let that process go on, or end it",
+        path.display(),
+        waited.as_secs_f64()
     );
     Error::new(ErrorKind::Unreachable, message).on(ENGINE)
 }

@@ -39,7 +39,8 @@ pub(crate) enum Answer {
         seq: i64,
         token: u64,
     },
-    /// `place` is `None` if the claim did not want to wait. `before` are those on whom it waits, the holders or the nearest
+    /// `place` is `None` if the claim did not want to wait; `ahead` then counts no further than need be, and
+    /// it may count some dead. `before` are those on whom it waits, the holders or the nearest
     /// waiter, each with the time at which it is dead unless it is renewed.
     Blocked {
         place: Option<i64>,
@@ -51,7 +52,7 @@ pub(crate) enum Answer {
 
 /// Asks for the resource, joining the line if it must wait.
 pub(crate) fn attempt(db: &Connection, census: &mut Census<'_>, ask: &Ask<'_>) -> Result<Answer, Trouble> {
-    let mut walk = Walk::new(ask.resource, Some(ask.id), ask.place, ask.join);
+    let mut walk = Walk::new(ask.resource, Some(ask.id), true, ask.join);
     walk.run(db, census, |held, waiter| held.fits(waiter.mode))?;
     walk.repair(db, census)?;
     if let Some(me) = &walk.me
@@ -118,7 +119,7 @@ pub(crate) fn leave(
         None => row::find(db, resource, id)?.map(|row| row.seq),
     };
     let Some(seq) = place else { return Ok(Departure { was: Was::Absent, next: Vec::new() }) };
-    let mut walk = Walk::new(resource, Some(*id), None, false);
+    let mut walk = Walk::new(resource, Some(*id), false, false);
     let mut next = Vec::new();
     walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
     let held = walk.me.as_ref().is_some_and(Row::holds);
@@ -133,7 +134,7 @@ pub(crate) fn leave(
 
 /// Whose turn it is, when nobody left by himself.
 pub(crate) fn next(db: &Connection, census: &mut Census<'_>, resource: &str) -> Result<Vec<Turn>, Trouble> {
-    let mut walk = Walk::new(resource, None, None, false);
+    let mut walk = Walk::new(resource, None, false, false);
     let mut next = Vec::new();
     walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
     walk.repair(db, census)?;
@@ -146,7 +147,7 @@ pub(crate) fn look(
     census: &mut Census<'_>,
     resource: &str,
 ) -> Result<(Vec<Turn>, bool), Trouble> {
-    let mut walk = Walk::new(resource, None, None, false);
+    let mut walk = Walk::new(resource, None, false, false);
     let mut next = Vec::new();
     walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
     Ok((next, !walk.dead.is_empty() || !walk.repairs.is_empty()))
@@ -189,8 +190,8 @@ struct Walk<'a> {
     resource: &'a str,
     /// Whose row is not counted.
     id: Option<[u8; 16]>,
-    /// Where that row is, if known: nothing behind it is read.
-    place: Option<i64>,
+    /// Nothing behind that row matters.
+    mine_ends: bool,
     /// Read on behind a waiter that may not go: the claim's own row may stand there, or is to be put at the end.
     whole: bool,
     me: Option<Row>,
@@ -207,11 +208,11 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(resource: &'a str, id: Option<[u8; 16]>, place: Option<i64>, whole: bool) -> Walk<'a> {
+    fn new(resource: &'a str, id: Option<[u8; 16]>, mine_ends: bool, whole: bool) -> Walk<'a> {
         Walk {
             resource,
             id,
-            place,
+            mine_ends,
             whole,
             me: None,
             held: Held::default(),
@@ -236,7 +237,7 @@ impl<'a> Walk<'a> {
         mut goes: impl FnMut(&Held, &Row) -> bool,
     ) -> Result<(), Trouble> {
         let mut statement = db.prepare_cached(SELECT_LINE)?;
-        let mut rows = statement.query((self.resource, self.place.unwrap_or(i64::MAX)))?;
+        let mut rows = statement.query([self.resource])?;
         while let Some(row) = rows.next()? {
             let row = match Row::read(row)? {
                 Ok(row) => row,
@@ -248,6 +249,9 @@ impl<'a> Walk<'a> {
             self.last_seq = row.seq;
             if Some(row.id) == self.id {
                 self.me = Some(row);
+                if self.mine_ends {
+                    break;
+                }
                 continue;
             }
             if self.stopped {
@@ -295,4 +299,7 @@ impl<'a> Walk<'a> {
 }
 
 const SELECT_LINE: &str = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
-                           WHERE resource = ?1 AND seq <= ?2 ORDER BY seq";
+                           WHERE resource = ?1 ORDER BY seq";
+
+#[cfg(test)]
+mod tests;

@@ -150,7 +150,7 @@ impl Shared {
                 }
                 let waited = clock.now().since(start);
                 if waited >= patience {
-                    return Err(error::blocked(shared.path(), waited.as_secs()));
+                    return Err(error::blocked(shared.path(), waited));
                 }
             }
         })

@@ -76,10 +76,11 @@ impl Store {
 
     /// Makes the table in an empty file, and checks that it is ours in any other.
     fn install(&self) -> Result<(), Trouble> {
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_ours(&db)? {
+        // One state of the file: between two looks another process could make the table.
+        if self.read(|db| self.is_ours(db))? {
             return Ok(());
         }
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
         db.pragma_update(None, "page_size", 1024)?;
         let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
@@ -234,3 +235,6 @@ fn cannot_make(path: &Path, error: io::Error) -> Trouble {
 fn said(kind: ErrorKind, message: String) -> Trouble {
     Trouble::Said(Error::new(kind, message).on(ENGINE))
 }
+
+#[cfg(test)]
+mod tests;

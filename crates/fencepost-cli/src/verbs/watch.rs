@@ -44,15 +44,22 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let locks = connect(&args.backend, Options::default()).await?;
     let mut before = Claims::new();
     loop {
-        let found = match &args.name {
-            Some(name) => vec![locks.inspect(name).await?],
-            None => super::ls::all(&locks, "").await?,
+        let look = match &args.name {
+            Some(name) => locks.inspect(name).await.map(|info| vec![info]),
+            None => super::ls::all(&locks, "").await,
         };
-        let now = claims(found);
-        for event in changes(&before, &now) {
-            show::line(&event.text(args.json));
+        match look {
+            Ok(found) => {
+                let now = claims(found);
+                for event in changes(&before, &now) {
+                    show::line(&event.text(args.json));
+                }
+                before = now;
+            }
+            // The next look may see again.
+            Err(error) if error.is_transient() => eprintln!("fencepost: {error}"),
+            Err(error) => return Err(error.into()),
         }
-        before = now;
         tokio::time::sleep(args.every).await;
     }
 }

@@ -167,6 +167,17 @@ fn max_hold_ends_the_program() {
 }
 
 #[test]
+fn everything_that_the_program_started_is_asked_to_end() {
+    let place = Place::new();
+    // In a session of its own, so no signal to the program's group reaches it.
+    let apart =
+        "setsid sh -c 'trap \"echo bye >&9; exit\" TERM; echo up >&9; while :; do sleep 0.05; done' & wait";
+    let mut running = place.running(&["--max-hold", "200ms", "--grace", "10s"], "hello", apart);
+    assert_eq!(running.pipe.line(), "bye");
+    running.kid.said().expect(143);
+}
+
+#[test]
 fn what_the_program_leaves_behind_ends_before_the_lock_is_free() {
     let place = Place::new();
     let script = format!("{} echo left >&9; exit 3", crate::kit::DAEMON);

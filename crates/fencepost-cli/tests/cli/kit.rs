@@ -3,10 +3,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -115,11 +115,17 @@ impl Place {
         })
     }
 
-    /// The files beside the database that a client leaves only while it lives, and its rows but history.
+    /// What is left of clients that have ended: their files beside the database, and rows that are not history.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let folder = self.path("state/fencepost/locks.db-fencepost");
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        let mut left: Vec<String> =
+            files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let database = rusqlite::Connection::open(self.database()).unwrap();
+        let mut claims = database.prepare("SELECT resource FROM line WHERE seq > 0").unwrap();
+        let claims = claims.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        left.extend(claims.map(|name| format!("a claim of {}", name.unwrap())));
+        left
     }
 
     /// A file with this text.
@@ -164,10 +170,24 @@ impl Said {
     }
 }
 
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+/// Reads until nobody has the other end open any more.
+fn read_all(pipe: &mut File) -> String {
+    let end = Instant::now() + LONG;
+    let mut text = Vec::new();
+    loop {
+        let mut at = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut at, PollTimeout::from(100u16)).unwrap() > 0 {
+            let mut bytes = [0; 4096];
+            match pipe.read(&mut bytes).unwrap() {
+                0 => return String::from_utf8(text).unwrap(),
+                n => text.extend_from_slice(&bytes[..n]),
+            }
+        }
+        assert!(
+            Instant::now() < end,
+            "somebody still has it open; it said {}",
+            String::from_utf8_lossy(&text)
+        );
     }
 }
 
@@ -198,10 +218,15 @@ impl Kid {
         eventually("the process ends", LONG, || self.child().try_wait().unwrap())
     }
 
-    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it.
+    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it. Whoever else has its
+    /// output open must end too.
     pub(crate) fn said(mut self) -> Said {
-        self.end();
-        self.child.take().unwrap().wait_with_output().unwrap().into()
+        let code = self.end().code();
+        let child = self.child();
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let out = out.map(|pipe| read_all(&mut File::from(OwnedFd::from(pipe)))).unwrap_or_default();
+        let err = err.map(|pipe| read_all(&mut File::from(OwnedFd::from(pipe)))).unwrap_or_default();
+        Said { code, out, err }
     }
 
     /// The guardian, once there is one.

@@ -73,6 +73,10 @@ fn json_and_refusals() {
     refused.expect(64).complains(&["FENCEPOST_LEASE"]);
     assert!(!refused.err.contains(&broken), "{refused:?}");
     place.output(["release"]).expect(64);
+    // A held lease is a row: the check below would see it.
+    let held = acquire(&place, &[], "other");
+    assert_eq!(place.leftovers(), ["a claim of other"]);
+    place.output(["release", &held]).expect(0);
     // The help shows no secret.
     let help = Kid::of(place.fencepost(["release", "--help"]).env("FENCEPOST_LEASE", lease)).said();
     assert!(!help.expect(0).out.contains(lease));

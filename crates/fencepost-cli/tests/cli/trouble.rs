@@ -54,7 +54,7 @@ fn bad_urls_are_not_repeated() {
 fn wrong_usage() {
     let place = Place::new();
     for (arguments, hint) in [
-        (&["run", "hello"][..], "--"),
+        (&["run", "hello"][..], "two dashes"),
         (&["run", "--", "true"], "NAME"),
         (&["run", "--nonsense", "hello", "--", "true"], "--nonsense"),
         (&["run", "-w", "30", "hello", "--", "true"], "like 30s"),
