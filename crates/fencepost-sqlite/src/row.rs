@@ -171,6 +171,18 @@ pub(crate) fn delete(db: &Connection, resource: &str, seq: i64, id: &[u8; 16]) -
     Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
 }
 
+/// Removes one claim's row if it is the only one in the line.
+pub(crate) fn delete_alone(
+    db: &Connection,
+    resource: &str,
+    seq: i64,
+    id: &[u8; 16],
+) -> rusqlite::Result<bool> {
+    let sql = "DELETE FROM line WHERE resource = ?1 AND seq = ?2 AND id = ?3 AND NOT EXISTS \
+               (SELECT 1 FROM line WHERE resource = ?1 AND seq > ?2)";
+    Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
+}
+
 /// The row of a claim, wherever it stands in the line.
 pub(crate) fn find(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<Option<Row>> {
     let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \

@@ -30,7 +30,7 @@ impl SqliteSession {
     fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Trouble> {
         let shared = &self.shared;
         let sent = shared.now().boot;
-        let renewed_at = shared.side()?.renew(sent)?;
+        let renewed_at = shared.renew(sent, 0)?;
         // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
         self.heed_summons()?;
         let mut others = Vec::new();

@@ -67,6 +67,17 @@ impl Shared {
         Census::new(&self.folder, self.boot, self.side.get(), now)
     }
 
+    /// Renews at `now` unless the last renewal is younger than `age`, and returns the time that stands in the side file.
+    pub(crate) fn renew(self: &Arc<Shared>, now: u64, age: u64) -> Result<u64, Trouble> {
+        let side = self.side()?;
+        let standing = side.renewed_at();
+        if now < standing.saturating_add(age) {
+            return Ok(standing);
+        }
+        self.store.check_in_place()?;
+        Ok(side.renew(now)?)
+    }
+
     /// The own side file, with the bell beside it; both are made by the first call.
     pub(crate) fn side(self: &Arc<Shared>) -> io::Result<&Side> {
         if let Some(side) = self.side.get() {

@@ -105,14 +105,14 @@ pub(crate) struct Side {
     key: Key,
     boot: BootId,
     /// The locked description. The mutex also orders renewals, so that none writes an older time over a newer one.
-    file: Mutex<File>,
+    file: Mutex<Linked>,
     renewed_at: AtomicU64,
 }
 
 impl Side {
     /// Creates the file, locked and renewed at `now`, under its final name in one step.
     pub(crate) fn create(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<Side> {
-        let file = place(folder, key, boot, now)?;
+        let file = Linked::new(place(folder, key, boot, now)?)?;
         let folder = folder.to_owned();
         Ok(Side { folder, key, boot, file: Mutex::new(file), renewed_at: AtomicU64::new(now) })
     }
@@ -130,13 +130,6 @@ impl Side {
         self.renewed_at.load(Ordering::Acquire)
     }
 
-    /// The time that stands in the file, renewed at `now` unless it is younger than `age`: a process that locks and releases
-    /// thousands of times a second need not write it each time.
-    pub(crate) fn renew_older(&self, now: u64, age: u64) -> io::Result<u64> {
-        let standing = self.renewed_at();
-        if now < standing.saturating_add(age) { Ok(standing) } else { self.renew(now) }
-    }
-
     /// Renews at `now`, a time noted *before* this call, and returns the time that stands in the file: `now`, or a later
     /// one that another task wrote meanwhile.
     ///
@@ -145,10 +138,10 @@ impl Side {
     pub(crate) fn renew(&self, now: u64) -> io::Result<u64> {
         let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
         let now = now.max(self.renewed_at());
-        write_all_at(&*file, &record(self.boot, now), 0)?;
-        if !self.is_linked(&file)? {
+        write_all_at(&file.file, &record(self.boot, now), 0)?;
+        if !file.is_at(&self.path())? {
             tracing::warn!(path = %self.path().display(), "the side file was removed; making it again");
-            *file = place(&self.folder, self.key, self.boot, now)?;
+            *file = Linked::new(place(&self.folder, self.key, self.boot, now)?)?;
         }
         self.renewed_at.store(now, Ordering::Release);
         Ok(now)
@@ -157,24 +150,41 @@ impl Side {
     /// A second descriptor of the locked description, without close-on-exec being lifted: for a child to inherit.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
-        Ok(file.try_clone()?.into())
+        Ok(file.file.try_clone()?.into())
     }
 
     /// Takes the file away. The lock falls with the last descriptor.
     pub(crate) fn remove(&self) {
         let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
-        if self.is_linked(&file).unwrap_or(false) {
+        if file.is_at(&self.path()).unwrap_or(false) {
             let _ = std::fs::remove_file(self.path());
         }
     }
+}
 
-    fn is_linked(&self, file: &File) -> io::Result<bool> {
-        let mine = file.metadata()?;
-        match std::fs::symlink_metadata(self.path()) {
-            Ok(there) => Ok((there.dev(), there.ino()) == (mine.dev(), mine.ino())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e),
-        }
+/// A file that should still have its name.
+struct Linked {
+    file: File,
+    identity: (u64, u64),
+}
+
+impl Linked {
+    fn new(file: File) -> io::Result<Linked> {
+        let meta = file.metadata()?;
+        Ok(Linked { file, identity: (meta.dev(), meta.ino()) })
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(self.identity, path)
+    }
+}
+
+/// Does `path` still name the file with this device and inode?
+pub(crate) fn is_at(identity: (u64, u64), path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == identity),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -244,9 +254,9 @@ pub(crate) fn remove_dead(path: &Path) -> io::Result<bool> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(e),
     };
-    let there = std::fs::symlink_metadata(path)?;
-    let mine = file.metadata()?;
-    if !lock(&file)? || (there.dev(), there.ino()) != (mine.dev(), mine.ino()) {
+    // The lock is held until the name is gone.
+    let file = Linked::new(file)?;
+    if !lock(&file.file)? || !file.is_at(path)? {
         return Ok(false);
     }
     std::fs::remove_file(path)?;

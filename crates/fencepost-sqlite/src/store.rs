@@ -14,12 +14,15 @@ use crate::config::{self, Config, Durability};
 use crate::error::{ENGINE, Trouble};
 use crate::network::{self, Refusal};
 use crate::row::{APPLICATION, SCHEMA, VERSION};
+use crate::side;
 
 /// One client's connection. Transactions run on the caller's thread: a hop to another costs more than the transaction.
 pub(crate) struct Store {
     /// Held for one transaction at a time, never across an await.
     db: Mutex<Connection>,
     path: PathBuf,
+    /// Device and inode of the file that was opened.
+    identity: (u64, u64),
 }
 
 impl Store {
@@ -38,13 +41,28 @@ impl Store {
             Durability::Full => "FULL",
         };
         db.pragma_update(None, "synchronous", synchronous)?;
-        let store = Store { db: Mutex::new(db), path };
+        let meta = std::fs::symlink_metadata(&path)?;
+        let store = Store { db: Mutex::new(db), path, identity: (meta.dev(), meta.ino()) };
         store.install()?;
         Ok(store)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The path must still name the file that was opened: others would see nothing of what is written to a removed one.
+    pub(crate) fn check_in_place(&self) -> Result<(), Trouble> {
+        if side::is_at(self.identity, &self.path)? {
+            return Ok(());
+        }
+        Err(said(
+            ErrorKind::Configuration,
+            format!(
+                "{} was removed or replaced while it was in use; start this program again",
+                self.path.display()
+            ),
+        ))
     }
 
     /// Runs `work` in a write transaction. Unless all of it succeeds nothing is changed.
@@ -58,6 +76,15 @@ impl Store {
     /// Runs `work` on one state of the database. Needs no lock that a writer holds.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
         self.transaction("BEGIN", work)
+    }
+
+    /// Runs one statement, which is a transaction by itself.
+    pub(crate) fn once<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Trouble> {
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(work(&db)?)
     }
 
     fn transaction<T>(

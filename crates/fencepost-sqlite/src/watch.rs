@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Aid, Clock};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::side::Key;
@@ -108,11 +108,21 @@ impl Watch {
         }
     }
 
-    fn tell(&self, watch: WatchDescriptor) {
+    fn tell(&self, event: &InotifyEvent) {
         let ids: Vec<Id> = {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let set = state.set.values().find(|(known, _)| *known == watch);
-            set.map(|(_, ids)| ids.iter().copied().collect()).unwrap_or_default()
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(key) = state.set.iter().find(|(_, (known, _))| *known == event.wd).map(|(key, _)| *key)
+            else {
+                return;
+            };
+            if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+                // The file is gone, and the watch with it; another may stand in its place.
+                let ids = state.set.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
+                ids.iter().for_each(|id| drop(state.wants.remove(id)));
+                ids.into_iter().collect()
+            } else {
+                state.set[&key].1.iter().copied().collect()
+            }
         };
         for slot in ids.iter().filter_map(|id| self.slots.get(id)) {
             slot.alarm();
@@ -149,7 +159,7 @@ async fn read(watch: Weak<Watch>, instance: Arc<Inotify>, clock: Clock) {
         let Some(watch) = watch.upgrade() else { return };
         match ready {
             Some(Ok(mut ready)) => match instance.read_events() {
-                Ok(events) => events.iter().for_each(|event| watch.tell(event.wd)),
+                Ok(events) => events.iter().for_each(|event| watch.tell(event)),
                 Err(_) => ready.clear_ready(),
             },
             Some(Err(_)) => return,

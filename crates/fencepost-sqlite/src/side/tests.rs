@@ -41,14 +41,6 @@ fn a_renewal_never_goes_back() {
 }
 
 #[test]
-fn a_young_renewal_is_not_repeated() {
-    let folder = Folder::new();
-    let side = side(&folder, 1_000);
-    assert_eq!(side.renew_older(1_009, 10).unwrap(), 1_000);
-    assert_eq!(side.renew_older(1_010, 10).unwrap(), 1_010);
-}
-
-#[test]
 fn the_lock_falls_with_the_last_descriptor() {
     let folder = Folder::new();
     let side = side(&folder, 1_000);

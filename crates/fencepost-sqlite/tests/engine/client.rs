@@ -208,3 +208,14 @@ async fn listings_are_paged_and_sorted() {
     assert_eq!(onlooker.list("", &Page::default()).await.unwrap().resources.len(), 6);
     assert_eq!(database.sides().len(), before);
 }
+
+#[tokio::test]
+async fn a_database_that_was_removed_confirms_nothing_any_more() {
+    let database = Database::new();
+    let locks = database.locks().await;
+    let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(2)).await.unwrap();
+    std::fs::remove_file(database.path()).unwrap();
+    guard.lost().await;
+    let error = locks.mutex(NAME).unwrap().try_lock().await.unwrap_err();
+    assert!(error.is_configuration() && error.to_string().contains("removed or replaced"), "{error}");
+}
