@@ -1,7 +1,9 @@
 //! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
 
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,21 +20,15 @@ const TAIL: usize = 80;
 
 /// Ends the running program together with xtask.
 ///
-/// Children are started in groups of their own, so the terminal's Ctrl-C reaches xtask alone. The signals are blocked
-/// here, before any other thread exists, and waited for on a thread; the standard library clears the mask again in
-/// what it starts.
+/// Children are started in groups of their own, so the terminal's Ctrl-C reaches xtask alone. The signals are handled, not
+/// blocked: what xtask starts would inherit a blocked signal, and so would every program that a test starts.
 pub(crate) fn stop_children_on_signals() {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    if signals.thread_block().is_err() {
-        return;
-    }
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {
-        let Ok(signal) = signals.wait() else { return };
-        kill_group(GROUP.load(Ordering::SeqCst));
-        std::process::exit(128 + signal as i32);
+        if let Some(signal) = signals.forever().next() {
+            kill_group(GROUP.load(Ordering::SeqCst));
+            std::process::exit(128 + signal);
+        }
     });
 }
 
@@ -155,6 +151,16 @@ mod tests {
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("sorry"),
             "{error}"
         );
+        std::fs::remove_file(log).expect("the output file");
+    }
+
+    #[test]
+    fn a_program_is_started_with_no_signal_blocked() {
+        stop_children_on_signals();
+        let ran = program("grep SigBlk /proc/self/status", "mask");
+        let log = ran.log.clone();
+        let text = ran.run().expect("a program that runs").text;
+        assert_eq!(text.split_whitespace().last(), Some("0000000000000000"), "{text}");
         std::fs::remove_file(log).expect("the output file");
     }
 
