@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::kit::{Kid, Place};
 
@@ -112,17 +112,14 @@ fn a_lock_that_nobody_else_sees_is_warned_of() {
 #[test]
 fn the_program_gets_its_signals_and_descriptors_as_the_caller_had_them() {
     let place = Place::new();
-    let plain =
-        Kid::of(&mut place.via(Command::new("grep"), ["SigBlk\\|SigIgn", "/proc/self/status"])).said();
+    let plain = Kid::of(&mut place.via("grep", ["SigBlk\\|SigIgn", "/proc/self/status"])).said();
     let run = place.output(["run", "hello", "--", "grep", "SigBlk\\|SigIgn", "/proc/self/status"]);
     assert_eq!(run.expect(0).out, plain.out);
     // What was ignored stays ignored.
     let ignoring = |signal: &str, script: &str| {
         let option = format!("--ignore-signal={signal}");
         let binary = env!("CARGO_BIN_EXE_fencepost");
-        Kid::of(
-            &mut place.via(Command::new("env"), [&option, binary, "run", "hello", "--", "sh", "-c", script]),
-        )
+        Kid::of(&mut place.via("env", [&option, binary, "run", "hello", "--", "sh", "-c", script]))
     };
     ignoring("HUP", "kill -HUP $$; exit 9").said().expect(9);
     let mut pipe = crate::kit::Pipe::new(&place);
@@ -134,7 +131,7 @@ fn the_program_gets_its_signals_and_descriptors_as_the_caller_had_them() {
     ignoring("CHLD", "exit 9").said().expect(9);
     // A descriptor of the caller is passed on, the control socket and the database are not.
     let script = "exec 5</dev/null; exec \"$FENCEPOST\" run hello -- ls -l /proc/self/fd";
-    let said = Kid::of(&mut place.via(Command::new("sh"), ["-c", script])).said();
+    let said = Kid::of(&mut place.via("sh", ["-c", script])).said();
     assert!(said.expect(0).out.contains(" 5 -> /dev/null"), "{said:?}");
     assert!(!said.out.contains("socket:") && !said.out.contains("locks.db\n"), "{said:?}");
 }

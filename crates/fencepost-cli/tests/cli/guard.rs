@@ -103,7 +103,7 @@ fn children_of_before_are_left_alone() {
         "sleep 1000 & echo $! > '{}'; exec \"$FENCEPOST\" run hello -- sleep 1000",
         pipe.path.display()
     );
-    let kid = Kid::of(&mut place.via(std::process::Command::new("sh"), ["-c", &script]));
+    let kid = Kid::of(&mut place.via("sh", ["-c", &script]));
     let stranger: i32 = pipe.line().parse().unwrap();
     let guardian = eventually("a guardian", LONG, || {
         let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -1,22 +1,18 @@
 //! What the tests share: a state folder of their own, processes that never outlive a test, pipes that tell
 //! when everything that has them open is dead.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::Pid;
 use serde_json::Value;
+
+pub(crate) use crate::pipe::{Pipe, Reader};
 
 /// Nothing here takes so long; a test that waits longer has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -61,16 +57,20 @@ impl Place {
         &self,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
-        self.via(Command::new(env!("CARGO_BIN_EXE_fencepost")), arguments)
+        self.via(env!("CARGO_BIN_EXE_fencepost"), arguments)
     }
 
-    /// Another program that runs the command, or anything else, in this place.
+    /// Another program that runs the command, or anything else, in this place. Signals are as a shell on a terminal leaves them,
+    /// whatever those who run the tests ignore: what is started with `&` or `nohup` ignores some.
     pub(crate) fn via<S: AsRef<std::ffi::OsStr>>(
         &self,
-        mut command: Command,
+        program: impl AsRef<std::ffi::OsStr>,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal")
+            .arg(program)
             .args(arguments)
             .current_dir(&self.folder)
             .env("XDG_STATE_HOME", self.path("state"))
@@ -170,27 +170,6 @@ impl Said {
     }
 }
 
-/// Reads until nobody has the other end open any more.
-fn read_all(pipe: &mut File) -> String {
-    let end = Instant::now() + LONG;
-    let mut text = Vec::new();
-    loop {
-        let mut at = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut at, PollTimeout::from(100u16)).unwrap() > 0 {
-            let mut bytes = [0; 4096];
-            match pipe.read(&mut bytes).unwrap() {
-                0 => return String::from_utf8(text).unwrap(),
-                n => text.extend_from_slice(&bytes[..n]),
-            }
-        }
-        assert!(
-            Instant::now() < end,
-            "somebody still has it open; it said {}",
-            String::from_utf8_lossy(&text)
-        );
-    }
-}
-
 /// A process that dies with the test.
 pub(crate) struct Kid {
     child: Option<Child>,
@@ -224,9 +203,15 @@ impl Kid {
         let code = self.end().code();
         let child = self.child();
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        let out = out.map(|pipe| read_all(&mut File::from(OwnedFd::from(pipe)))).unwrap_or_default();
-        let err = err.map(|pipe| read_all(&mut File::from(OwnedFd::from(pipe)))).unwrap_or_default();
+        let all = |pipe: OwnedFd| Reader::new(pipe).all();
+        let out = out.map(|pipe| all(pipe.into())).unwrap_or_default();
+        let err = err.map(|pipe| all(pipe.into())).unwrap_or_default();
         Said { code, out, err }
+    }
+
+    /// Its standard output, to be read while it runs.
+    pub(crate) fn out(&mut self) -> Reader {
+        Reader::new(self.child().stdout.take().unwrap().into())
     }
 
     /// The guardian, once there is one.
@@ -255,7 +240,7 @@ pub(crate) fn children_of(pid: i32) -> Vec<i32> {
 }
 
 /// Process, parent and state of all processes.
-fn stats() -> Vec<(i32, i32, String)> {
+pub(crate) fn stats() -> Vec<(i32, i32, String)> {
     let mut all = Vec::new();
     // Not "self" and its like: those show this thread once more, under its own number.
     let numbered = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
@@ -287,87 +272,6 @@ pub(crate) fn state(pid: i32) -> Option<String> {
 pub(crate) struct Running {
     pub(crate) kid: Kid,
     pub(crate) pipe: Pipe,
-}
-
-/// A named pipe that a script and all that it starts have open for writing.
-pub(crate) struct Pipe {
-    pub(crate) path: PathBuf,
-    reader: File,
-    text: String,
-}
-
-impl Pipe {
-    pub(crate) fn new(place: &Place) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let path = place.path(&format!("pipe{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-        mkfifo(&path, Mode::S_IRWXU).unwrap();
-        let reader =
-            OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&path).unwrap();
-        Self { path, reader, text: String::new() }
-    }
-
-    /// The next line that was written.
-    pub(crate) fn line(&mut self) -> String {
-        eventually("a line from the script", LONG, || {
-            self.fill();
-            let (line, rest) = self.text.split_once('\n')?;
-            let line = line.to_owned();
-            self.text = rest.to_owned();
-            Some(line)
-        })
-    }
-
-    /// What was written and not read yet.
-    pub(crate) fn rest(&mut self) -> String {
-        self.fill();
-        std::mem::take(&mut self.text)
-    }
-
-    /// Kills all that have it open.
-    pub(crate) fn kill_users(&self) {
-        for (pid, _, _) in stats() {
-            let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-            let has = open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == self.path));
-            if has && pid != i32::try_from(std::process::id()).unwrap() {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-            }
-        }
-    }
-
-    /// Waits until nobody has it open any more: all that the script started is dead.
-    pub(crate) fn closed(&mut self, bound: Duration) {
-        let end = Instant::now() + bound;
-        loop {
-            // A hangup without data is the end; a pipe that was never open has none.
-            let mut at = [PollFd::new(self.reader.as_fd(), PollFlags::POLLIN)];
-            poll(&mut at, PollTimeout::from(100u16)).unwrap();
-            let seen = at[0].revents().unwrap_or(PollFlags::empty());
-            if seen == PollFlags::POLLHUP {
-                return;
-            }
-            self.fill();
-            assert!(Instant::now() < end, "somebody still has the pipe open after {bound:?}");
-        }
-    }
-
-    /// Whether somebody has it open.
-    pub(crate) fn is_open(&self) -> bool {
-        let mut at = [PollFd::new(self.reader.as_fd(), PollFlags::POLLIN)];
-        poll(&mut at, PollTimeout::ZERO).unwrap();
-        !at[0].revents().unwrap_or(PollFlags::empty()).contains(PollFlags::POLLHUP)
-    }
-
-    fn fill(&mut self) {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.reader.read(&mut bytes) {
-                Ok(0) => return,
-                Ok(n) => self.text.push_str(std::str::from_utf8(&bytes[..n]).unwrap()),
-                Err(error) if error.raw_os_error() == Some(Errno::EAGAIN as i32) => return,
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
 }
 
 /// A script's part: leaves a process behind that has gone into a session of its own by a double fork, says its id on descriptor

@@ -7,6 +7,7 @@ mod guard;
 mod kit;
 mod leases;
 mod operators;
+mod pipe;
 mod signals;
 mod terminal;
 mod trouble;

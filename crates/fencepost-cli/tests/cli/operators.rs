@@ -1,6 +1,6 @@
 //! Looking and evicting.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
@@ -91,9 +91,9 @@ fn evict_names_its_victim_by_token_and_asks_first() {
 fn watch_prints_what_happens() {
     let place = Place::new();
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
-    let mut events = BufReader::new(watch.child().stdout.take().unwrap()).lines();
+    let mut events = watch.out();
     let mut next = || -> (String, String) {
-        let event: Value = serde_json::from_str(&events.next().unwrap().unwrap()).unwrap();
+        let event: Value = serde_json::from_str(&events.line()).unwrap();
         (event["event"].as_str().unwrap().to_owned(), event["name"].as_str().unwrap().to_owned())
     };
     let holder = place.running(&[], "hello", HOLD);
@@ -113,9 +113,9 @@ fn watch_prints_what_happens() {
 fn hold_ends_with_its_input_or_a_signal() {
     let place = Place::new();
     let mut hold = Kid::of(place.fencepost(["hold", "b", "a"]).stdin(Stdio::piped()));
-    let mut out = BufReader::new(hold.child().stdout.take().unwrap()).lines();
-    assert!(out.next().unwrap().unwrap().starts_with("holding a token "));
-    assert!(out.next().unwrap().unwrap().starts_with("holding b token "));
+    let mut out = hold.out();
+    assert!(out.line().starts_with("holding a token "));
+    assert!(out.line().starts_with("holding b token "));
     place.output(["run", "-n", "a", "--", "true"]).expect(75);
     hold.child().stdin.as_mut().unwrap().write_all(b"not yet\n").unwrap();
     place.output(["run", "-n", "b", "--", "true"]).expect(75);
@@ -124,8 +124,8 @@ fn hold_ends_with_its_input_or_a_signal() {
     place.output(["run", "-n", "a", "b", "--", "true"]).expect(0);
 
     let mut hold = Kid::of(&mut place.fencepost(["hold", "--no-stdin", "a"]));
-    let mut out = BufReader::new(hold.child().stdout.take().unwrap()).lines();
-    out.next().unwrap().unwrap();
+    let mut out = hold.out();
+    out.line();
     hold.send(Signal::SIGTERM);
     hold.said().expect(143);
     place.output(["run", "-n", "a", "--", "true"]).expect(0);

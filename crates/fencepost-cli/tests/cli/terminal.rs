@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,7 +23,7 @@ impl Desk {
         let pty = openpty(None, None).unwrap();
         let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         // setsid becomes the session's leader, takes the terminal and then becomes the program.
-        let mut command = place.via(Command::new("setsid"), ["--ctty"].iter().chain(arguments));
+        let mut command = place.via("setsid", ["--ctty"].iter().chain(arguments));
         command.stdin(side(&pty.slave)).stdout(side(&pty.slave)).stderr(side(&pty.slave));
         command.env("PS1", "prompt> ").env("TERM", "dumb");
         let kid = Kid::of(&mut command);

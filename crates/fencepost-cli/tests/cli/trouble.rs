@@ -2,7 +2,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 
 use nix::unistd::Uid;
 
@@ -107,15 +106,14 @@ fn a_read_only_folder() {
     fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
     fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
     let run = |arguments: &[&str]| {
-        let mut command = if Uid::effective().is_root() {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
-            command
+        let binary = binary.to_str().unwrap();
+        let other: &[&str] = if Uid::effective().is_root() {
+            &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary]
         } else {
-            Command::new(&binary)
+            &[binary]
         };
-        command.args(arguments);
-        Kid::of(place.via(command, [""; 0]).env("XDG_STATE_HOME", &folder)).said()
+        let rest = other[1..].iter().chain(arguments);
+        Kid::of(place.via(other[0], rest).env("XDG_STATE_HOME", &folder)).said()
     };
     run(&["run", "hello", "--", "echo", "ran"]).expect(77).complains(&["state folder", "-b sqlite:"]);
     let url = format!("sqlite:{}/locks.db", folder.display());
@@ -129,7 +127,7 @@ fn a_full_disk() {
     let place = Place::new();
     // No file can grow: what a full disk does, without one. SIGXFSZ would kill; ignored, the write fails.
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$FENCEPOST\" run hello -- echo ran";
-    let said = Kid::of(&mut place.via(Command::new("sh"), ["-c", script])).said();
+    let said = Kid::of(&mut place.via("sh", ["-c", script])).said();
     assert_eq!(said.out, "", "{said:?}");
     said.expect(69).complains(&["locks.db"]);
     // A real one, where this user may mount.
@@ -137,10 +135,8 @@ fn a_full_disk() {
     fs::create_dir(&folder).unwrap();
     let script = "mount -t tmpfs -o size=16k none \"$1\" 2>/dev/null || exit 99; head -c 65536 /dev/zero > \"$1/fill\" 2>/dev/null; \
                   exec \"$FENCEPOST\" run -b \"sqlite:$1/locks.db\" hello -- echo ran";
-    let said = Kid::of(
-        &mut place.via(Command::new("unshare"), ["-m", "sh", "-c", script, "sh", folder.to_str().unwrap()]),
-    )
-    .said();
+    let said =
+        Kid::of(&mut place.via("unshare", ["-m", "sh", "-c", script, "sh", folder.to_str().unwrap()])).said();
     if !matches!(said.code, Some(1 | 99)) {
         assert_eq!(said.out, "", "{said:?}");
         said.expect(78).complains(&["full"]);
