@@ -181,7 +181,10 @@ impl Guardian {
         }
         if let Some(file) = self.begin.over.take().filter(|_| self.forsaken) {
             let file = PathBuf::from(OsStr::from_bytes(&file));
-            if let Err(error) = fencepost_sqlite::mark_over(&file) {
+            // Without the file nobody can hold the grant to be alive.
+            if let Err(error) = fencepost_sqlite::mark_over(&file)
+                && error.kind() != io::ErrorKind::NotFound
+            {
                 eprintln!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
             }
         }

@@ -83,6 +83,18 @@ fn without_pins_the_guardians_timer_alone_is_early_enough() {
 }
 
 #[test]
+fn an_engine_that_is_gone_ends_the_program_in_time() {
+    let place = Place::new();
+    let script = "trap 'echo bye >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done";
+    let mut running = place.running(&["--ttl", "2s"], "hello", script);
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    assert_eq!(running.pipe.line(), "bye");
+    let said = running.kid.said();
+    said.expect(76).complains(&["could not be renewed"]);
+    assert!(!said.err.contains("No such file"), "{said:?}");
+}
+
+#[test]
 fn a_killed_guardian_takes_everything_along() {
     let place = Place::new();
     let running = start(&place, &[], "hello");
