@@ -102,11 +102,12 @@ impl Core {
             reason: claim.reason.as_deref(),
             place: *place,
         };
-        let (answer, gone) = shared.store.write(|db| {
+        let ((answer, turns), gone) = shared.store.write(|db| {
             let mut census = shared.census(now);
             let answer = line::attempt(db, &mut census, &ask)?;
             Ok((answer, census.gone().collect()))
         })?;
+        shared.ring(&turns);
         shared.bury(gone);
         match answer {
             Answer::Granted { seq, token } => {

@@ -50,28 +50,57 @@ pub(crate) enum Answer {
     Gone,
 }
 
-/// Asks for the resource, joining the line if it must wait.
-pub(crate) fn attempt(db: &Connection, census: &mut Census<'_>, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+/// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed:
+/// they are to be rung.
+///
+/// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
+/// of tokens is that of arrival, and no holder ever stands behind a waiter.
+pub(crate) fn attempt(
+    db: &Connection,
+    census: &mut Census<'_>,
+    ask: &Ask<'_>,
+) -> Result<(Answer, Vec<Turn>), Trouble> {
     let mut walk = Walk::new(ask.resource, Some(ask.id), true, ask.join);
-    walk.run(db, census, |held, waiter| held.fits(waiter.mode))?;
+    let mut passed = Vec::new();
+    walk.run(db, census, |held, waiter| {
+        let fits = held.fits(waiter.mode);
+        if fits {
+            passed.push(waiter.clone());
+        }
+        fits
+    })?;
     walk.repair(db, census)?;
     if let Some(me) = &walk.me
         && me.holds()
     {
-        return Ok(Answer::Granted { seq: me.seq, token: me.token });
+        let answer = Answer::Granted { seq: me.seq, token: me.token };
+        if ask.fixed && me.until.is_none() {
+            row::grant(db, ask.resource, me.seq, me.token, ask.ttl, end_of(ask), census.now.wall)?;
+        }
+        return Ok((answer, Vec::new()));
     }
     if ask.place.is_some() && walk.me.is_none() {
-        return Ok(Answer::Gone);
+        return Ok((Answer::Gone, Vec::new()));
     }
+    let turns = || passed.iter().filter_map(|row| Some(Turn { id: row.id, process: row.process? })).collect();
     if walk.stopped || !walk.held.fits(ask.mode) {
         let place = match &walk.me {
             Some(me) => Some(me.seq),
             None if ask.join => Some(arrive(db, census, ask, walk.last_seq + 1, 0)?),
             None => None,
         };
-        return Ok(Answer::Blocked { place, ahead: walk.ahead, before: walk.before });
+        let turns = if walk.dead.is_empty() { Vec::new() } else { turns() };
+        return Ok((Answer::Blocked { place, ahead: walk.ahead, before: walk.before }, turns));
     }
-    let token = census.now.wall.max(walk.last_token.map_or(1, |last| last + 1));
+    let mut token = walk.last_token.unwrap_or(0);
+    let mut draw = || {
+        token = census.now.wall.max(token + 1);
+        token
+    };
+    for row in &passed {
+        row::grant(db, ask.resource, row.seq, draw(), row.ttl, None, census.now.wall)?;
+    }
+    let token = draw();
     row::remember(db, ask.resource, token, walk.last_token.is_some())?;
     let seq = match &walk.me {
         Some(me) => {
@@ -80,7 +109,7 @@ pub(crate) fn attempt(db: &Connection, census: &mut Census<'_>, ask: &Ask<'_>) -
         }
         None => arrive(db, census, ask, walk.last_seq + 1, token)?,
     };
-    Ok(Answer::Granted { seq, token })
+    Ok((Answer::Granted { seq, token }, turns()))
 }
 
 /// What a departure leaves.
@@ -141,16 +170,24 @@ pub(crate) fn next(db: &Connection, census: &mut Census<'_>, resource: &str) -> 
     Ok(next)
 }
 
-/// The same, only looking. `true`: there is something to repair, by [`next`].
-pub(crate) fn look(
-    db: &Connection,
-    census: &mut Census<'_>,
-    resource: &str,
-) -> Result<(Vec<Turn>, bool), Trouble> {
+/// What a poll finds.
+pub(crate) struct Look {
+    /// Whose turn it is.
+    pub(crate) turns: Vec<Turn>,
+    /// Who holds the resource, not all of whom may know it yet.
+    pub(crate) holders: Vec<Turn>,
+    /// There is something to repair, by [`next`].
+    pub(crate) to_repair: bool,
+}
+
+/// Whose turn it is, changing nothing.
+pub(crate) fn look(db: &Connection, census: &mut Census<'_>, resource: &str) -> Result<Look, Trouble> {
     let mut walk = Walk::new(resource, None, false, false);
-    let mut next = Vec::new();
-    walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
-    Ok((next, !walk.dead.is_empty() || !walk.repairs.is_empty()))
+    let mut turns = Vec::new();
+    walk.run(db, census, |held, waiter| turn(held, waiter, &mut turns))?;
+    let holders = walk.before.iter().filter(|(row, _)| row.holds());
+    let holders = holders.filter_map(|(row, _)| Some(Turn { id: row.id, process: row.process? })).collect();
+    Ok(Look { turns, holders, to_repair: !walk.dead.is_empty() || !walk.repairs.is_empty() })
 }
 
 fn turn(held: &Held, waiter: &Row, next: &mut Vec<Turn>) -> bool {
@@ -229,7 +266,7 @@ impl<'a> Walk<'a> {
     /// Reads up to the claim's own row, or to the end if it has none. `goes` is asked for each living waiter in front
     /// whether it may go; after the first that may not, rows are only counted.
     ///
-    /// Holders always stand before living waiters, since nobody is granted past a waiter.
+    /// Holders always stand before living waiters: see [`attempt`].
     fn run(
         &mut self,
         db: &Connection,
@@ -272,10 +309,10 @@ impl<'a> Walk<'a> {
             self.ahead += 1;
             if !row.holds() {
                 self.stopped = !goes(&self.held, &row);
-                self.before.clear();
                 if self.stopped && !self.whole {
                     break;
                 }
+                self.before.clear();
             }
             self.held.add(row.mode);
             self.before.push((row, until));

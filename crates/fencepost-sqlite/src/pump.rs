@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use rusqlite::params;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::bell::{self, Ear, Ring};
 use crate::error::Trouble;
+use crate::line;
 use crate::shared::Shared;
 use crate::side::{self, Key, Pulse};
 use crate::slots::Slots;
@@ -31,10 +33,11 @@ pub(crate) async fn listen(bell: OwnedFd, slots: Arc<Slots>) {
     }
 }
 
-/// Files younger than this are left alone: their process may be about to lock them.
+/// Files that lost their side file, or have none yet, are left alone for this long.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Clears away what the dead have left in the folder. Done once a client; after that whoever meets a dead row does it.
+/// Clears away what the dead have left, in the folder and in the lines. Done once a client; after that whoever meets a dead
+/// row does it.
 pub(crate) async fn sweep_folder(shared: Weak<Shared>) {
     let Some(shared) = shared.upgrade() else { return };
     let Ok(entries) = fs::read_dir(&shared.folder) else { return };
@@ -42,9 +45,11 @@ pub(crate) async fn sweep_folder(shared: Weak<Shared>) {
         let modified = entry.metadata().and_then(|meta| meta.modified());
         modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > YOUNG))
     };
-    let keys = entries.filter_map(Result::ok).filter(old).filter_map(|entry| {
+    let keys = entries.filter_map(Result::ok).filter_map(|entry| {
         let name = entry.file_name();
-        Key::parse(name.to_str()?.split('.').next()?)
+        let (key, rest) = name.to_str()?.split_at_checked(32)?;
+        // A side file is locked before it gets its name, so an unlocked one is that of a dead process.
+        (rest.is_empty() || old(&entry)).then(|| Key::parse(key)).flatten()
     });
     let mut dead: Vec<Key> = keys.filter(|key| *key != shared.key).collect();
     dead.sort_unstable_by_key(|key| key.0);
@@ -52,31 +57,44 @@ pub(crate) async fn sweep_folder(shared: Weak<Shared>) {
     sweep(Arc::downgrade(&shared), dead).await;
 }
 
-/// Removes the files of those among `dead` that really are.
+/// Removes the rows and files of those among `dead` that really are.
 pub(crate) async fn sweep(shared: Weak<Shared>, dead: Vec<Key>) {
     let Some(shared) = shared.upgrade() else { return };
     for key in dead {
         if let Err(error) = bury(&shared, key) {
-            tracing::debug!(?error, %key, "the files of a dead process could not be removed");
+            tracing::debug!(?error, %key, "what a dead process left could not be removed");
         }
     }
 }
 
 fn bury(shared: &Shared, key: Key) -> Result<(), Trouble> {
     let path = shared.folder.join(key.to_string());
-    match side::pulse(&shared.folder, key, shared.boot)? {
-        Pulse::Locked { .. } => return Ok(()),
-        Pulse::Free | Pulse::OtherBoot | Pulse::Unknown => {}
-    }
-    // A row with its file gone would be taken for a process that may still live.
-    let sql = "SELECT 1 FROM line WHERE process = ?1 LIMIT 1";
-    if shared.store.read(|db| Ok(db.prepare_cached(sql)?.exists([key])?))? {
+    let pulse = side::pulse(&shared.folder, key, shared.boot)?;
+    if let Pulse::Locked { .. } = pulse {
         return Ok(());
     }
+    let names: Vec<String> = shared.store.read(|db| {
+        let mut names = db.prepare_cached("SELECT DISTINCT resource FROM line WHERE process = ?1")?;
+        let names = names.query_map([key], |row| row.get(0))?;
+        Ok(names.collect::<rusqlite::Result<_>>()?)
+    })?;
+    // Without its file nobody knows whether the process lives; its rows end with their leases.
+    if pulse == Pulse::Unknown && !names.is_empty() {
+        return Ok(());
+    }
+    for name in names {
+        let now = shared.now();
+        let turns = shared.store.write(|db| {
+            db.prepare_cached("DELETE FROM line WHERE resource = ?1 AND process = ?2")?
+                .execute(params![name, key])?;
+            line::next(db, &mut shared.census(now), &name)
+        })?;
+        shared.ring(&turns);
+    }
+    // Last, for a row with its file gone would be taken for one whose process may still live.
     if side::remove_dead(&path)? || !path.exists() {
-        for leftover in
-            [bell::path(&shared.folder, key), shared.summons(key), shared.folder.join(format!("{key}.new"))]
-        {
+        let new = shared.folder.join(format!("{key}.new"));
+        for leftover in [bell::path(&shared.folder, key), shared.summons(key), new] {
             let _ = fs::remove_file(leftover);
         }
     }

@@ -109,16 +109,19 @@ impl SqliteSession {
         names.dedup();
         for name in names {
             let now = shared.now();
-            let (turns, to_repair) = shared.store.read(|db| line::look(db, &mut shared.census(now), name))?;
-            let turns = if to_repair {
+            let look = shared.store.read(|db| line::look(db, &mut shared.census(now), name))?;
+            let turns = if look.to_repair {
                 shared.store.write(|db| line::next(db, &mut shared.census(now), name))?
             } else {
-                turns
+                look.turns
             };
-            turns
-                .iter()
-                .filter(|turn| turn.process == shared.key)
-                .for_each(|turn| shared.slots.ring(&turn.id));
+            // Somebody who came later may have been granted the lock together with us.
+            let ours = turns.iter().chain(&look.holders).filter(|turn| turn.process == shared.key);
+            for slot in ours.filter_map(|turn| shared.slots.get(&turn.id)) {
+                if !slot.claim.life.is_confirmed() {
+                    slot.ring();
+                }
+            }
         }
         Ok(())
     }

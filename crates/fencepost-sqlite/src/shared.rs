@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Removes the files of processes that were seen dead, once no row names them.
+    /// Clears away what processes that were seen dead have left.
     pub(crate) fn bury(self: &Arc<Shared>, dead: Vec<Key>) {
         if !dead.is_empty() {
             self.aid.spawn(crate::pump::sweep(Arc::downgrade(self), dead));
@@ -199,7 +199,7 @@ struct Pause {
 impl Pause {
     fn new(key: Key) -> Pause {
         let (seed, _) = key.0.split_at(8);
-        Pause { micros: 250, state: seed.iter().fold(1, |n, b| n << 8 | u64::from(*b)) | 1 }
+        Pause { micros: 100, state: seed.iter().fold(1, |n, b| n << 8 | u64::from(*b)) | 1 }
     }
 
     fn next(&mut self) -> Duration {

@@ -10,7 +10,7 @@ const X: Mode = Mode::Exclusive;
 const S: Mode = Mode::Shared;
 
 fn attempt_at(place: &Place, after: u64, ask: &Ask<'_>) -> Answer {
-    place.later(after, |db, census| attempt(db, census, ask))
+    place.later(after, |db, census| Ok(attempt(db, census, ask)?.0))
 }
 
 fn granted(answer: &Answer) -> u64 {
@@ -91,7 +91,7 @@ fn tokens_grow_whatever_the_wall_clock_does() {
     let sides = place.sides();
     let back = crate::census::Now { boot: NOW.boot, wall: NOW.wall - 3_600_000_000 };
     let mut census = Census::new(&sides, place.boot, None, back);
-    let answer = place.store.write(|db| attempt(db, &mut census, &place.ask(2, X))).unwrap();
+    let answer = place.store.write(|db| Ok(attempt(db, &mut census, &place.ask(2, X))?.0)).unwrap();
     assert_eq!(granted(&answer), first + 1, "the wall clock was set back an hour");
     gone(&place, 2);
     place.sql("DELETE FROM line");
@@ -113,6 +113,27 @@ fn leaving_says_whose_turn_it_is() {
     let departure = gone(&place, 4);
     assert_eq!((departure.was, ids(&departure.next)), (Was::Waiting, vec![3, 5]));
     assert_eq!(gone(&place, 4), Departure { was: Was::Absent, next: vec![] });
+}
+
+#[test]
+fn who_could_go_too_is_granted_first_and_finds_it_when_it_asks() {
+    let place = Place::new();
+    granted(&attempt_at(&place, 0, &place.ask(1, X)));
+    blocked(&attempt_at(&place, 0, &place.ask(2, S)));
+    blocked(&attempt_at(&place, 0, &Ask { fixed: true, ttl: 5 * SECOND, ..place.ask(3, S) }));
+    gone(&place, 1);
+    // The fourth comes before the others have asked again.
+    let (answer, turns) = place.now(|db, census| attempt(db, census, &place.ask(4, S)));
+    assert_eq!(ids(&turns), [2, 3], "they are rung");
+    let late = granted(&answer);
+    let look = place.now(|db, census| look(db, census, "r"));
+    assert_eq!((ids(&look.holders), look.turns.len()), (vec![2, 3, 4], 0));
+    let second = granted(&attempt_at(&place, 0, &place.ask(2, S)));
+    let ask = Ask { fixed: true, ttl: 5 * SECOND, sent: NOW.boot + SECOND, ..place.ask(3, S) };
+    let third = granted(&attempt_at(&place, SECOND, &ask));
+    assert!(second < third && third < late);
+    let end = place.now(|db, _| Ok(row::find(db, "r", &[3; 16])?.and_then(|row| row.until)));
+    assert_eq!(end, Some(NOW.boot + 6 * SECOND), "a fixed lease begins when it is collected");
 }
 
 #[test]
@@ -197,6 +218,10 @@ fn every_answer_is_that_of_the_pure_rule() {
                 match admit(&model, &id, mode) {
                     Verdict::Granted => {
                         let token = granted(&answer);
+                        // Those in front that could go as well have been granted before.
+                        let front = there.unwrap_or(model.len());
+                        let fresh = there.is_none_or(|at| !model[at].holds);
+                        model.iter_mut().take(front).filter(|_| fresh).for_each(|spot| spot.holds = true);
                         match there {
                             Some(at) if model[at].holds => {}
                             Some(at) => {
