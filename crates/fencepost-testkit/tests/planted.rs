@@ -1,0 +1,100 @@
+//! Bugs planted in the memory engine: the simulation runs into each, and the checker says so.
+//!
+//! `cargo test -p fencepost-testkit --features planted --test planted -- --nocapture` prints which finding caught which.
+
+#![cfg(feature = "planted")]
+
+use fencepost_core::{Bug, Memory};
+use fencepost_testkit::checker::Kind;
+use fencepost_testkit::sim::{Ran, Setup, simulate};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How long a bug may hide.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs seeds until one of the expected kinds is found. Anything else that is found on the way is a consequence of the bug,
+/// and does not count.
+#[track_caller]
+fn caught(bug: Bug, expected: &[Kind]) {
+    let start = Instant::now();
+    let (mut claims, mut seen) = (0, BTreeSet::new());
+    for seed in 1.. {
+        let name = Setup::NAMES[seed as usize % Setup::NAMES.len()];
+        let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_bug(bug));
+        claims += report.claims;
+        seen.extend(report.findings.iter().map(|finding| finding.kind));
+        if let Some(finding) = report.findings.iter().find(|finding| expected.contains(&finding.kind)) {
+            println!(
+                "{bug:?}: caught after {claims} claims in {:?} by {name} {seed}: {finding}",
+                start.elapsed()
+            );
+            return;
+        }
+        let hidden =
+            format!("{bug:?} was not caught by {claims} claims; seen: {seen:?}, last run: {:?}", report.ran);
+        assert!(start.elapsed() < PATIENCE, "{hidden}");
+    }
+}
+
+#[test]
+fn no_bug_is_caught_where_there_is_none() {
+    for (seed, name) in (1..).zip(Setup::NAMES.repeat(50)) {
+        let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::new());
+        assert!(
+            report.findings.is_empty() && report.ran == Ran::Done,
+            "{name} {seed}: {:#?}",
+            report.findings
+        );
+    }
+}
+
+#[test]
+fn release_by_name() {
+    caught(Bug::ReleaseByName, &[Kind::Overlap, Kind::Permits]);
+}
+
+#[test]
+fn no_recheck() {
+    caught(Bug::NoRecheck, &[Kind::Overlap, Kind::Permits]);
+}
+
+#[test]
+fn wall_clock_deadline() {
+    caught(Bug::WallClockDeadline, &[Kind::Overlap, Kind::Permits]);
+}
+
+#[test]
+fn token_reuse() {
+    caught(Bug::TokenReuse, &[Kind::TokenOrder]);
+}
+
+#[test]
+fn token_before_grant() {
+    caught(Bug::TokenBeforeGrant, &[Kind::TokenOrder]);
+}
+
+#[test]
+fn late_renewal() {
+    caught(Bug::LateRenewal, &[Kind::Overlap, Kind::Permits, Kind::Revived]);
+}
+
+#[test]
+fn lost_wakeup() {
+    caught(Bug::LostWakeup, &[Kind::Unwoken, Kind::Unanswered]);
+}
+
+#[test]
+fn orphaned_waiter() {
+    caught(Bug::OrphanedWaiter, &[Kind::Leftover, Kind::UnjustifiedBusy, Kind::Unwoken]);
+}
+
+#[test]
+fn shared_id() {
+    caught(Bug::SharedId, &[Kind::Overlap, Kind::TokenOrder, Kind::Permits]);
+}
+
+#[test]
+fn starving_writer() {
+    caught(Bug::StarvingWriter, &[Kind::Overtaken]);
+}
