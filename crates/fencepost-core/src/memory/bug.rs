@@ -12,7 +12,7 @@ pub enum Bug {
     WallClockDeadline,
     /// A token is given again after its grant was released.
     TokenReuse,
-    /// The token is drawn when the claim arrives, not when it is granted.
+    /// The token is drawn when the claim is made, before its request is on its way, not when it is granted.
     TokenBeforeGrant,
     /// A renewal is accepted although the lease had ended and the lock was granted again.
     LateRenewal,

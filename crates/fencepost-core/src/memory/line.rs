@@ -81,16 +81,13 @@ impl Line {
         let overtakes = mode == Mode::Shared && planted!(memory.planted, StarvingWriter);
         let mine = memory.kind == super::Kind::Processes && self.is_held_by_client(claim);
         if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
-            let token = self.draw(memory);
+            let token = self.draw(claim, memory);
             let key = self.hold(claim, token, now, memory);
             return (Some(key), Attempt::Granted(Grant::of(token)));
         }
         let ahead = self.held.holders() + self.waiting;
         if !claim.join {
             return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
-        }
-        if planted!(memory.planted, TokenBeforeGrant) {
-            claim.note.store(memory.next_token().get(), Ordering::Relaxed);
         }
         let standing = Standing::Waiting { waker: None };
         let key = self.insert(claim, standing, now);
@@ -250,9 +247,7 @@ impl Line {
             if !self.held.fits(place.claim.want().mode) {
                 break;
             }
-            let drawn =
-                planted!(memory.planted, TokenBeforeGrant).then(|| place.claim.note.load(Ordering::Relaxed));
-            let token = drawn.map_or_else(|| self.draw(memory), Token::new);
+            let token = self.draw(&place.claim, memory);
             wakers.push(self.promote(key, token, now, memory));
         }
     }
@@ -287,7 +282,10 @@ impl Line {
     }
 
     /// The token of a grant that is being made.
-    fn draw(&self, memory: &Memory) -> Token {
+    fn draw(&self, claim: &Claim, memory: &Memory) -> Token {
+        if planted!(memory.planted, TokenBeforeGrant) {
+            return Token::new(claim.note.load(Ordering::Relaxed));
+        }
         if planted!(memory.planted, TokenReuse) {
             return Token::new(u64::from(self.held.holders()) + 1);
         }
@@ -372,6 +370,9 @@ impl Line {
     fn wall_moment(&self, now: Moment) -> Moment {
         const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
         self.clock()
-            .map_or(now, |clock| Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000))
+            // Steps forward alone: backward ones would set alarms into the past for ever.
+            .map_or(now, |clock| {
+                Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000).max(now)
+            })
     }
 }

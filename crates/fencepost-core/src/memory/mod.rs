@@ -175,6 +175,9 @@ impl Backend for Memory {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        if bug::planted!(self.planted, TokenBeforeGrant) {
+            claim.note.store(self.next_token().get(), Ordering::Relaxed);
+        }
         Box::new(MemoryEntry::new(self.strong(), claim, false))
     }
 
