@@ -105,9 +105,10 @@ pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, fi
 
 /// For how long between the two spots the claim stood in line unanswered, its process running.
 fn alone(book: &Book, story: &Story, since: Spot, to: Spot) -> Option<Duration> {
-    let place = story.places.iter().rfind(|place| place.gone.is_none())?;
+    let place = story.places.last()?;
     let from = place.from.at.max(since.at);
-    let stop = story.answered().unwrap_or(book.end).at.min(to.at);
+    let ends = [story.answered(), place.gone, Some(book.end), Some(to)];
+    let stop = ends.into_iter().flatten().map(|spot| spot.at).min()?;
     let alone = stop.checked_sub(from).filter(|_| !book.paused(story.key.process, from, stop))?;
     Some(Duration::from_nanos(alone))
 }

@@ -190,8 +190,8 @@ impl Worker {
             self.recorder
                 .note(self.client, What::Evicted { resource: resource.clone(), token: token.get(), now });
             let how = Eviction { now, reason: Some("simulated".to_owned()) };
-            at_once(self.bare.evict(&name, token, &how))
-                .expect("a holder that was just listed can be evicted");
+            // Whether it still had the lock is for the conformance suite to say.
+            let _ = at_once(self.bare.evict(&name, token, &how));
         }
     }
 

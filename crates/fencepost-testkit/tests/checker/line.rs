@@ -103,6 +103,9 @@ fn alone_in_line_and_not_woken() {
         61 2:a release
         62 2:a released";
     assert_eq!(kinds(text), [Kind::Unwoken]);
+    // A place ends with its grant; until then it stood alone.
+    assert_eq!(kinds(&text.replace("60 2:a granted", "60 2:a unseated\n60 2:a granted")), [Kind::Unwoken]);
+    good(&text.replace("5 1:c released", "5 1:c released\n6 2:a unseated"));
     good(&text.replace("5 1:c released", "5 1:c unsure").replace("60 2:a granted", "36 2:a granted"));
     good(&text.replace("5 1:c released", "5 1:c released\n6 2: paused\n59 2: resumed"));
     // Somebody else may have held in between.
