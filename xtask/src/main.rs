@@ -15,6 +15,7 @@ mod prove;
 mod rules;
 mod runner;
 mod spdx;
+mod suite;
 mod test;
 mod tree;
 mod workspace;

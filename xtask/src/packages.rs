@@ -14,9 +14,12 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 4] = [
+const NEEDED: [Needed; 7] = [
     Needed { program: "setsid", package: "util-linux" },
-    Needed { program: "ps", package: "procps" },
+    Needed { program: "unshare", package: "util-linux" },
+    Needed { program: "setpriv", package: "util-linux" },
+    Needed { program: "mount", package: "mount" },
+    Needed { program: "bash", package: "bash" },
     Needed { program: "cc", package: "gcc" },
     Needed { program: "git", package: "git" },
 ];
@@ -51,6 +54,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<Done, String> {
 fn missing(present: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut missing: Vec<_> =
         NEEDED.iter().filter(|needed| !present(needed.program)).map(|needed| needed.package).collect();
+    missing.sort_unstable();
     missing.dedup();
     missing
 }
@@ -62,6 +66,7 @@ mod tests {
     #[test]
     fn only_what_is_missing_is_installed() {
         assert!(missing(|_| true).is_empty());
-        assert_eq!(missing(|program| program != "ps"), ["procps"]);
+        assert_eq!(missing(|program| program != "mount"), ["mount"]);
+        assert_eq!(missing(|program| !program.starts_with("set")), ["util-linux"]);
     }
 }

@@ -4,7 +4,7 @@ use crate::metadata::Metadata;
 use crate::process::Output;
 use crate::runner::{Done, Runner, passed};
 use crate::workspace::Workspace;
-use crate::{drivers, features, packages, rules, tree};
+use crate::{drivers, features, packages, rules, suite, tree};
 
 /// Runs the steps; false if one failed.
 pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
@@ -14,6 +14,7 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
 
     run.step("packages of the system", || packages::install(workspace));
     run.step("files of the tree", || tree::checks(workspace));
+    run.step("engines under the suite", || suite::pairings(workspace));
     run.step("format", || {
         workspace.cargo("format", &["fmt", "--all", "--", "--check"]).run()?;
         passed()
