@@ -102,13 +102,19 @@ impl Core {
             reason: claim.reason.as_deref(),
             place: *place,
         };
-        let ((answer, turns), gone) = shared.store.write(|db| {
-            let mut census = shared.census(now);
-            let answer = line::attempt(db, &mut census, &ask)?;
-            Ok((answer, census.gone().collect()))
-        })?;
-        shared.ring(&turns);
-        shared.bury(gone);
+        let answer = match shared.store.once(|db| line::sit(db, &ask, now.wall))? {
+            Some(answer) => answer,
+            None => {
+                let ((answer, turns), gone) = shared.store.write(|db| {
+                    let mut census = shared.census(now);
+                    let answer = line::attempt(db, &mut census, &ask)?;
+                    Ok((answer, census.gone().collect()))
+                })?;
+                shared.ring(&turns);
+                shared.bury(gone);
+                answer
+            }
+        };
         match answer {
             Answer::Granted { seq, token } => {
                 if self.place.replace(seq).is_some() {
@@ -185,8 +191,7 @@ impl Core {
         let shared = &self.shared;
         let resource = self.slot.claim.want().name.as_str();
         let id = self.id();
-        // A first place was granted at once. If nobody came after, one statement does it all.
-        if self.place == Some(1) && shared.store.once(|db| row::delete_alone(db, resource, 1, &id))? {
+        if self.place == Some(0) && shared.store.once(|db| row::get_up(db, resource, &id))? {
             self.place = None;
             return Ok(*self.left.insert(Left::Released));
         }

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::census::{Census, Repair, Standing};
 use crate::error::Trouble;
-use crate::row::{self, Arrival, Row};
+use crate::row::{self, Arrival, Row, columns};
 use crate::side::Key;
 
 /// One claim's request.
@@ -112,6 +112,13 @@ pub(crate) fn attempt(
     Ok((Answer::Granted { seq, token }, turns()))
 }
 
+/// Asks for a resource that is free, with nobody in line: one statement, which is a transaction by itself. `None`: it may be
+/// otherwise, or new, or the wall clock has been set back below the last token; [`attempt`] knows.
+pub(crate) fn sit(db: &Connection, ask: &Ask<'_>, wall: u64) -> rusqlite::Result<Option<Answer>> {
+    let sits = ask.place.is_none() && row::sit(db, &arrival(ask, wall, 0, wall))?;
+    Ok(sits.then_some(Answer::Granted { seq: 0, token: wall }))
+}
+
 /// What a departure leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Departure {
@@ -203,7 +210,12 @@ fn end_of(ask: &Ask<'_>) -> Option<u64> {
 }
 
 fn arrive(db: &Connection, census: &Census<'_>, ask: &Ask<'_>, seq: i64, token: u64) -> Result<i64, Trouble> {
-    let arrival = Arrival {
+    row::insert(db, &arrival(ask, census.now.wall, seq, token))?;
+    Ok(seq)
+}
+
+fn arrival<'a>(ask: &Ask<'a>, wall: u64, seq: i64, token: u64) -> Arrival<'a> {
+    Arrival {
         resource: ask.resource,
         seq,
         token,
@@ -214,12 +226,10 @@ fn arrive(db: &Connection, census: &Census<'_>, ask: &Ask<'_>, seq: i64, token: 
         pinned: ask.pinned,
         fixed: ask.fixed,
         until: if token == 0 { None } else { end_of(ask) },
-        since: census.now.wall,
+        since: wall,
         holder: ask.holder,
         reason: ask.reason,
-    };
-    row::insert(db, &arrival)?;
-    Ok(seq)
+    }
 }
 
 /// One reading of a line from its front, in which the dead are noted.
@@ -276,13 +286,8 @@ impl<'a> Walk<'a> {
         let mut statement = db.prepare_cached(SELECT_LINE)?;
         let mut rows = statement.query([self.resource])?;
         while let Some(row) = rows.next()? {
-            let row = match Row::read(row)? {
-                Ok(row) => row,
-                Err(token) => {
-                    self.last_token = Some(token);
-                    continue;
-                }
-            };
+            self.last_token = self.last_token.or(Row::last(row)?);
+            let Some(row) = Row::read(row)? else { continue };
             self.last_seq = row.seq;
             if Some(row.id) == self.id {
                 self.me = Some(row);
@@ -335,8 +340,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-const SELECT_LINE: &str = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
-                           WHERE resource = ?1 ORDER BY seq";
+const SELECT_LINE: &str = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 ORDER BY seq");
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::census::{Census, Standing};
 use crate::error::Trouble;
-use crate::row::{self, Row, number};
+use crate::row::{self, Row, columns, number};
 use crate::shared::Shared;
 
 /// One resource: its living claims, and its last token.
@@ -24,7 +24,8 @@ pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing
         let mut listing = Listing::default();
         // Names that begin with the prefix stand together, since they are compared byte by byte.
         let after = page.after.as_ref().map_or("", |name| name.as_str());
-        let sql = "SELECT DISTINCT resource FROM line WHERE resource >= ?1 AND resource > ?2 AND seq > 0 ORDER BY resource";
+        let sql = "SELECT DISTINCT resource FROM line WHERE resource >= ?1 AND resource > ?2 AND (seq > 0 OR token > 0) \
+                   ORDER BY resource";
         let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query(params![prefix, after])?;
         while let Some(row) = rows.next()? {
@@ -46,31 +47,26 @@ pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing
 }
 
 fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Trouble> {
-    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing, since, holder, reason FROM line \
-               WHERE resource = ?1 ORDER BY seq";
+    let sql =
+        concat!("SELECT ", columns!(), ", since, holder, reason FROM line WHERE resource = ?1 ORDER BY seq");
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([name.as_str()])?;
     let mut info = Info { name: name.clone(), last_token: None, claims: Vec::new() };
     while let Some(columns) = rows.next()? {
-        let row = match Row::read(columns)? {
-            Ok(row) => row,
-            Err(token) => {
-                info.last_token = Some(Token::new(token));
-                continue;
-            }
-        };
+        info.last_token = info.last_token.or(Row::last(columns)?.map(Token::new));
+        let Some(row) = Row::read(columns)? else { continue };
         let Standing::Alive { until, .. } = census.judge(&row)? else { continue };
-        let since_micros = number(columns.get(11)?);
+        let since_micros = number(columns.get(12)?);
         let age = Duration::from_micros(census.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(census.now.boot)));
         info.claims.push(ClaimInfo {
-            holder: row::holder_of(&columns.get::<_, String>(12)?),
+            holder: row::holder_of(&columns.get::<_, String>(13)?),
             mode: row.mode,
             token: row.holds().then(|| Token::new(row.token)),
             since_micros,
             age,
             expires_in: left.filter(|_| row.holds()),
-            reason: columns.get(13)?,
+            reason: columns.get(14)?,
             evicted: row.is_evicted(),
             detached: row.process.is_none(),
         });

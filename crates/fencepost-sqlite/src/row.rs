@@ -1,7 +1,9 @@
 //! The rows of the table `line`.
 //!
-//! One table holds everything, so that a transaction dirties one page. Row 0 of a resource is its history: the last token.
-//! The rows above are its claims in order of arrival; token 0 means that the claim waits.
+//! One table holds everything, so that a transaction dirties one page. Row 0 of a resource is its history: the last token. It
+//! is also a seat: whoever finds the resource free and nobody in line sits down there, in one statement, and gets up in another,
+//! which is what an uncontended lock costs. The rows above are all other claims in order of arrival; token 0 means that the
+//! claim waits (or that the seat is free).
 
 use fencepost_core::{Holder, Mode};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -18,8 +20,8 @@ pub(crate) const APPLICATION: i64 = 0x666e_6365;
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE line (
     resource TEXT NOT NULL,
-    seq      INTEGER NOT NULL,   -- 0: the history of the resource; above: its claims in order of arrival
-    token    INTEGER NOT NULL,   -- history: the last one granted; a claim: its own, 0 while it waits
+    seq      INTEGER NOT NULL,   -- 0: history and seat of the resource; above: its claims in order of arrival
+    token    INTEGER NOT NULL,   -- of the grant; 0 while the claim waits, or nobody has the seat
     id       BLOB,               -- the claim's id, a secret
     mode     INTEGER,            -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
     process  BLOB,               -- names a side file; NULL: a detached lease
@@ -32,6 +34,7 @@ CREATE TABLE line (
     boot     BLOB,               -- detached: the boot that `until` belongs to
     wall     INTEGER,            -- detached: the same end on the wall clock, for after a restart of the machine
     missing  INTEGER,            -- since when (CLOCK_BOOTTIME) the side file is not to be found
+    last     INTEGER,            -- row 0: the last token that was granted
     PRIMARY KEY (resource, seq)
 ) WITHOUT ROWID;
 ";
@@ -73,16 +76,15 @@ impl Row {
         self.flags & FIXED != 0
     }
 
-    /// Reads the columns from `seq` to `missing`, without those that are only shown; `Err` holds the token of the history.
-    pub(crate) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Row, u64>> {
-        let seq: i64 = row.get(0)?;
-        let token = number(row.get(1)?);
-        if seq == 0 {
-            return Ok(Err(token));
+    /// Reads what `columns!` names. `None`: a free seat.
+    pub(crate) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Row>> {
+        let (seq, token): (i64, i64) = (row.get(0)?, row.get(1)?);
+        if seq == 0 && token == 0 {
+            return Ok(None);
         }
-        Ok(Ok(Row {
+        Ok(Some(Row {
             seq,
-            token,
+            token: number(token),
             id: row.get(2)?,
             mode: mode_of(row.get(3)?),
             process: row.get::<_, Option<Key>>(4)?,
@@ -94,7 +96,20 @@ impl Row {
             missing: row.get::<_, Option<i64>>(10)?.map(number),
         }))
     }
+
+    /// The last token of the resource, which row 0 knows.
+    pub(crate) fn last(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<u64>> {
+        Ok(row.get::<_, Option<i64>>(11)?.map(number))
+    }
 }
+
+/// What [`Row::read`] reads.
+macro_rules! columns {
+    () => {
+        "seq, token, id, mode, process, ttl, flags, until, boot, wall, missing, last"
+    };
+}
+pub(crate) use columns;
 
 /// What is written when a claim arrives.
 pub(crate) struct Arrival<'a> {
@@ -114,8 +129,42 @@ pub(crate) struct Arrival<'a> {
     pub(crate) reason: Option<&'a str>,
 }
 
+impl Arrival<'_> {
+    fn flags(&self) -> i64 {
+        i64::from(self.pinned) * PINNED + i64::from(self.fixed) * FIXED
+    }
+}
+
+/// Sits down with this token, if the seat is free, nobody else is in line and the token is a new one.
+pub(crate) fn sit(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<bool> {
+    let sql = "UPDATE line SET last = ?2, token = ?2, id = ?3, mode = ?4, process = ?5, ttl = ?6, flags = ?7, since = ?8, \
+               holder = ?9, reason = ?10, until = ?11, boot = NULL, wall = NULL, missing = NULL \
+               WHERE resource = ?1 AND seq = 0 AND token = 0 AND last < ?2 \
+               AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)";
+    let values = params![
+        a.resource,
+        integer(a.token),
+        a.id,
+        mode_number(a.mode),
+        a.process,
+        integer(a.ttl),
+        a.flags(),
+        integer(a.since),
+        a.holder,
+        a.reason,
+        a.until.map(integer),
+    ];
+    Ok(db.prepare_cached(sql)?.execute(values)? > 0)
+}
+
+/// Gets up, if nobody is in line who would have to be told.
+pub(crate) fn get_up(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<bool> {
+    let sql = "UPDATE line SET token = 0, id = NULL, process = NULL WHERE resource = ?1 AND seq = 0 AND id = ?2 \
+               AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)";
+    Ok(db.prepare_cached(sql)?.execute(params![resource, id])? > 0)
+}
+
 pub(crate) fn insert(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<()> {
-    let flags = if a.pinned { PINNED } else { 0 } | if a.fixed { FIXED } else { 0 };
     db.prepare_cached(
         "INSERT INTO line (resource, seq, token, id, mode, process, ttl, flags, since, holder, reason, until) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
@@ -128,7 +177,7 @@ pub(crate) fn insert(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<()> {
         mode_number(a.mode),
         a.process,
         integer(a.ttl),
-        flags,
+        a.flags(),
         integer(a.since),
         a.holder,
         a.reason,
@@ -157,46 +206,37 @@ pub(crate) fn grant(
 /// Remembers the last token of a resource.
 pub(crate) fn remember(db: &Connection, resource: &str, token: u64, known: bool) -> rusqlite::Result<()> {
     let sql = if known {
-        "UPDATE line SET token = max(token, ?2) WHERE resource = ?1 AND seq = 0"
+        "UPDATE line SET last = max(last, ?2) WHERE resource = ?1 AND seq = 0"
     } else {
-        "INSERT INTO line (resource, seq, token) VALUES (?1, 0, ?2)"
+        "INSERT INTO line (resource, seq, token, last) VALUES (?1, 0, 0, ?2)"
     };
     db.prepare_cached(sql)?.execute(params![resource, integer(token)])?;
     Ok(())
 }
 
-/// Removes one claim's row. By its id, never by the name alone: that would free a successor.
+/// Removes one claim. By its id, never by the name alone: that would free a successor.
 pub(crate) fn delete(db: &Connection, resource: &str, seq: i64, id: &[u8; 16]) -> rusqlite::Result<bool> {
-    let sql = "DELETE FROM line WHERE resource = ?1 AND seq = ?2 AND id = ?3";
-    Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
-}
-
-/// Removes one claim's row if it is the only one in the line.
-pub(crate) fn delete_alone(
-    db: &Connection,
-    resource: &str,
-    seq: i64,
-    id: &[u8; 16],
-) -> rusqlite::Result<bool> {
-    let sql = "DELETE FROM line WHERE resource = ?1 AND seq = ?2 AND id = ?3 AND NOT EXISTS \
-               (SELECT 1 FROM line WHERE resource = ?1 AND seq > ?2)";
+    let sql = match seq {
+        0 => {
+            "UPDATE line SET token = 0, id = NULL, process = NULL WHERE resource = ?1 AND seq = ?2 AND id = ?3"
+        }
+        _ => "DELETE FROM line WHERE resource = ?1 AND seq = ?2 AND id = ?3",
+    };
     Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
 }
 
 /// The row of a claim, wherever it stands in the line.
 pub(crate) fn find(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<Option<Row>> {
-    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
-               WHERE resource = ?1 AND seq > 0 AND id = ?2";
+    let sql = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 AND id = ?2");
     let row = db.prepare_cached(sql)?.query_row(params![resource, id], Row::read).optional()?;
-    Ok(row.and_then(Result::ok))
+    Ok(row.flatten())
 }
 
 /// The row of the grant with this token.
 pub(crate) fn find_token(db: &Connection, resource: &str, token: u64) -> rusqlite::Result<Option<Row>> {
-    let sql = "SELECT seq, token, id, mode, process, ttl, flags, until, boot, wall, missing FROM line \
-               WHERE resource = ?1 AND seq > 0 AND token = ?2 AND token > 0";
+    let sql = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 AND token = ?2 AND token > 0");
     let row = db.prepare_cached(sql)?.query_row(params![resource, integer(token)], Row::read).optional()?;
-    Ok(row.and_then(Result::ok))
+    Ok(row.flatten())
 }
 
 /// Notes that a row was evicted. Its fixed end is written in a second transaction, see [`crate::evict`].

@@ -122,7 +122,7 @@ impl Place {
         let mut left: Vec<String> =
             files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         let database = rusqlite::Connection::open(self.database()).unwrap();
-        let mut claims = database.prepare("SELECT resource FROM line WHERE seq > 0").unwrap();
+        let mut claims = database.prepare("SELECT resource FROM line WHERE seq > 0 OR token > 0").unwrap();
         let claims = claims.query_map([], |row| row.get::<_, String>(0)).unwrap();
         left.extend(claims.map(|name| format!("a claim of {}", name.unwrap())));
         left

@@ -36,7 +36,9 @@ fn ids(turns: &[Turn]) -> Vec<u8> {
 }
 
 fn rows(place: &Place) -> i64 {
-    place.now(|db, _| Ok(db.query_row("SELECT count(*) FROM line WHERE seq > 0", [], |row| row.get(0))?))
+    place.now(|db, _| {
+        Ok(db.query_row("SELECT count(*) FROM line WHERE seq > 0 OR token > 0", [], |row| row.get(0))?)
+    })
 }
 
 #[test]
@@ -66,6 +68,54 @@ fn who_does_not_wait_leaves_nothing() {
     granted(&attempt_at(&place, 0, &place.ask(1, X)));
     let ask = Ask { join: false, ..place.ask(2, X) };
     assert_eq!(blocked(&attempt_at(&place, 0, &ask)), (None, 1));
+    assert_eq!(rows(&place), 1);
+}
+
+/// A seat is taken in one statement, by whoever would be granted anyway, and given up in one.
+#[test]
+fn the_seat_is_for_whoever_finds_nobody() {
+    let place = Place::new();
+    let try_sit = |id, after: u64| {
+        place
+            .now(|db, census| Ok(sit(db, &place.ask(id, X), census.now.wall + after)?))
+            .map(|answer| granted(&answer))
+    };
+    let get_up = |id: u8| place.now(|db, _| Ok(row::get_up(db, "r", &[id; 16])?));
+    assert_eq!(try_sit(1, 0), None, "a new resource has no seat yet");
+    let first = granted(&attempt_at(&place, 0, &place.ask(1, X)));
+    assert_eq!(try_sit(2, 5), None, "somebody holds it in line");
+    gone(&place, 1);
+    assert_eq!(try_sit(2, 0), None, "the wall clock has not passed the last token");
+    assert_eq!(try_sit(2, 5), Some(first + 5));
+    assert_eq!(try_sit(3, 9), None, "taken");
+    assert_eq!(
+        attempt_at(&place, 0, &place.ask(2, X)),
+        Answer::Granted { seq: 0, token: first + 5 },
+        "asked again"
+    );
+    assert!(!get_up(3), "not his seat");
+    let (second, ahead) = blocked(&attempt_at(&place, 0, &place.ask(4, X)));
+    assert_eq!((second, ahead), (Some(1), 1));
+    assert!(!get_up(2), "somebody has to be told");
+    assert_eq!(ids(&gone(&place, 2).next), [4]);
+    assert_eq!(try_sit(5, 20), None, "nobody overtakes the one in line");
+    assert!(granted(&attempt_at(&place, 0, &Ask { place: second, ..place.ask(4, X) })) > first + 5);
+    gone(&place, 4);
+    assert_eq!(try_sit(6, 30), Some(first + 30));
+    assert!(get_up(6));
+    assert_eq!(rows(&place), 0);
+}
+
+/// The dead do not keep their seat.
+#[test]
+fn a_dead_sitter_is_purged() {
+    let place = Place::new();
+    granted(&attempt_at(&place, 0, &place.ask(1, X)));
+    gone(&place, 1);
+    let dead = Ask { process: place.dead, ..place.ask(2, X) };
+    let sat = place.now(|db, census| Ok(sit(db, &dead, census.now.wall + 1)?));
+    let token = granted(&sat.unwrap());
+    assert!(granted(&attempt_at(&place, 0, &place.ask(3, X))) > token);
     assert_eq!(rows(&place), 1);
 }
 
