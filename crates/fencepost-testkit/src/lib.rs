@@ -1,6 +1,6 @@
 //! What every fencepost engine is proved with.
 //!
-//! - [`conformance`]: the suite that every engine and every layer passes, gated by capability.
+//! - [`mod@conformance`]: the suite that every engine and every layer passes, gated by capability.
 //! - [`history`]: a recorder of what clients asked and were told, in one process or in many.
 //! - [`checker`]: a pure judge of such a history: overlaps, token order, unjustified busy answers, fairness,
 //!   missed wakeups, leftovers.

@@ -121,7 +121,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Runs one case against an engine; [`conformance!`](crate::conformance) makes a test of it.
+/// Runs one case against an engine; [`conformance!`](crate::conformance!) makes a test of it.
 ///
 /// # Panics
 /// The case fails, hangs, leaves something behind, or is excused without a reason.
@@ -155,7 +155,7 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
 
 /// Makes a `#[test]` of each case of the suite for a [`Fixture`], given by an expression that is evaluated for each.
 ///
-/// `excused: [...]` names the cases that this engine cannot run; see the [module](crate::conformance).
+/// `excused: [...]` names the cases that this engine cannot run; see the [module](mod@crate::conformance).
 #[macro_export]
 macro_rules! conformance {
     ($fixture:expr) => { $crate::conformance!($fixture, excused: []); };
