@@ -8,6 +8,24 @@
 //! | `filesystem` | `checked` (default), `trusted` | take a FUSE or network file system at its user's word |
 //! | `pinned` | `false` (default), `true` | see below |
 //!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use fencepost_core::{Locks, Registry};
+//!
+//! let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
+//! # let folder = std::env::temp_dir().join(format!("fencepost-sqlite-doc-{}", std::process::id()));
+//! # std::fs::create_dir(&folder).unwrap();
+//! # let path = folder.join("locks.db");
+//! # let path = path.display();
+//! let locks = Locks::builder().connect(&registry, &format!("sqlite:{path}?durability=full")).await?;
+//! let guard = locks.mutex("stock/42")?.lock().await?;
+//! println!("token {}", guard.token());
+//! guard.release().await?;
+//! # locks.close().await;
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! # fencepost_core::Result::Ok(()) }).unwrap();
+//! ```
+//!
 //! # What is guaranteed
 //! - Grants and tokens are rows of one file, written in one transaction: mutual exclusion between all processes that share the
 //!   file under one kernel, in containers too.

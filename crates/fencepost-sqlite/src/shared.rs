@@ -85,10 +85,14 @@ impl Shared {
         }
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if self.side.get().is_none() {
-            let bell = bell::hang(&self.folder, self.key)?;
+            // First, so that whoever sees our rows can ring.
+            match bell::hang(&self.folder, self.key) {
+                Ok(bell) => self.aid.spawn(crate::pump::listen(bell, Arc::clone(&self.slots))),
+                // Some file systems have no FIFOs. The poll remains; whatever else is wrong here is wrong below, too.
+                Err(error) => tracing::debug!(%error, "no bell"),
+            }
             let side = Side::create(&self.folder, self.key, self.boot, self.now().boot)?;
             let _ = self.side.set(side);
-            self.aid.spawn(crate::pump::listen(bell, Arc::clone(&self.slots)));
             self.aid.spawn(crate::pump::sweep_folder(Arc::downgrade(self)));
         }
         self.side.get().ok_or_else(|| io::Error::other("the side file was not made"))
