@@ -43,6 +43,15 @@ fn rough_seeds() {
     first_seeds("rough");
 }
 
+/// One identity a process: the tasks of a client pass core's local gate before they stand at the engine.
+#[test]
+fn seeds_of_processes() {
+    for (seed, name) in (1..=150).zip(Setup::NAMES.iter().cycle()) {
+        let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_process_identity());
+        assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
+    }
+}
+
 #[test]
 fn a_seed_replays_the_same_run() {
     for name in Setup::NAMES {

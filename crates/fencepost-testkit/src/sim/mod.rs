@@ -5,7 +5,9 @@
 //! stepped. The history of each run is judged by the [`checker`](crate::checker). The same seed gives the same run.
 
 mod cancel;
+mod detached;
 mod executor;
+mod pair;
 mod rng;
 mod setup;
 mod troubles;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A name and how it is used.
 pub(super) struct Resource {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     style: Style,
 }
 
@@ -89,7 +89,11 @@ impl Worker {
             if self.rng.chance(500) {
                 self.sleep(pause).await;
             }
-            self.claim(resource).await;
+            if resources.len() > 1 && self.rng.chance(60) {
+                self.claim_two(&resources).await;
+            } else {
+                self.claim(resource).await;
+            }
         }
         self.crew.finish(self.client);
     }
@@ -153,6 +157,7 @@ impl Worker {
         }
         self.recorder.record(key, What::ReleaseBegan);
         let sure = match self.rng.below(10) {
+            0 if self.locks.capabilities().detach => self.part_by_lease(key, guard).await,
             0..6 => guard.release().await.is_ok(),
             6..8 => unless(GiveUp::Polls(self.rng.below(3) as u32), &self.clock, guard.release())
                 .await
@@ -166,7 +171,7 @@ impl Worker {
     }
 
     /// Asks the guard whether it is held, and writes down either answer.
-    fn ensure(&self, key: Key, guard: &Guard) -> bool {
+    pub(super) fn ensure(&self, key: Key, guard: &Guard) -> bool {
         let until = || guard.ensure_held().is_ok().then(|| guard.valid_until().as_nanos());
         let held = self.recorder.ensured(key, until);
         if !held {
@@ -195,12 +200,12 @@ impl Worker {
         }
     }
 
-    async fn sleep(&self, time: Duration) {
+    pub(super) async fn sleep(&self, time: Duration) {
         self.clock.sleep_until(self.clock.now() + time).await;
     }
 
     /// A time up to the longest; often none at all, so that things meet at one instant.
-    fn time(&mut self, longest: Duration) -> Duration {
+    pub(super) fn time(&mut self, longest: Duration) -> Duration {
         if self.rng.chance(300) {
             Duration::ZERO
         } else {
