@@ -166,10 +166,15 @@ impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
         let all = Capabilities::full("memory");
         match self.kind {
-            // A process that holds gets whatever else it asks for at once: past the others in line, and uncounted.
-            Kind::Processes => {
-                Capabilities { identity: Identity::Process, fair: false, permits: false, ..all }
-            }
+            // A process that holds gets whatever else it asks for at once: past the others in line, uncounted, and beside
+            // its own detached leases.
+            Kind::Processes => Capabilities {
+                identity: Identity::Process,
+                fair: false,
+                permits: false,
+                detach: false,
+                ..all
+            },
             Kind::Claims | Kind::Turns => all,
         }
     }
