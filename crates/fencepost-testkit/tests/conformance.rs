@@ -45,8 +45,8 @@ mod memory_of_processes {
     fencepost_testkit::conformance!(
         Over { engine: Memory::with_process_identity, layer: |engine, _| engine },
         excused: [
-            permits, mixed_modes, first_come_first_served, a_waiting_writer_is_not_overtaken,
-            a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue
+            permits, mixed_modes, detach_and_attach, a_detached_lease_ends, first_come_first_served,
+            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue
         ]
     );
 }
