@@ -97,7 +97,9 @@ fn page(host: &Host, figures: &[Figure]) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page. The floor is the same work done with \
          the bare driver in the same run; ours and the floor alternate over several rounds, and the ratio is the median of the \
-         rounds' ratios. Only ratios carry over to another machine.\n\n",
+         rounds' ratios. Only ratios carry over to another machine. The bare transactions write and remove the row that a lock by \
+         hand has, with the engine's durability and the driver's defaults otherwise. tokio's Mutex is first come, first \
+         served, as ours is; async-lock's lets a running task go before those that wait.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}", host.shown());

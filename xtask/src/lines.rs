@@ -144,7 +144,7 @@ pub(crate) const LINES: &[Line] = &[
     Line {
         id: "command-crowd",
         engine: "command",
-        promise: "200 concurrent `fencepost run -w 60s` on a counter file, 5 times: exact count, tokens strictly grow, the line is kept",
+        promise: "200 concurrent `fencepost run -w 60s` on a counter file, 5 times: exact count, tokens strictly grow, the line is kept, nothing is left",
         measure: &["command-crowd"],
         bound: AtMost(0.0, "violations"),
         limit: 900,

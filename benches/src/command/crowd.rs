@@ -1,6 +1,6 @@
 //! Two hundred `fencepost run` at once on a counter file: the count is exact, the line is kept, tokens grow.
 
-use super::{Place, Wrapper, wait_for_line};
+use super::{Place, Wrapper, in_use, wait_for_line};
 use crate::figure::Measured;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(crate) fn runs() -> Measured {
     let first = violations.first().map_or_else(String::new, |first| format!("; first: {first}"));
     let seconds = start.elapsed().as_secs_f64();
     let note = format!(
-        "{ROUNDS} rounds of {RUNS} runs in {seconds:.0} s; count, tokens and (last round) order{first}"
+        "{ROUNDS} rounds of {RUNS} runs in {seconds:.0} s; count, tokens, leftovers and (last round) order{first}"
     );
     Measured { figure: violations.len() as f64, note }
 }
@@ -55,6 +55,9 @@ fn one_round(place: &Place, in_order: bool) -> Vec<String> {
     let count = std::fs::read_to_string(&counter).unwrap_or_default();
     if count.trim() != RUNS.to_string() {
         violations.push(format!("the count is {} instead of {RUNS}", count.trim()));
+    }
+    if in_use(place) > 0 {
+        violations.push("a holder or waiter is left in the database".to_owned());
     }
     let log = std::fs::read_to_string(place.file("counter.log")).unwrap_or_default();
     let entries: Vec<(usize, u64)> = log

@@ -119,7 +119,18 @@ pub(crate) fn wait_for_line(place: &Place, name: &str, there: usize) {
 }
 
 fn waiting(place: &Place, name: &str) -> usize {
-    let output = place.fencepost(&["queue", "--json", name]).output().expect("fencepost queue");
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    json.as_array().map_or(0, Vec::len)
+    listed(place, &["queue", "--json", name])
+}
+
+/// How many names are held or waited for.
+pub(crate) fn in_use(place: &Place) -> usize {
+    listed(place, &["ls", "--json"])
+}
+
+/// The length of the array that a verb prints.
+fn listed(place: &Place, arguments: &[&str]) -> usize {
+    let output = place.fencepost(arguments).output().expect("the fencepost command beside this program");
+    let json: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
+    json.and_then(|json| json.as_array().map(Vec::len))
+        .unwrap_or_else(|| panic!("{arguments:?} prints no array"))
 }
