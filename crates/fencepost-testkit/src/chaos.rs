@@ -6,7 +6,7 @@ use fencepost_core::{
     Listing, Moment, Name, Page, Reply, Session, Stake, Token,
 };
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -69,10 +69,12 @@ struct Dice {
     rng: Mutex<Rng>,
     odds: Odds,
     faults: AtomicU64,
+    /// No request arrives.
+    cut: AtomicBool,
 }
 
 /// What happens to one request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Fate {
     before: Duration,
     lost: bool,
@@ -84,13 +86,24 @@ struct Fate {
 impl Chaos {
     /// Troubles `inner` by the seed's dice.
     pub fn new(inner: Arc<dyn Backend>, clock: Clock, seed: u64, odds: Odds) -> Chaos {
-        let dice = Dice { clock, rng: Mutex::new(Rng::new(seed)), odds, faults: AtomicU64::new(0) };
+        let dice = Dice {
+            clock,
+            rng: Mutex::new(Rng::new(seed)),
+            odds,
+            faults: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+        };
         Chaos { inner, plan: Arc::new(dice) }
     }
 
     /// How many requests it has troubled.
     pub fn faults(&self) -> u64 {
         self.plan.faults.load(Ordering::Relaxed)
+    }
+
+    /// Loses every request from now on, or none beyond the odds.
+    pub fn cut(&self, cut: bool) {
+        self.plan.cut.store(cut, Ordering::SeqCst);
     }
 
     fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
@@ -102,6 +115,10 @@ impl Dice {
     /// What happens to the next request; `None` for nothing unusual.
     fn roll(&self) -> Option<Fate> {
         let odds = &self.odds;
+        if self.cut.load(Ordering::SeqCst) {
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            return Some(Fate { lost: true, ..Fate::default() });
+        }
         if *odds == Odds::NONE {
             return None;
         }

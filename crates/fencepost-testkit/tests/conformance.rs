@@ -5,27 +5,21 @@ use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 use std::sync::Arc;
 
-/// Makes the engine and puts layers over it for each client.
-struct Over {
-    engine: fn() -> Arc<Memory>,
-    layer: fn(Arc<dyn Backend>, &Aid) -> Arc<dyn Backend>,
-}
+/// Makes an engine for each case.
+struct InMemory(fn() -> Arc<Memory>);
 
-struct Place {
-    engine: Arc<Memory>,
-    layer: fn(Arc<dyn Backend>, &Aid) -> Arc<dyn Backend>,
-}
+struct Place(Arc<Memory>);
 
-impl Fixture for Over {
+impl Fixture for InMemory {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let place = Place { engine: (self.engine)(), layer: self.layer };
+        let place = Place((self.0)());
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }
 }
 
 impl Namespace for Place {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(async move { Ok((self.layer)(self.engine.clone(), &aid)) })
+    fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
     }
 }
 
@@ -33,8 +27,8 @@ mod memory {
     use super::*;
 
     fencepost_testkit::conformance!(
-        Over { engine: Memory::new, layer: |engine, _| engine },
-        excused: [crash_frees, stop_and_continue]
+        InMemory(Memory::new),
+        excused: [crash_frees, stop_and_continue, engine_out_of_reach]
     );
 }
 
@@ -43,23 +37,60 @@ mod memory_of_processes {
     use super::*;
 
     fencepost_testkit::conformance!(
-        Over { engine: Memory::with_process_identity, layer: |engine, _| engine },
+        InMemory(Memory::with_process_identity),
         excused: [
             permits, mixed_modes, detach_and_attach, a_detached_lease_ends, first_come_first_served,
-            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue
+            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue, engine_out_of_reach
         ]
     );
 }
 
-/// The chaos layer without chaos.
+/// The chaos layer without chaos, other than that it can be cut as a network can.
 mod memory_under_a_layer {
     use super::*;
+    use fencepost_testkit::conformance;
+    use fencepost_testkit::faults::{Fault, Faults};
+    use std::sync::Mutex;
 
-    fencepost_testkit::conformance!(
-        Over {
-            engine: Memory::new,
-            layer: |engine, aid| Arc::new(Chaos::new(engine, aid.clock().clone(), 1, Odds::NONE)),
-        },
-        excused: [crash_frees, stop_and_continue]
-    );
+    struct Layered;
+
+    struct Remote {
+        engine: Arc<Memory>,
+        network: Arc<Mutex<Vec<Arc<Chaos>>>>,
+    }
+
+    struct Network(Arc<Mutex<Vec<Arc<Chaos>>>>);
+
+    impl Fixture for Layered {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            let place = Remote { engine: Memory::new(), network: Arc::default() };
+            Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Remote {
+        fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let layer = Arc::new(Chaos::new(self.engine.clone(), aid.clock().clone(), 1, Odds::NONE));
+            self.network.lock().unwrap().push(layer.clone());
+            Box::pin(async { Ok(layer as Arc<dyn Backend>) })
+        }
+
+        fn faults(&self) -> Option<Box<dyn Faults>> {
+            Some(Box::new(Network(self.network.clone())))
+        }
+    }
+
+    impl Faults for Network {
+        fn cut(&mut self) -> std::result::Result<(), Fault> {
+            self.0.lock().unwrap().iter().for_each(|layer| layer.cut(true));
+            Ok(())
+        }
+
+        fn mend(&mut self) -> std::result::Result<(), Fault> {
+            self.0.lock().unwrap().iter().for_each(|layer| layer.cut(false));
+            Ok(())
+        }
+    }
+
+    conformance!(Layered, excused: [crash_frees, stop_and_continue]);
 }

@@ -1,5 +1,6 @@
 //! What an engine provides to be put under the suite.
 
+use crate::faults::Faults;
 use fencepost_core::{Aid, Backend, Result};
 use std::future::Future;
 use std::pin::Pin;
@@ -24,6 +25,11 @@ pub trait Namespace: Send + Sync {
     /// keeps on purpose (its last tokens, its history). By default what it lists.
     fn leftovers(&self) -> Fut<'_, Vec<String>> {
         Box::pin(async { Vec::new() })
+    }
+
+    /// Hooks to trouble the engine of this place with, where it is a server of its own. `None`: it has none.
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        None
     }
 
     /// Has another process hold this name exclusively for a lease of `ttl`, renewed, as soon as this returns. `None`: the

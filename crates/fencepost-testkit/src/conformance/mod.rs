@@ -30,8 +30,9 @@
 //!     }
 //! }
 //!
-//! // One `#[test]` for each case, under the case's name. Two are excused: no other process shares this memory.
-//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, stop_and_continue]);
+//! // One `#[test]` for each case, under the case's name. Some are excused: no other process shares this memory, and no
+// connection to it can be cut.
+//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, stop_and_continue, engine_out_of_reach]);
 //! # fn main() {}
 //! ```
 //!
@@ -73,6 +74,8 @@ pub enum Need {
     Evict,
     /// A lock that another process holds, which can be killed: [`Namespace::elsewhere`].
     Elsewhere,
+    /// Hooks to trouble the engine with: [`Namespace::faults`].
+    Faults,
 }
 
 impl fmt::Display for Need {
@@ -86,12 +89,13 @@ impl fmt::Display for Need {
             Need::Inspect => "a way to look",
             Need::Evict => "a way to evict",
             Need::Elsewhere => "another process to kill",
+            Need::Faults => "hooks to trouble the engine with",
         })
     }
 }
 
 impl Need {
-    fn is_met(self, capabilities: &Capabilities, elsewhere: bool) -> bool {
+    fn is_met(self, capabilities: &Capabilities, hook: bool) -> bool {
         match self {
             Need::Fair => capabilities.fair,
             Need::Shared => capabilities.shared,
@@ -100,7 +104,7 @@ impl Need {
             Need::Detach => capabilities.detach,
             Need::Inspect => capabilities.inspect,
             Need::Evict => capabilities.evict,
-            Need::Elsewhere => elsewhere,
+            Need::Elsewhere | Need::Faults => hook,
         }
     }
 }
@@ -172,7 +176,7 @@ macro_rules! conformance {
             cancel_at_every_await cancel_in_line cancel_of_release
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds tokens_grow detach_and_attach
             a_detached_lease_ends
-            lost_when_renewals_fail release_after_loss crash_frees stop_and_continue
+            lost_when_renewals_fail release_after_loss crash_frees stop_and_continue engine_out_of_reach
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

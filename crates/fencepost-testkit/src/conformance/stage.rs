@@ -4,6 +4,7 @@ use super::Need;
 use super::deaf::Deaf;
 use super::fixture::{Elsewhere, Fixture, Fut, Namespace};
 use crate::chaos::{Chaos, Odds};
+use crate::faults::Faults;
 use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
 use crate::witness::{Witness, on_behalf};
 use fencepost_core::{
@@ -73,7 +74,8 @@ impl Stage {
         let client = self.client().await;
         let elsewhere =
             needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", SHORT).is_some();
-        needs.iter().copied().find(|need| !need.is_met(client.capabilities(), elsewhere))
+        let hook = elsewhere || (needs.contains(&Need::Faults) && self.faults().is_some());
+        needs.iter().copied().find(|need| !need.is_met(client.capabilities(), hook))
     }
 
     pub(super) fn end(&self) -> End {
@@ -128,6 +130,11 @@ impl Stage {
     /// A lock held by another process, if the engine outlives one.
     pub(super) fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
         self.0.namespace.elsewhere(name, ttl)
+    }
+
+    /// Hooks to trouble the engine with.
+    pub(super) fn faults(&self) -> Option<Box<dyn Faults>> {
+        self.0.namespace.faults()
     }
 
     /// See [`Namespace::crash_bound`].

@@ -77,3 +77,30 @@ pub(super) async fn stop_and_continue(stage: Stage) {
     assert!(LONG > ttl);
     stage.assert_free("lock").await;
 }
+
+pub(super) async fn engine_out_of_reach(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(1).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let token = guard.token();
+    faults.cut().expect("the network can be cut");
+    // A waiting time is a bound, whatever the engine does.
+    let wait = Duration::from_millis(300);
+    let start = Instant::now();
+    let mutex = client.mutex("another").expect("a good name");
+    let error = mutex.lock().wait(wait).await.expect_err("the engine cannot be reached");
+    assert!(error.is_unreachable() || error.is_timeout(), "{error}");
+    assert!(start.elapsed() >= wait && start.elapsed() < wait + SOON, "it waited {:?}", start.elapsed());
+    // The holder learns of its loss by its own clock.
+    tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
+    assert!(guard.ensure_held().expect_err("it is lost").is_lost());
+    drop(guard);
+    faults.mend().expect("the network can be mended");
+    for name in ["lock", "another"] {
+        stage.assert_free(name).await;
+    }
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    assert!(guard.token() > token || token == fencepost_core::Token::default());
+    guard.release().await.expect("it was held");
+}

@@ -53,6 +53,7 @@ cases! {
     loss::release_after_loss []
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
+    loss::engine_out_of_reach [Faults]
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
     operators::evict_wants_the_right_token [Evict]
