@@ -130,6 +130,7 @@ impl Core {
                 self.place = place;
                 let mut again = None;
                 if place.is_some() {
+                    slot.set_first(before.iter().all(|(row, _)| row.holds()));
                     claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
                     again = self.watch(&before);
                 }

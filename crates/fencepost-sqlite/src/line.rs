@@ -183,6 +183,8 @@ pub(crate) struct Look {
     pub(crate) turns: Vec<Turn>,
     /// Who holds the resource, not all of whom may know it yet.
     pub(crate) holders: Vec<Turn>,
+    /// The first waiter whose turn it is not.
+    pub(crate) first: Option<[u8; 16]>,
     /// There is something to repair, by [`next`].
     pub(crate) to_repair: bool,
 }
@@ -191,10 +193,17 @@ pub(crate) struct Look {
 pub(crate) fn look(db: &Connection, census: &mut Census<'_>, resource: &str) -> Result<Look, Trouble> {
     let mut walk = Walk::new(resource, None, false, false);
     let mut turns = Vec::new();
-    walk.run(db, census, |held, waiter| turn(held, waiter, &mut turns))?;
+    let mut first = None;
+    walk.run(db, census, |held, waiter| {
+        let fits = turn(held, waiter, &mut turns);
+        if !fits {
+            first = Some(waiter.id);
+        }
+        fits
+    })?;
     let holders = walk.before.iter().filter(|(row, _)| row.holds());
     let holders = holders.filter_map(|(row, _)| Some(Turn { id: row.id, process: row.process? })).collect();
-    Ok(Look { turns, holders, to_repair: !walk.dead.is_empty() || !walk.repairs.is_empty() })
+    Ok(Look { turns, holders, first, to_repair: !walk.dead.is_empty() || !walk.repairs.is_empty() })
 }
 
 fn turn(held: &Held, waiter: &Row, next: &mut Vec<Turn>) -> bool {

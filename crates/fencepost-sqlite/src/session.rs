@@ -13,6 +13,7 @@ use crate::lease;
 use crate::line;
 use crate::row;
 use crate::shared::{PATIENCE, Shared, moment};
+use crate::slots::Slot;
 
 /// One per client. A round is one write to the side file; only leases that change their length, fixed ones and detached ones
 /// need the database.
@@ -30,9 +31,14 @@ impl SqliteSession {
     fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Trouble> {
         let shared = &self.shared;
         let sent = shared.now().boot;
-        let renewed_at = shared.renew(sent, 0)?;
-        // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
-        self.heed_summons()?;
+        let renewed_at = if due.iter().any(|claim| claim.life.is_confirmed()) {
+            let renewed_at = shared.renew(sent, 0)?;
+            // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
+            self.heed_summons()?;
+            renewed_at
+        } else {
+            shared.side()?.renew(sent)?
+        };
         let mut others = Vec::new();
         for claim in due {
             let Some(slot) = shared.slots.get(&claim.id.as_u128().to_be_bytes()) else { continue };
@@ -100,27 +106,39 @@ impl SqliteSession {
         Ok(())
     }
 
-    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did.
+    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did. Who is first in line looks in
+    /// every round, once a second; the others in every third.
     fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Trouble> {
         let shared = &self.shared;
         let waiting = due.iter().filter(|claim| !claim.life.is_confirmed());
-        let mut names: Vec<&str> = waiting.map(|claim| claim.want().name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
-            let now = shared.now();
-            let look = shared.store.read(|db| line::look(db, &mut shared.census(now), name))?;
-            let turns = if look.to_repair {
-                shared.store.write(|db| line::next(db, &mut shared.census(now), name))?
-            } else {
-                look.turns
-            };
-            // Somebody who came later may have been granted the lock together with us.
-            let ours = turns.iter().chain(&look.holders).filter(|turn| turn.process == shared.key);
-            for slot in ours.filter_map(|turn| shared.slots.get(&turn.id)) {
-                if !slot.claim.life.is_confirmed() {
-                    slot.ring();
-                }
+        let mut slots: Vec<Arc<Slot>> = waiting
+            .filter_map(|claim| shared.slots.get(&claim.id.as_u128().to_be_bytes()))
+            .filter(|slot| slot.wants_a_look())
+            .collect();
+        slots.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        for slots in slots.chunk_by(|a, b| a.name() == b.name()) {
+            self.look(slots[0].name(), slots)?;
+        }
+        Ok(())
+    }
+
+    fn look(&self, name: &str, slots: &[Arc<Slot>]) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let now = shared.now();
+        let look = shared.store.read(|db| line::look(db, &mut shared.census(now), name))?;
+        let turns = if look.to_repair {
+            shared.store.write(|db| line::next(db, &mut shared.census(now), name))?
+        } else {
+            look.turns
+        };
+        for slot in slots {
+            slot.set_first(look.first == Some(slot.id()));
+        }
+        // Somebody who came later may have been granted the lock together with us.
+        let ours = turns.iter().chain(&look.holders).filter(|turn| turn.process == shared.key);
+        for slot in ours.filter_map(|turn| shared.slots.get(&turn.id)) {
+            if !slot.claim.life.is_confirmed() {
+                slot.ring();
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -18,6 +18,10 @@ pub(crate) struct Slot {
     waker: Mutex<Option<Waker>>,
     /// The ring came from the watch on a file: its lock may fall a moment later.
     alarmed: AtomicBool,
+    /// Only holders stood before it when it last looked.
+    first: AtomicBool,
+    /// Rounds of renewal while it waited.
+    rounds: AtomicU32,
 }
 
 impl Slot {
@@ -28,7 +32,26 @@ impl Slot {
             rung: AtomicBool::new(false),
             waker: Mutex::default(),
             alarmed: AtomicBool::new(false),
+            first: AtomicBool::new(false),
+            rounds: AtomicU32::new(0),
         }
+    }
+
+    pub(crate) fn id(&self) -> [u8; 16] {
+        self.claim.id.as_u128().to_be_bytes()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.claim.want().name.as_str()
+    }
+
+    /// Called once a round while it waits: is the line to be looked at? Always for the first in line, else each third time.
+    pub(crate) fn wants_a_look(&self) -> bool {
+        self.first.load(Ordering::Relaxed) || self.rounds.fetch_add(1, Ordering::Relaxed) % 3 == 2
+    }
+
+    pub(crate) fn set_first(&self, first: bool) {
+        self.first.store(first, Ordering::Relaxed);
     }
 
     /// It is worth asking again.
@@ -72,13 +95,13 @@ pub(crate) struct Slots(Mutex<HashMap<[u8; 16], Arc<Slot>, BuildHasherDefault<Id
 
 impl Slots {
     pub(crate) fn insert(&self, slot: Arc<Slot>) {
-        let id = slot.claim.id.as_u128().to_be_bytes();
+        let id = slot.id();
         self.map().insert(id, slot);
     }
 
     /// Removes the slot of an entry, unless another entry has the id by now.
     pub(crate) fn remove(&self, slot: &Arc<Slot>) {
-        let id = slot.claim.id.as_u128().to_be_bytes();
+        let id = slot.id();
         let mut map = self.map();
         if map.get(&id).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             let removed = map.remove(&id);

@@ -176,8 +176,11 @@ fn who_could_go_too_is_granted_first_and_finds_it_when_it_asks() {
     let (answer, turns) = place.now(|db, census| attempt(db, census, &place.ask(4, S)));
     assert_eq!(ids(&turns), [2, 3], "they are rung");
     let late = granted(&answer);
-    let look = place.now(|db, census| look(db, census, "r"));
-    assert_eq!((ids(&look.holders), look.turns.len()), (vec![2, 3, 4], 0));
+    let look = place.now(|db, census| super::look(db, census, "r"));
+    assert_eq!((ids(&look.holders), look.turns.len(), look.first), (vec![2, 3, 4], 0, None));
+    blocked(&attempt_at(&place, 0, &place.ask(5, X)));
+    blocked(&attempt_at(&place, 0, &place.ask(6, X)));
+    assert_eq!(place.now(|db, census| super::look(db, census, "r")).first, Some([5; 16]));
     let second = granted(&attempt_at(&place, 0, &place.ask(2, S)));
     let ask = Ask { fixed: true, ttl: 5 * SECOND, sent: NOW.boot + SECOND, ..place.ask(3, S) };
     let third = granted(&attempt_at(&place, SECOND, &ask));
