@@ -146,13 +146,13 @@ pub(crate) fn busy(message: String, wait: &WaitArgs) -> Failure {
 /// Warns of what is allowed and hardly meant: a lock that nobody else can see, and a wait for oneself.
 pub(crate) fn warn(locks: &Locks, names: &[String], wait: &WaitArgs) {
     if locks.capabilities().engine == "memory" {
-        eprintln!("fencepost: the memory engine ends with this process: no other process sees this lock");
+        say!("fencepost: the memory engine ends with this process: no other process sees this lock");
     }
     let held = std::env::var("FENCEPOST_NAME").unwrap_or_default();
     let for_ever = !wait.no_wait && wait.wait.is_none();
     if let Some(name) = names.iter().find(|name| for_ever && held.lines().any(|held| held == *name)) {
         let name = show::plain(name);
-        eprintln!(
+        say!(
             "fencepost: this runs under '{name}' already; if that is the same lock, it waits for itself (see -n and -w)"
         );
     }

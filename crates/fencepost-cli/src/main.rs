@@ -1,5 +1,8 @@
 //! The command `fencepost`: run a program only while a lock is held; see and evict holders.
 
+#[macro_use]
+mod say;
+
 mod acquire;
 mod cli;
 mod connect;
@@ -42,7 +45,7 @@ fn main() -> ExitCode {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
                 ErrorKind::MissingRequiredArgument if is_run => {
-                    eprintln!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…");
+                    say!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…");
                     USAGE.into()
                 }
                 _ => USAGE.into(),
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("fencepost: {failure}");
+                say!("fencepost: {failure}");
             }
             failure.code.into()
         }

@@ -1,12 +1,13 @@
 //! How resources and claims are shown: to people as text, to programs as JSON.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, Info, Mode};
 use serde_json::{Value, json};
 
 use crate::duration;
+use crate::exit::{Failure, OWN};
 
 /// Text that others chose, without what could steer a terminal.
 pub(crate) fn plain(text: &str) -> String {
@@ -23,15 +24,25 @@ pub(crate) fn bold(text: &str) -> String {
     if colour() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Prints to standard output. A reader that has gone (`| head`) is no error.
-pub(crate) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+/// Writes to standard output.
+pub(crate) fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+/// Prints to standard output. A reader that has gone (`| head`) is no error; a full disk is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match write(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(OWN, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Prints one line.
-pub(crate) fn line(text: &str) {
-    print(&format!("{text}\n"));
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    print(&format!("{text}\n"))
 }
 
 /// Who, as one phrase: `ann@web1/backup (host web1, pid 12)`.

@@ -172,17 +172,17 @@ impl Watch {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
             Event::Failed(errno) => {
-                eprintln!("fencepost: cannot make a process: {}", io::Error::from_raw_os_error(errno));
+                say!("fencepost: cannot make a process: {}", io::Error::from_raw_os_error(errno));
                 self.status = Some(Status::Code(125));
             }
             Event::Stopped(signal) => self.stopped(signal),
             Event::Ending(Why::Lease) => {
                 self.lost.get_or_insert_with(|| "no renewal was confirmed in time".to_owned());
                 self.warned = true;
-                eprintln!("fencepost: the lock could not be renewed in time: stopping the program");
+                say!("fencepost: the lock could not be renewed in time: stopping the program");
             }
             Event::Ending(Why::Limit) => {
-                eprintln!("fencepost: held as long as --max-hold allows: stopping the program");
+                say!("fencepost: held as long as --max-hold allows: stopping the program");
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
             Event::Signaled(signal) => self.ended(Status::Signal(signal)),
@@ -235,7 +235,7 @@ impl Watch {
         self.warned = true;
         let order = match self.on_lost {
             OnLost::Ignore => {
-                eprintln!(
+                say!(
                     "fencepost: the lock is lost ({why}); the program runs on without it (--on-lost ignore)"
                 );
                 return;
@@ -243,9 +243,10 @@ impl Watch {
             OnLost::Term | OnLost::Restart => Order::Stop,
             OnLost::Kill => Order::Kill,
         };
-        eprintln!("fencepost: the lock is lost ({why}): stopping the program");
-        self.lost = Some(why);
+        // The order first: saying it may take as long as somebody does not read it.
         self.link.tell(order);
+        say!("fencepost: the lock is lost ({why}): stopping the program");
+        self.lost = Some(why);
     }
 
     fn tick(&mut self, end: u64) {

@@ -100,6 +100,13 @@ impl Error {
         error
     }
 
+    /// The same with another message.
+    #[must_use]
+    pub(crate) fn saying(mut self, message: &str) -> Error {
+        message.clone_into(&mut self.0.message);
+        self
+    }
+
     /// Names the resource, unless it is named already.
     #[must_use]
     pub fn of(mut self, resource: impl Into<Arc<str>>) -> Error {

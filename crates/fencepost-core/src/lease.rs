@@ -84,7 +84,9 @@ impl Lease {
 
     /// The lease is not at the engine any more.
     pub(crate) fn gone(&self, claim: &Claim) -> Error {
-        Error::lost(self.name.clone(), claim.life.ended().unwrap_or(Loss::Expired))
+        let message = "this lease is over: it was released, ran out or was evicted; somebody else may hold the lock now";
+        let loss = claim.life.ended().unwrap_or(Loss::Deleted);
+        Error::lost(self.name.clone(), loss).saying(message)
     }
 }
 

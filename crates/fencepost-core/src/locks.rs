@@ -110,7 +110,9 @@ impl Locks {
         MultiLock::new(Arc::clone(&self.client), names)
     }
 
-    /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again.
+    /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease
+    /// has one user at a time: if somebody else who knows it releases it meanwhile, this guard learns of that with its next
+    /// renewal only.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) when the lease has ended.

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,15 +50,31 @@ impl Thread {
             )
             .because(error)
         };
+        // The thread first, the runtime after it: a runtime must not be dropped in the caller's async context, where a
+        // failing `spawn` would drop it. If the rest fails the channel closes and the thread ends.
+        let (start, started) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let wait = move || {
+            if let Ok(run) = started.recv() {
+                run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("fencepost".to_owned()).spawn(wait).map_err(failed)?;
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let timer = {
+            let _entered = runtime.enter();
+            Timer::new()
+        };
+        let timer = match timer {
+            Ok(timer) => timer,
+            Err(error) => {
+                runtime.shutdown_background();
+                return Err(failed(error));
+            }
+        };
         let aid = Aid::new(clock.clone(), Arc::new(Spawner(runtime.handle().clone())));
         let stop = Arc::new(Notify::new());
         let reaper = aid.reaper().clone();
         let told = Arc::clone(&stop);
-        let timer = {
-            let _entered = runtime.enter();
-            Timer::new().map_err(failed)?
-        };
         let run = move || {
             runtime.block_on(async move {
                 let last = clock.clone();
@@ -69,7 +85,8 @@ impl Thread {
                 last.stop();
             });
         };
-        let thread = std::thread::Builder::new().name("fencepost".to_owned()).spawn(run).map_err(failed)?;
+        // It waits for this, so it is there to take it.
+        let _ = start.send(Box::new(run));
         Ok((Thread { stop, thread: Mutex::new(Some(thread)) }, aid))
     }
 

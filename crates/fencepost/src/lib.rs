@@ -34,6 +34,11 @@ pub use fencepost_sqlite as sqlite;
 pub struct Locks(fencepost_core::Locks);
 
 impl Locks {
+    /// Options for a new client, for [`connect_with`](Locks::connect_with).
+    pub fn builder() -> ClientBuilder {
+        fencepost_core::Locks::builder()
+    }
+
     /// Connects to the engine that `url` names, with default options.
     ///
     /// # Errors
@@ -42,10 +47,10 @@ impl Locks {
     /// # Cancel safety
     /// Safe: nothing is held yet.
     pub async fn connect(url: &str) -> Result<Locks> {
-        Locks::connect_with(fencepost_core::Locks::builder(), url).await
+        Locks::connect_with(Locks::builder(), url).await
     }
 
-    /// Connects with options: see [`Locks::builder`](fencepost_core::Locks::builder).
+    /// Connects with options: see [`builder`](Locks::builder).
     ///
     /// # Errors
     /// As for [`connect`](Locks::connect).
@@ -57,7 +62,7 @@ impl Locks {
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use fencepost::Locks;
     ///
-    /// let options = fencepost_core::Locks::builder().holder("nightly job");
+    /// let options = Locks::builder().holder("nightly job");
     /// let locks = Locks::connect_with(options, "memory:").await?;
     /// # Ok::<(), fencepost::Error>(()) }).unwrap();
     /// ```

@@ -53,11 +53,11 @@ impl Setup {
 /// Becomes the program; returns only with the exit code of a failure.
 pub(crate) fn main(arguments: &[OsString]) -> u8 {
     let Some((setup, program)) = Setup::parse(arguments) else {
-        eprintln!("fencepost: {CHILD} is for fencepost's own use: try 'fencepost run --help'");
+        say!("fencepost: {CHILD} is for fencepost's own use: try 'fencepost run --help'");
         return 125;
     };
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        eprintln!("fencepost: cannot tie the program's life to its guardian: {error}");
+        say!("fencepost: cannot tie the program's life to its guardian: {error}");
         return 125;
     }
     // The guardian may have died before the call above; the kernel then tells nobody.
@@ -72,7 +72,7 @@ pub(crate) fn main(arguments: &[OsString]) -> u8 {
     }
     let unblock: SigSet = setup.blocked.iter().filter_map(|number| Signal::try_from(*number).ok()).collect();
     if let Err(error) = unblock.thread_unblock() {
-        eprintln!("fencepost: cannot restore the signal mask: {error}");
+        say!("fencepost: cannot restore the signal mask: {error}");
         return 125;
     }
     let [name, rest @ ..] = program else { return 125 };
@@ -80,18 +80,18 @@ pub(crate) fn main(arguments: &[OsString]) -> u8 {
     let name = name.display();
     match error.kind() {
         io::ErrorKind::NotFound => {
-            eprintln!(
+            say!(
                 "fencepost: cannot run '{name}': not found. Check the spelling and PATH; for a script, check \
                  that the interpreter in its first line exists."
             );
             127
         }
         io::ErrorKind::PermissionDenied => {
-            eprintln!("fencepost: cannot run '{name}': not executable. Try 'chmod +x {name}'.");
+            say!("fencepost: cannot run '{name}': not executable. Try 'chmod +x {name}'.");
             126
         }
         _ => {
-            eprintln!("fencepost: cannot run '{name}': {error}");
+            say!("fencepost: cannot run '{name}': {error}");
             126
         }
     }

@@ -54,8 +54,9 @@ pub(crate) const CHILD: &str = "__child";
 const ROUND: u64 = 10_000_000;
 const LONGEST_ROUND: u64 = 500_000_000;
 
-/// The lock's descriptor is passed on under this number or above, out of the way of a shell's own.
-const LOCK_DESCRIPTOR: i32 = 200;
+/// The lock's descriptor is passed on under this number or above, out of the way of those that scripts choose themselves
+/// (`exec 9>file`, and `200` in flock(1)'s manual).
+const LOCK_DESCRIPTOR: i32 = 731;
 
 /// Where the program stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,7 +91,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     match Guardian::start(program).and_then(Guardian::watch) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("fencepost: the guardian failed: {error}");
+            say!("fencepost: the guardian failed: {error}");
             125
         }
     }
@@ -185,7 +186,7 @@ impl Guardian {
             if let Err(error) = fencepost_sqlite::mark_over(&file)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                eprintln!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
+                say!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
             }
         }
         self.say(Event::Gone);

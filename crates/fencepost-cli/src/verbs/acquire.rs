@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use fencepost_core::Name;
+use fencepost_core::{Lease, Locks, Name};
 use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
 use crate::connect::{Options, close, connect};
 use crate::duration;
-use crate::exit::{DEFECT, Failure};
+use crate::exit::{DEFECT, Failure, OWN};
 use crate::show;
 use crate::signals::Signals;
 
@@ -55,20 +55,32 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
         Err(failure) => Err(failure),
     };
+    let printed = match outcome {
+        Ok(lease) => print(&locks, &lease, args.json).await,
+        Err(failure) => Err(failure),
+    };
     close(&locks).await;
-    let lease = outcome?;
-    if args.json {
-        show::line(
-            &json!({
-                "lease": lease.to_secret(),
-                "name": lease.name().as_str(),
-                "token": lease.token().get(),
-                "ttl_ms": show::millis(lease.ttl()),
-            })
-            .to_string(),
-        );
+    printed.map(|()| 0)
+}
+
+/// Prints the lease, which nobody else knows: if that fails it is given back.
+async fn print(locks: &Locks, lease: &Lease, json: bool) -> Result<(), Failure> {
+    let text = if json {
+        json!({
+            "lease": lease.to_secret(),
+            "name": lease.name().as_str(),
+            "token": lease.token().get(),
+            "ttl_ms": show::millis(lease.ttl()),
+        })
+        .to_string()
     } else {
-        show::line(&lease.to_secret());
-    }
-    Ok(0)
+        lease.to_secret()
+    };
+    let Err(error) = show::write(&format!("{text}\n")) else { return Ok(()) };
+    let released = locks.release(lease).await;
+    let what = match released {
+        Ok(()) => "the lock was released again".to_owned(),
+        Err(error) => format!("the lock could not be released either ({error}) and ends with its lease"),
+    };
+    Err(Failure::new(OWN, format!("cannot print the lease: {error}; {what}")))
 }

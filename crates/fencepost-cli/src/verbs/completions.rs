@@ -20,6 +20,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "fencepost", &mut script);
-    show::print(&String::from_utf8_lossy(&script));
+    show::print(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }

@@ -71,9 +71,9 @@ fn confirm(args: &Args, holder: &ClaimInfo) -> Result<(), Failure> {
         return Err(Failure::usage("there is no terminal to ask on: say --yes to evict without being asked"));
     }
     let name = show::plain(&args.name);
-    eprintln!("'{name}' (token {}) is held by {}", args.token, show::phrase(holder));
+    say!("'{name}' (token {}) is held by {}", args.token, show::phrase(holder));
     if args.now {
-        eprintln!("With --now the next holder starts while this one may still be at work.");
+        say!("With --now the next holder starts while this one may still be at work.");
     }
     eprint!("Evict it? [y/N] ");
     let _ = std::io::stderr().flush();
@@ -92,7 +92,7 @@ fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
     let what = if done { "evicted" } else { "failed to evict" };
     let now = if args.now { " at once" } else { "" };
     let reason = args.reason.as_deref().map_or_else(|| "none given".to_owned(), show::plain);
-    eprintln!(
+    say!(
         "fencepost: audit: {time} {by} {what}{now}: '{}' token {}, held by {}; reason: {reason}",
         show::plain(&args.name),
         args.token,

@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
 
 async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8, Failure> {
     for (name, token) in holding.names().lines().zip(holding.tokens().lines()) {
-        show::line(&format!("holding {} token {token}", show::plain(name)));
+        show::line(&format!("holding {} token {token}", show::plain(name)))?;
     }
     let (tell, mut ended) = oneshot::channel();
     // A thread of its own, never joined: a read of a terminal cannot be interrupted.
@@ -78,7 +78,7 @@ async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8
     let code = loop {
         tokio::select! {
             why = holding.lost() => {
-                eprintln!("fencepost: the lock is lost: {why}");
+                say!("fencepost: the lock is lost: {why}");
                 break LOST;
             }
             signal = signals.next() => if ends(signal) {

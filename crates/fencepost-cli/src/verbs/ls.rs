@@ -31,11 +31,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let found = found?;
     if args.json {
         let list: Vec<_> = found.iter().map(show::info_json).collect();
-        show::line(&serde_json::Value::from(list).to_string());
+        show::line(&serde_json::Value::from(list).to_string())?;
     } else if found.is_empty() {
-        eprintln!("fencepost: nothing is held or waited for");
+        say!("fencepost: nothing is held or waited for");
     } else {
-        show::print(&show::table(&["NAME", "TOKEN", "HELD", "WAITERS", "HOLDER"], &rows(&found)));
+        show::print(&show::table(&["NAME", "TOKEN", "HELD", "WAITERS", "HOLDER"], &rows(&found)))?;
     }
     Ok(0)
 }

@@ -29,6 +29,6 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page)?;
-    show::print(&String::from_utf8_lossy(&page));
+    show::print(&String::from_utf8_lossy(&page))?;
     Ok(0)
 }

@@ -31,7 +31,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let info = info?;
     if args.json {
         let list: Vec<_> = info.waiters().map(show::claim_json).collect();
-        show::line(&Value::from(list).to_string());
+        show::line(&Value::from(list).to_string())?;
         return Ok(0);
     }
     let rows: Vec<_> = info
@@ -49,9 +49,9 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         })
         .collect();
     if rows.is_empty() {
-        eprintln!("fencepost: nobody waits for '{}'", show::plain(&args.name));
+        say!("fencepost: nobody waits for '{}'", show::plain(&args.name));
     } else {
-        show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows));
+        show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows))?;
     }
     Ok(0)
 }

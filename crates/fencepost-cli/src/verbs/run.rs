@@ -117,7 +117,7 @@ async fn round(args: &Args, strangers: &HashSet<i32>, signals: &mut Signals) -> 
     let outcome = match answer {
         Ok(Answer::Held(holding)) => held(args, holding, label, strangers, signals).await,
         Ok(Answer::Busy(message)) if args.skip_ok => {
-            eprintln!("fencepost: {message}; nothing was run (--skip-ok)");
+            say!("fencepost: {message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))
         }
         Ok(Answer::Busy(message)) => {
@@ -192,7 +192,7 @@ async fn held(
     match (lost.is_some() || !released, args.on_lost) {
         (false, _) | (true, OnLost::Ignore) => Ok(Round::Done(status.code())),
         (true, OnLost::Restart) if !asked_to_end => {
-            eprintln!("fencepost: waiting for the lock again (--on-lost restart)");
+            say!("fencepost: waiting for the lock again (--on-lost restart)");
             Ok(Round::Again)
         }
         (true, _) => Ok(Round::Done(LOST)),
@@ -204,7 +204,7 @@ async fn release(holding: Holding) -> bool {
     match holding.release().await {
         Ok(()) => true,
         Err(error) => {
-            eprintln!("fencepost: {error}");
+            say!("fencepost: {error}");
             !error.is_lost()
         }
     }

@@ -35,7 +35,8 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         None => std::env::var("FENCEPOST_LEASE")
             .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
     };
-    let lease: Option<Lease> = what.parse().ok();
+    // What looks like a lease is one, or a slip in one: it is not to be taken for a name and shown.
+    let lease = if what.starts_with("fp1-") { Some(lease::parse(&what)?) } else { None };
     let name = match &lease {
         Some(lease) => lease.name().clone(),
         None => Name::new(&what)?,
@@ -45,15 +46,12 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     close(&locks).await;
     let info = info?;
     match lease {
-        Some(lease) => Ok(show_lease(&lease, &info, args.json)),
-        None => {
-            show_info(&info, args.json);
-            Ok(0)
-        }
+        Some(lease) => show_lease(&lease, &info, args.json),
+        None => show_info(&info, args.json).map(|()| 0),
     }
 }
 
-fn show_info(info: &Info, json: bool) {
+fn show_info(info: &Info, json: bool) -> Result<(), Failure> {
     if json {
         return show::line(&show::info_json(info).to_string());
     }
@@ -62,24 +60,26 @@ fn show_info(info: &Info, json: bool) {
     if info.claims.is_empty() {
         return show::line(&format!("'{name}' is free{last}"));
     }
-    show::line(&format!("{}{last}", show::bold(&name)));
+    show::line(&format!("{}{last}", show::bold(&name)))?;
     for claim in info.holders() {
         let mut text = format!("  held by {}", show::phrase(claim));
         if let Some(token) = claim.token {
             text.push_str(&format!("; token {token}"));
         }
         if let Some(left) = claim.expires_in {
-            text.push_str(&format!("; {} left unless renewed", show::age(left)));
+            let unless = if claim.detached { "extended" } else { "renewed" };
+            text.push_str(&format!("; {} left unless {unless}", show::age(left)));
         }
-        show::line(&text);
+        show::line(&text)?;
     }
     for (place, claim) in info.waiters().enumerate() {
-        show::line(&format!("  {}. waits: {}", place + 1, show::phrase(claim)));
+        show::line(&format!("  {}. waits: {}", place + 1, show::phrase(claim)))?;
     }
+    Ok(())
 }
 
 /// The exit code says whether it lives.
-fn show_lease(lease: &Lease, info: &Info, json: bool) -> u8 {
+fn show_lease(lease: &Lease, info: &Info, json: bool) -> Result<u8, Failure> {
     let held = info.holders().find(|claim| claim.token == Some(lease.token()));
     if json {
         let left = held.and_then(|claim| claim.expires_in).map(show::millis);
@@ -90,7 +90,7 @@ fn show_lease(lease: &Lease, info: &Info, json: bool) -> u8 {
             "expires_in_ms": left,
             "evicted": held.is_some_and(|claim| claim.evicted),
         });
-        show::line(&text.to_string());
+        show::line(&text.to_string())?;
     } else {
         let name = show::plain(lease.name().as_str());
         let token = lease.token();
@@ -99,10 +99,10 @@ fn show_lease(lease: &Lease, info: &Info, json: bool) -> u8 {
                 let left =
                     claim.expires_in.map_or_else(String::new, |left| format!(", {} left", show::age(left)));
                 let evicted = if claim.evicted { ", evicted" } else { "" };
-                show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"));
+                show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"))?;
             }
-            None => show::line(&format!("the lease of '{name}' (token {token}) has ended")),
+            None => show::line(&format!("the lease of '{name}' (token {token}) has ended"))?,
         }
     }
-    if held.is_some() { 0 } else { LOST }
+    Ok(if held.is_some() { 0 } else { LOST })
 }

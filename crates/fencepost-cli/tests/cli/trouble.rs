@@ -152,3 +152,36 @@ fn a_file_that_is_no_database() {
     said.expect(78);
     assert_eq!(said.out, "");
 }
+
+/// Nobody can hear what is said on a full disk; that must cost the program neither its grace nor its exit code.
+#[test]
+fn an_unwritable_standard_error() {
+    let place = Place::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let code = |arguments: &[&str]| Kid::of(place.fencepost(arguments).stderr(full())).end().code();
+    assert_eq!(code(&["run", "x", "--", "/nonexistent"]), Some(127));
+    assert_eq!(code(&["run", "", "--", "true"]), Some(64));
+    let script = "trap 'echo termed > termed; exit 5' TERM; echo up > up; while :; do sleep 0.05; done";
+    let stopped = code(&["run", "--max-hold", "500ms", "x", "--", "sh", "-c", script]);
+    assert_eq!((stopped, place.read("termed").trim()), (Some(5), "termed"));
+    assert!(place.leftovers().is_empty());
+}
+
+/// A lease that could not be printed is known to nobody.
+#[test]
+fn an_unwritable_standard_output() {
+    let place = Place::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut acquire = Kid::of(place.fencepost(["acquire", "--ttl", "10m", "x"]).stdout(full()));
+    assert_eq!(acquire.end().code(), Some(125));
+    assert!(place.leftovers().is_empty(), "it was released again");
+    assert_eq!(Kid::of(place.fencepost(["man"]).stdout(full())).end().code(), Some(125));
+}
+
+#[test]
+fn a_slip_in_a_lease_is_not_taken_for_a_name() {
+    let place = Place::new();
+    let said = place.output(["show", "fp1-0123456789"]);
+    said.expect(64).complains(&["no lease"]);
+    assert!(!said.err.contains("0123456789") && said.out.is_empty(), "{said:?}");
+}
