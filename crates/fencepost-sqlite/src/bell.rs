@@ -58,7 +58,11 @@ pub(crate) fn path(folder: &Path, key: Key) -> PathBuf {
 /// Makes the own bell. It can be rung from now on, whoever reads it later.
 pub(crate) fn hang(folder: &Path, key: Key) -> io::Result<OwnedFd> {
     let path = path(folder, key);
-    mkfifo(&path, Mode::from_bits_truncate(0o600))?;
+    match mkfifo(&path, Mode::from_bits_truncate(0o600)) {
+        // An earlier try of ours got no further: nobody else draws this key.
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
     // Open for both, so that it does not end when the last ringer closes it.
     let file = File::options()
         .read(true)

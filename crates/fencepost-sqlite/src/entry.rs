@@ -70,10 +70,15 @@ impl Core {
     }
 
     fn attempt(&mut self) -> Result<Attempt, Trouble> {
-        self.asked = true;
+        let asked = std::mem::replace(&mut self.asked, true);
         self.left = None;
         self.slot.hush();
-        if self.slot.attached { self.take_up() } else { self.ask() }
+        let answer = if self.slot.attached { self.take_up() } else { self.ask() };
+        if let Err(Trouble::Busy) = answer {
+            // The database was being written, so nothing was: there is nothing to withdraw that was not there before.
+            self.asked = asked;
+        }
+        answer
     }
 
     fn ask(&mut self) -> Result<Attempt, Trouble> {

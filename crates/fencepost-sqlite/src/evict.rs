@@ -11,8 +11,12 @@
 //! way has evicted nobody, or only told the owner.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind, Name, Result, Token};
+use nix::libc;
 
 use crate::bell::{self, Ring};
 use crate::census::Standing;
@@ -67,7 +71,14 @@ fn summon(shared: &Shared, row: &Row) -> Result<(), Trouble> {
         shared.slots.evict(&row.id);
         return Ok(());
     }
-    File::create(shared.summons(process))?;
+    write_summons(&shared.summons(process))?;
     bell::ring(&shared.folder, process, Ring::Evicted(row.id));
     Ok(())
+}
+
+/// Makes the file by which a process is told to look at its rows. It holds nothing, so one that is there is left as it is.
+pub(crate) fn write_summons(path: &Path) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.open(path).map(drop)
 }

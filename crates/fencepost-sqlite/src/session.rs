@@ -81,7 +81,7 @@ impl SqliteSession {
             Ok(())
         });
         if looked.is_err() {
-            let _ = std::fs::File::create(&summons);
+            let _ = crate::evict::write_summons(&summons);
         }
         looked
     }

@@ -44,6 +44,8 @@ impl Store {
         let meta = std::fs::symlink_metadata(&path)?;
         let store = Store { db: Mutex::new(db), path, identity: (meta.dev(), meta.ino()) };
         store.install()?;
+        // Only now is the file known to be ours: nothing is to appear beside somebody else's.
+        make_folder(&store.path)?;
         Ok(store)
     }
 
@@ -178,16 +180,28 @@ impl Drop for Undo<'_> {
     }
 }
 
-/// Makes the file and the folder of side files, both private, and looks at the file system. Returns the absolute path.
+/// Makes the file, private, and looks at the file system. Returns the absolute path.
 fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
     let parent = match config.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let (Ok(parent), Some(name)) = (parent.canonicalize(), config.path.file_name()) else {
+    let parent = match parent.canonicalize() {
+        Ok(parent) => parent,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(cannot_make(&config.path, error));
+        }
+        Err(_) => {
+            return Err(said(
+                ErrorKind::Configuration,
+                format!("the folder of {} does not exist; make it, or name another", config.path.display()),
+            ));
+        }
+    };
+    let Some(name) = config.path.file_name() else {
         return Err(said(
             ErrorKind::Configuration,
-            format!("the folder of {} does not exist; make it, or name another", config.path.display()),
+            format!("{} names no file; name one in it", config.path.display()),
         ));
     };
     let path = match parent.join(name).canonicalize() {
@@ -224,7 +238,27 @@ fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(cannot_make(&path, e)),
     }
-    let folder = config::folder(&path);
+    let there = std::fs::symlink_metadata(&path)?;
+    if !there.is_file() {
+        let message = format!("{} is no regular file; name a file for the locks", path.display());
+        return Err(said(ErrorKind::Configuration, message));
+    }
+    if there.nlink() > 1 {
+        return Err(said(
+            ErrorKind::Configuration,
+            format!(
+                "{} has {} names (hard links), and locks taken under one do not hold under another; remove all but one",
+                path.display(),
+                there.nlink()
+            ),
+        ));
+    }
+    Ok(path)
+}
+
+/// Makes the folder of side files: its owner alone may write there, for who can remove a side file can break a lock.
+fn make_folder(database: &Path) -> Result<(), Trouble> {
+    let folder = config::folder(database);
     match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -237,7 +271,18 @@ fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
             format!("{} must be a folder that only its owner can write: chmod 700", folder.display()),
         ));
     }
-    Ok(path)
+    if there.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(said(
+            ErrorKind::Denied,
+            format!(
+                "{} belongs to another user (uid {}): processes of one user share a database; run as that user, or use \
+                 a database of your own",
+                folder.display(),
+                there.uid()
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn cannot_make(path: &Path, error: io::Error) -> Trouble {

@@ -53,6 +53,53 @@ fn other_databases_are_refused_and_left_as_they_are() {
     let error = refused(&path);
     assert!(error.is_configuration() && error.to_string().contains("another program"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert!(!config::folder(&path).exists(), "nothing appears beside somebody else's file");
+}
+
+/// Each name would have a log and side files of its own: two holders.
+#[test]
+fn a_database_with_two_names_is_refused() {
+    let place = Place::new();
+    let folder = Folder::new();
+    let other = folder.path().join("other.db");
+    std::fs::hard_link(place.store.path(), &other).unwrap();
+    for path in [place.store.path(), &other] {
+        let error = refused(path);
+        assert!(error.is_configuration() && error.to_string().contains("hard links"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = Folder::new();
+    for path in [folder.path(), Path::new("/dev/null")] {
+        let error = refused(path);
+        assert!(error.is_configuration() && error.to_string().contains("no regular file"), "{error}");
+    }
+}
+
+/// Whoever owns the folder can take side files away, and put links in their place.
+#[test]
+fn side_files_in_another_users_folder_are_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // Only root can give a folder away.
+    }
+    let place = Place::new();
+    std::os::unix::fs::chown(place.sides(), Some(65_534), None).unwrap();
+    let error = refused(place.store.path());
+    assert!(error.is_denied() && error.to_string().contains("uid 65534"), "{error}");
+}
+
+/// An evictor must not be led to write elsewhere.
+#[test]
+fn a_summons_follows_no_link_and_empties_no_file() {
+    let folder = Folder::new();
+    let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, &link).unwrap();
+    assert!(crate::evict::write_summons(&link).is_err());
+    crate::evict::write_summons(&victim).unwrap();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 }
 
 #[test]
