@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::side::{BootId, Key};
 
 /// The layout that this code reads and writes, as `PRAGMA user_version`.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// `PRAGMA application_id`: "fnce".
 pub(crate) const APPLICATION: i64 = 0x666e_6365;
