@@ -30,18 +30,17 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Prints to standard output. A reader that has gone (`| head`) is no error; a full disk is.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output. A reader that has gone (`| head`) is no error; a full disk is. Returns whether there is a reader.
+pub(crate) fn print(text: &str) -> Result<bool, Failure> {
     match write(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(OWN, format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(OWN, format!("cannot write to standard output: {error}"))),
     }
 }
 
 /// Prints one line.
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
+pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     print(&format!("{text}\n"))
 }
 

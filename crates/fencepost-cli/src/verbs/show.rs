@@ -53,12 +53,12 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
 
 fn show_info(info: &Info, json: bool) -> Result<(), Failure> {
     if json {
-        return show::line(&show::info_json(info).to_string());
+        return show::line(&show::info_json(info).to_string()).map(drop);
     }
     let name = show::plain(info.name.as_str());
     let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
     if info.claims.is_empty() {
-        return show::line(&format!("'{name}' is free{last}"));
+        return show::line(&format!("'{name}' is free{last}")).map(drop);
     }
     show::line(&format!("{}{last}", show::bold(&name)))?;
     for claim in info.holders() {
@@ -101,7 +101,9 @@ fn show_lease(lease: &Lease, info: &Info, json: bool) -> Result<u8, Failure> {
                 let evicted = if claim.evicted { ", evicted" } else { "" };
                 show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"))?;
             }
-            None => show::line(&format!("the lease of '{name}' (token {token}) has ended"))?,
+            None => {
+                show::line(&format!("the lease of '{name}' (token {token}) has ended"))?;
+            }
         }
     }
     Ok(if held.is_some() { 0 } else { LOST })

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::BackendArgs;
 use crate::connect::{Options, connect};
 use crate::duration;
-use crate::exit::{Failure, OWN};
+use crate::exit::Failure;
 use crate::show;
 use crate::time::utc;
 
@@ -52,12 +52,9 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             Ok(found) => {
                 let now = claims(found);
                 for event in changes(&before, &now) {
-                    if let Err(error) = show::write(&format!("{}\n", event.text(args.json))) {
+                    if !show::line(&event.text(args.json))? {
                         // Whoever read it has seen enough.
-                        if error.kind() == std::io::ErrorKind::BrokenPipe {
-                            return Ok(0);
-                        }
-                        return Err(Failure::new(OWN, format!("cannot write to standard output: {error}")));
+                        return Ok(0);
                     }
                 }
                 before = now;
