@@ -4,6 +4,9 @@ use crate::process::on_path;
 use crate::runner::Done;
 use crate::workspace::Workspace;
 use nix::unistd::Uid;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 
 /// A program that tests start.
 struct Needed {
@@ -14,7 +17,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 7] = [
+const NEEDED: [Needed; 9] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -22,6 +25,8 @@ const NEEDED: [Needed; 7] = [
     Needed { program: "bash", package: "bash" },
     Needed { program: "cc", package: "gcc" },
     Needed { program: "git", package: "git" },
+    Needed { program: "openssl", package: "openssl" },
+    Needed { program: "redis-server", package: "redis-server" },
 ];
 
 /// Installs what is missing, as root with apt-get; says which command to run where that is not possible.
@@ -47,8 +52,41 @@ pub(crate) fn install(workspace: &Workspace) -> Result<Done, String> {
     apt(&["update"])?;
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(&missing);
+    let quiet = Quiet::begin().map_err(|error| format!("{POLICY}: {error}"))?;
     apt(&arguments)?;
+    drop(quiet);
     Ok(Done::Passed(format!("installed {names}")))
+}
+
+/// Where Debian's packages ask whether they may start a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// While this lives, packages start no service: the tests start their own servers, and one on the default port is in
+/// nobody's interest. A policy that is there already stays as it is.
+struct Quiet {
+    ours: bool,
+}
+
+impl Quiet {
+    fn begin() -> io::Result<Quiet> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(POLICY);
+        match file {
+            // 101: the action is forbidden.
+            Ok(mut file) => file.write_all(b"#!/bin/sh\nexit 101\n").map(|()| Quiet { ours: true }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Quiet { ours: false }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = std::fs::remove_file(POLICY)
+        {
+            eprintln!("{POLICY} must be removed by hand, or packages start no services: {error}");
+        }
+    }
 }
 
 fn missing(present: impl Fn(&str) -> bool) -> Vec<&'static str> {

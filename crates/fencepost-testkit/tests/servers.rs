@@ -2,10 +2,10 @@
 
 use fencepost_testkit::faults::{Fault, Faults};
 use fencepost_testkit::server::{Plan, Proxy, Server};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -64,6 +64,48 @@ fn a_server_answers_and_goes_with_its_children_even_when_the_test_panics() {
     assert!(!runs(&server_pid), "the server outlived its owner");
     eventually("the server's child outlived it", || !runs(&child_pid));
     assert!(!dir.unwrap().exists(), "the folder was left");
+}
+
+/// Set for this test binary when it is started once more to leave a server behind.
+const LEAVER: &str = "FENCEPOST_LEAVER";
+
+/// What the other process does; nothing in this one.
+#[test]
+fn leave_a_server() {
+    if std::env::var_os(LEAVER).is_none() {
+        return;
+    }
+    let server = Box::leak(Box::new(Server::start(plan()).unwrap()));
+    let child = std::fs::read_to_string(server.dir().join("child")).unwrap();
+    eprintln!("left {} {child} {}", server.pid().unwrap(), server.dir().display());
+    // Until the other side has read that: there is nothing to read here, and then comes the end.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn a_server_that_is_never_dropped_goes_with_its_process() {
+    for killed in [false, true] {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["leave_a_server", "--exact", "--nocapture"])
+            .env(LEAVER, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let said = said.find(|line| line.starts_with("left ")).expect("it starts a server");
+        let [_, pid, child, dir] = said.split(' ').collect::<Vec<_>>()[..] else { panic!("{said}") };
+        assert!(runs(pid) && runs(child) && Path::new(dir).exists());
+        if killed {
+            process.kill().unwrap();
+        }
+        drop(process.stdin.take());
+        process.wait().unwrap();
+        eventually("the server outlived its process", || {
+            !runs(pid) && !runs(child) && !Path::new(dir).exists()
+        });
+    }
 }
 
 #[test]

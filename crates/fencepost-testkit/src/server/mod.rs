@@ -3,6 +3,7 @@
 mod process;
 mod proxy;
 mod temp;
+mod warden;
 
 pub use process::{Plan, Server, With, free_port};
 pub use proxy::Proxy;

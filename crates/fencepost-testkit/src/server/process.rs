@@ -1,6 +1,7 @@
 //! One server process.
 
 use super::TempDir;
+use super::warden::Warden;
 use crate::faults::{Fault, Faults};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -40,12 +41,13 @@ impl Plan {
 }
 
 /// A running server, in a process group of its own, that is killed with all its children when this is dropped: also when
-/// the test panics. (A test process that is itself killed by SIGKILL leaves its servers behind; nothing without `unsafe`
-/// prevents that.)
+/// the test panics. Where it is not dropped (it is in a static, or the test process is killed) a small process of its own
+/// does the same as soon as the test process is gone.
 pub struct Server {
     plan: Plan,
     port: u16,
     // Fields are dropped in this order: no process may write into the folder while it is removed.
+    warden: Option<Warden>,
     child: Option<Child>,
     dir: TempDir,
 }
@@ -64,7 +66,7 @@ impl Server {
     /// # Errors
     /// It cannot be started, ends, or is not ready in time; the error holds the end of its log.
     pub fn start(plan: Plan) -> io::Result<Server> {
-        let mut server = Server { port: 0, child: None, dir: TempDir::new(plan.name)?, plan };
+        let mut server = Server { port: 0, warden: None, child: None, dir: TempDir::new(plan.name)?, plan };
         let mut tries = 0;
         loop {
             server.port = free_port()?;
@@ -108,7 +110,16 @@ impl Server {
         let log = OpenOptions::new().create(true).append(true).open(self.dir().join("log"))?;
         let mut command = (self.plan.command)(self.port, self.dir.path());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        self.child = Some(command.spawn()?);
+        let child = command.spawn()?;
+        let group = child.id();
+        self.child = Some(child);
+        match Warden::over(group, self.dir.path()) {
+            Ok(warden) => self.warden = Some(warden),
+            Err(error) => {
+                self.end();
+                return Err(error);
+            }
+        }
         let deadline = Instant::now() + self.plan.patience;
         loop {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().transpose()).transpose()?;
@@ -144,6 +155,8 @@ impl Server {
 
     /// Kills the whole group and waits for the server's own end.
     fn end(&mut self) {
+        // First, while the group's id is certainly ours.
+        self.warden = None;
         if let Some(mut child) = self.child.take() {
             // The group outlives its leader as long as a child of it runs, so this is safe after the leader's end, too: its
             // id is not given away before it is waited for, and a group's id not before the group is empty.

@@ -1,0 +1,195 @@
+//! A cluster of three masters with a replica each.
+
+mod table;
+
+use super::{Config, Look, Redis, eventually, refused};
+use crate::faults::{Fault, Faults};
+use crate::server::free_port;
+use std::io;
+
+/// How many masters share the slots.
+const MASTERS: usize = 3;
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// Six servers; the first three are the masters to begin with.
+pub struct Cluster {
+    nodes: Vec<Redis>,
+}
+
+impl Cluster {
+    /// Starts one and waits until every node says that it is well.
+    ///
+    /// # Errors
+    /// A server does not start, or they do not come together.
+    pub fn start(config: &Config) -> io::Result<Cluster> {
+        let start = |number: usize| {
+            // By default the bus takes the port ten thousand higher, which need not be one.
+            let config = config
+                .clone()
+                .line("cluster-enabled yes")
+                .line("cluster-node-timeout 1500")
+                .line("cluster-announce-ip 127.0.0.1")
+                .line(format!("cluster-port {}", free_port()?));
+            let node = Redis::start(&config)?;
+            // They must differ, and otherwise come to differ one by one, each time after an election.
+            node.try_look()?
+                .try_ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])
+                .map_err(refused)?;
+            Ok(node)
+        };
+        let cluster = Cluster { nodes: (0..2 * MASTERS).map(start).collect::<io::Result<_>>()? };
+        cluster.come_together()?;
+        Ok(cluster)
+    }
+
+    fn come_together(&self) -> io::Result<()> {
+        let mut looks = self.nodes.iter().map(Redis::try_look).collect::<io::Result<Vec<_>>>()?;
+        for node in &self.nodes[1..] {
+            let bus: [String; 2] =
+                node.try_look()?.try_ask(&["CONFIG", "GET", "cluster-port"]).map_err(refused)?;
+            let meet = ["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus[1]];
+            looks[0].try_ask::<()>(&meet).map_err(refused)?;
+        }
+        for look in &mut looks {
+            eventually("the nodes know each other", || {
+                let table = table::read(look);
+                table.len() == 2 * MASTERS && table.iter().all(|node| !node.flags.contains("handshake"))
+            })?;
+        }
+        for (number, look) in looks[..MASTERS].iter_mut().enumerate() {
+            let bound = |number: usize| usize::from(SLOTS) * number / MASTERS;
+            let (first, last) = (bound(number).to_string(), (bound(number + 1) - 1).to_string());
+            look.try_ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).map_err(refused)?;
+        }
+        for number in 0..MASTERS {
+            let id: String = looks[number].try_ask(&["CLUSTER", "MYID"]).map_err(refused)?;
+            looks[MASTERS + number].try_ask::<()>(&["CLUSTER", "REPLICATE", &id]).map_err(refused)?;
+        }
+        for (number, look) in looks.iter_mut().enumerate() {
+            eventually("the cluster is well", || is_well(look))?;
+            eventually("all know who is a replica", || {
+                table::read(look).iter().filter(|node| node.flags.contains("slave")).count() == MASTERS
+            })?;
+            if number >= MASTERS {
+                eventually("a replica follows its master", || look.info("master_link_status") == "up")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The URL: `redis+cluster://HOST:PORT,HOST:PORT…`.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(|node| node.address().to_string()).collect();
+        format!("redis+cluster://{}{}", self.nodes[0].credentials(), hosts.join(","))
+    }
+
+    /// The servers.
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// A server, to trouble it.
+    pub fn node(&mut self, index: usize) -> &mut Redis {
+        &mut self.nodes[index]
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Panics
+    /// The first node that runs does not answer.
+    pub fn slot(&self, key: &str) -> u16 {
+        self.any().ask(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The master of a slot, as the first node that runs knows it.
+    ///
+    /// # Panics
+    /// No node answers, or nobody has the slot.
+    pub fn master_of(&self, slot: u16) -> usize {
+        self.known_master_of(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"))
+    }
+
+    fn known_master_of(&self, slot: u16) -> Option<usize> {
+        let master = table::read(&mut self.any()).into_iter().find(|node| node.has(slot))?;
+        self.nodes.iter().position(|node| node.port() == master.port)
+    }
+
+    /// Begins to move a slot: from now on the keys that are no longer there are asked for at `to`.
+    ///
+    /// # Panics
+    /// A node refuses.
+    pub fn begin_moving(&self, slot: u16, to: usize) {
+        let from = self.master_of(slot);
+        let (mut giver, mut taker) = (self.nodes[from].look(), self.nodes[to].look());
+        let (from, to): (String, String) = (giver.ask(&["CLUSTER", "MYID"]), taker.ask(&["CLUSTER", "MYID"]));
+        let slot = slot.to_string();
+        taker.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
+        giver.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]);
+    }
+
+    /// Moves one key of a slot that is being moved.
+    ///
+    /// # Panics
+    /// The node refuses.
+    pub fn move_key(&self, key: &str, to: usize) {
+        let from = self.master_of(self.slot(key));
+        let port = self.nodes[to].port().to_string();
+        self.nodes[from].look().ask::<()>(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    }
+
+    /// Moves the rest of a slot and gives it away.
+    ///
+    /// # Panics
+    /// A node refuses.
+    pub fn end_moving(&self, slot: u16, to: usize) {
+        let from = self.master_of(slot);
+        let text = slot.to_string();
+        loop {
+            let keys: Vec<String> = self.nodes[from].look().ask(&["CLUSTER", "GETKEYSINSLOT", &text, "1000"]);
+            if keys.is_empty() {
+                break;
+            }
+            keys.iter().for_each(|key| self.move_key(key, to));
+        }
+        let id: String = self.nodes[to].look().ask(&["CLUSTER", "MYID"]);
+        // The taker first: a giver that has given away to a node that doesn't know it yet sends clients round in circles.
+        for index in [to, from].into_iter().chain((0..MASTERS).filter(|other| ![to, from].contains(other))) {
+            self.nodes[index].look().ask::<()>(&["CLUSTER", "SETSLOT", &text, "NODE", &id]);
+        }
+        eventually("everybody knows the slot's new master", || {
+            let knows = |node: &Redis| {
+                table::read(&mut node.look()).iter().any(|node| node.id == id && node.has(slot))
+            };
+            self.nodes.iter().all(knows)
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Kills the master of a slot and waits until its replica has taken its place.
+    ///
+    /// # Errors
+    /// It cannot be killed, or nobody replaces it.
+    pub fn fail_over(&mut self, slot: u16) -> Result<usize, Fault> {
+        let old = self.master_of(slot);
+        self.nodes[old].kill()?;
+        eventually("a replica has replaced the master", || {
+            let mut running = self.nodes.iter().filter(|node| node.pid().is_some());
+            self.known_master_of(slot).is_some_and(|now| now != old)
+                && running.all(|node| is_well(&mut node.look()))
+        })?;
+        Ok(self.master_of(slot))
+    }
+
+    fn any(&self) -> Look {
+        let running = self.nodes.iter().find(|node| node.pid().is_some());
+        running.expect("a node runs").look()
+    }
+}
+
+/// Whether a node finds that every slot is served.
+fn is_well(look: &mut Look) -> bool {
+    let info: String = look.try_ask(&["CLUSTER", "INFO"]).unwrap_or_default();
+    let slots = format!("cluster_slots_ok:{SLOTS}");
+    ["cluster_state:ok", &slots].iter().all(|wanted| info.lines().any(|line| line == *wanted))
+}

@@ -1,0 +1,198 @@
+//! One Redis server.
+
+use super::clock;
+use super::config::Config;
+use super::look::Look;
+use crate::faults::{Fault, Faults};
+use crate::server::{Plan, Server};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A running `redis-server`.
+pub struct Redis {
+    server: Server,
+    config: Config,
+}
+
+impl Redis {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start; the error holds the end of its log.
+    pub fn start(config: &Config) -> io::Result<Redis> {
+        Redis::launch("redis", config.clone().of_server(), &[])
+    }
+
+    /// Starts one under a name and with more arguments.
+    pub(super) fn launch(
+        name: &'static str,
+        config: Config,
+        arguments: &'static [&'static str],
+    ) -> io::Result<Redis> {
+        let own = config.clone();
+        let mut plan = Plan::new(name, move |port, dir| command(&own, port, dir, arguments));
+        plan.ready = Box::new(|_, dir| answers(dir));
+        Ok(Redis { server: Server::start(plan)?, config })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.pid()
+    }
+
+    /// The end of its log.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
+    /// Its URL: `redis://127.0.0.1:PORT`, with the user and the password that it wants.
+    pub fn url(&self) -> String {
+        self.url_at(self.address())
+    }
+
+    /// Its URL by another address, such as a proxy's.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        let scheme = if self.config.tls { "rediss" } else { "redis" };
+        format!("{scheme}://{}{address}", self.credentials())
+    }
+
+    /// Its URL by its unix socket.
+    pub fn unix_url(&self) -> String {
+        format!("redis+unix://{}{}", self.credentials(), self.server.dir().join("redis.sock").display())
+    }
+
+    /// `user:password@`, as far as it wants them.
+    pub(super) fn credentials(&self) -> String {
+        match (&self.config.user, &self.config.password) {
+            (Some((name, password)), _) => format!("{name}:{password}@"),
+            (None, Some(password)) => format!(":{password}@"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    pub fn certificate(&self) -> PathBuf {
+        self.server.dir().join("cert.pem")
+    }
+
+    /// A connection to look into it.
+    ///
+    /// # Panics
+    /// It doesn't answer.
+    pub fn look(&self) -> Look {
+        self.try_look().expect("the server answers its operator")
+    }
+
+    /// A connection to look into it.
+    ///
+    /// # Errors
+    /// It doesn't answer.
+    pub fn try_look(&self) -> io::Result<Look> {
+        Look::into(self.server.dir(), self.config.password.as_deref())
+    }
+}
+
+fn command(config: &Config, port: u16, dir: &Path, arguments: &[&str]) -> Command {
+    prepare(config, port, dir)
+        .unwrap_or_else(|error| panic!("the server's folder cannot be prepared: {error}"));
+    let mut command = Command::new("redis-server");
+    command.arg(dir.join("redis.conf")).args(arguments);
+    if config.clock {
+        clock::follow(&mut command, dir);
+    }
+    command
+}
+
+fn prepare(config: &Config, port: u16, dir: &Path) -> io::Result<()> {
+    // A file for this very port stays: a server that is started again finds in it what it wrote there itself.
+    let marker = dir.join("port");
+    let mark = port.to_string();
+    if std::fs::read_to_string(&marker).is_ok_and(|text| text == mark) {
+        return Ok(());
+    }
+    if config.clock {
+        clock::prepare(dir)?;
+    }
+    if config.tls {
+        certify(dir)?;
+    }
+    std::fs::write(dir.join("redis.conf"), config.file(port, dir))?;
+    std::fs::write(marker, mark)
+}
+
+/// Makes a certificate for the loopback interface.
+fn certify(dir: &Path) -> io::Result<()> {
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
+        .current_dir(dir)
+        .output()?;
+    if !made.status.success() {
+        return Err(io::Error::other(format!("openssl: {}", String::from_utf8_lossy(&made.stderr))));
+    }
+    Ok(())
+}
+
+/// Whether it answers a PING; that it wants a password first, or a master, is an answer.
+fn answers(dir: &Path) -> bool {
+    let ask = || -> io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(dir.join("redis.sock"))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = vec![0; 64];
+        let count = stream.read(&mut answer)?;
+        answer.truncate(count);
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| !answer.is_empty() && !answer.starts_with(b"-LOADING"))
+}
+
+impl Faults for Redis {
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.server.kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        self.server.restart()
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.server.stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        self.server.cont()
+    }
+
+    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
+        if !self.config.clock {
+            return Err(Fault::NotSupported("clock jump"));
+        }
+        Ok(clock::step(self.server.dir(), seconds)?)
+    }
+}

@@ -1,0 +1,45 @@
+//! What ends a server whose test process ended first.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Waits for the end of its standard input, which is the end of the process that holds the other side of the pipe, however
+/// that came; then kills the group, waits until it is gone (nobody may write into the folder while it is removed), and
+/// removes the folder.
+const SCRIPT: &str = r#"
+read -r _
+kill -s KILL -- "-$1" 2>/dev/null
+tries=0
+while kill -s 0 -- "-$1" 2>/dev/null && [ $tries -lt 100 ]; do
+    sleep 0.05
+    tries=$((tries + 1))
+done
+rm -rf -- "$2"
+"#;
+
+/// A small process that outlives ours by a moment. Statics are never dropped and a killed process drops nothing, so somebody
+/// else must clear up. Dropped, it ends without doing anything.
+pub(super) struct Warden(Child);
+
+impl Warden {
+    /// Has the process group `group` killed and `folder` removed as soon as this process ends.
+    pub(super) fn over(group: u32, folder: &Path) -> io::Result<Warden> {
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT, "sh", &group.to_string()]).arg(folder);
+        // A group of its own, so that the Ctrl-C that ends the test doesn't end the one who clears up.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Warden(command.spawn()?))
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        // Killed before its pipe is closed, which happens when `Child` is dropped.
+        let _ = self.0.kill();
+        let stdin = self.0.stdin.take();
+        let _ = self.0.wait();
+        drop(stdin);
+    }
+}
