@@ -49,6 +49,14 @@ impl Address {
         decode(&self.rest)
     }
 
+    /// A part of the rest, percent-decoded: for what is split at signs that an escape may stand for.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a broken escape.
+    pub fn decode(part: &str) -> Result<String> {
+        decode(part)
+    }
+
     /// The value of option `key`, the last one if it is given twice.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| &**value)

@@ -1,0 +1,115 @@
+//! From an address to a connection that is ready for calls.
+
+use std::io;
+use std::sync::Arc;
+
+use fencepost_core::{ErrorKind, Task};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::config::{Login, Place};
+use crate::error::{Failure, handshake};
+use crate::net::Events;
+use crate::tls::Security;
+
+/// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
+const QUEUE: usize = 1 << 20;
+
+/// What the connections to one deployment have in common.
+pub(crate) struct Manner {
+    pub(crate) login: Login,
+    pub(crate) database: i64,
+    pub(crate) security: Option<Security>,
+}
+
+/// Where messages come in.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    pub(crate) channel: String,
+    pub(crate) events: Arc<dyn Events>,
+}
+
+trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+type Stream = Box<dyn Bytes>;
+
+/// Connects and says hello. The second of the answer is the connection's task, which the caller runs: nothing is sent
+/// before that. To be called within the tokio runtime that the task will run in.
+pub(crate) async fn connect(
+    place: &Place,
+    manner: &Manner,
+    inbox: Option<Inbox>,
+) -> Result<(MultiplexedConnection, Task), Failure> {
+    let address = place.to_string();
+    let stream =
+        stream(place, manner.security.as_ref()).await.map_err(|error| unreachable(&error, &address))?;
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(manner.database)
+        .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &manner.login.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &manner.login.password {
+        info = info.set_password(password);
+    }
+    // No timeouts of the driver's: they are tokio's, and a call may be made where there is no runtime.
+    let mut config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    if let Some(Inbox { events, .. }) = inbox {
+        config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+            if push.kind == PushKind::Message
+                && let [_, Value::BulkString(payload)] = &*push.data
+            {
+                events.message(payload);
+            }
+            Ok(())
+        });
+    }
+    match MultiplexedConnection::new_with_config(&info, stream, config).await {
+        Ok((connection, task)) => Ok((connection, Box::pin(task))),
+        Err(error) => Err(handshake(&error, &address)),
+    }
+}
+
+async fn stream(place: &Place, security: Option<&Security>) -> io::Result<Stream> {
+    match place {
+        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Place::Tcp(host, port) => {
+            let stream = TcpStream::connect((&**host, *port)).await?;
+            stream.set_nodelay(true)?;
+            match security {
+                None => Ok(Box::new(stream)),
+                Some(security) => Ok(Box::new(security.wrap(host, stream).await?)),
+            }
+        }
+    }
+}
+
+fn unreachable(error: &io::Error, address: &str) -> Failure {
+    let message = match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!("nothing listens at {address}; is Redis running there?"),
+        io::ErrorKind::NotFound => format!("there is no socket {address}; is Redis running?"),
+        io::ErrorKind::PermissionDenied => {
+            return Failure::new(ErrorKind::Denied, format!("the socket {address} is not for this user"))
+                .because(error);
+        }
+        io::ErrorKind::InvalidData => {
+            return Failure::new(
+                ErrorKind::Configuration,
+                format!(
+                    "{address} has no certificate that is trusted here; name its authority with ca=/path"
+                ),
+            )
+            .because(error);
+        }
+        _ => format!("{address} cannot be reached"),
+    };
+    Failure::new(ErrorKind::Unreachable, message).because(error)
+}

@@ -1,0 +1,215 @@
+//! What can go wrong, and what to do about it.
+
+use std::fmt;
+
+use fencepost_core::{Error, ErrorKind};
+use redis::{RedisError, ServerError, ServerErrorKind, Value};
+
+/// The engine's name in errors.
+pub(crate) const ENGINE: &str = "redis";
+
+/// Why something failed, to be told to any number of callers.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    transient: bool,
+    message: String,
+    cause: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
+        Failure { kind, transient: kind == ErrorKind::Unreachable, message: message.into(), cause: None }
+    }
+
+    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Failure {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// It may pass without anybody doing anything.
+    pub(crate) fn passing(mut self) -> Failure {
+        self.transient = true;
+        self
+    }
+
+    /// Asking again does not help before somebody changes something.
+    pub(crate) fn lasts(&self) -> bool {
+        !self.transient
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let error = Error::new(self.kind, &*self.message).transient(self.transient).on(ENGINE);
+        match &self.cause {
+            Some(cause) => error.because(&**cause),
+            None => error,
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        failure.error()
+    }
+}
+
+/// What came of a request.
+pub(crate) enum Answer {
+    /// A value that is no error.
+    Value(Value),
+    /// The server does not know the script (any more).
+    NoScript,
+    /// The server cannot now; it should be asked again soon.
+    Later(Failure),
+    /// The server is a replica, or has become one.
+    ReadOnly,
+    /// The slot is at another node for good, or for this request.
+    Elsewhere { to: String, once: bool },
+    /// The keys of a slot are on two nodes while it moves.
+    Divided,
+    /// The connection broke before an answer came.
+    Lost,
+    /// Refused.
+    Failed(Failure),
+}
+
+impl Answer {
+    /// Reads what came back from the server at `address`.
+    pub(crate) fn of(result: redis::RedisResult<Value>, address: &str) -> Answer {
+        match result {
+            Ok(Value::ServerError(error)) => Answer::refusal(&error, address),
+            Ok(value) => Answer::Value(value),
+            // Whatever else fails is the connection: it is of no use any more.
+            Err(_) => Answer::Lost,
+        }
+    }
+
+    fn refusal(error: &ServerError, address: &str) -> Answer {
+        let detail = error.details().unwrap_or_default();
+        let to = || detail.split_ascii_whitespace().nth(1).unwrap_or_default().to_owned();
+        match error.kind() {
+            Some(ServerErrorKind::NoScript) => Answer::NoScript,
+            Some(ServerErrorKind::ReadOnly) => Answer::ReadOnly,
+            Some(ServerErrorKind::Moved) => Answer::Elsewhere { to: to(), once: false },
+            Some(ServerErrorKind::Ask) => Answer::Elsewhere { to: to(), once: true },
+            Some(ServerErrorKind::TryAgain) => Answer::Divided,
+            Some(
+                ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown,
+            ) => Answer::Later(refused(error.code(), detail, address)),
+            // Before 7.0 a script reports the errors of its commands as text.
+            Some(ServerErrorKind::ResponseError) if detail.contains("-READONLY ") => Answer::ReadOnly,
+            _ if matches!(error.code(), "BUSY" | "NOREPLICAS") => {
+                Answer::Later(refused(error.code(), detail, address))
+            }
+            _ => Answer::Failed(refused(error.code(), detail, address)),
+        }
+    }
+}
+
+/// Words for a server's refusal.
+fn refused(code: &str, detail: &str, address: &str) -> Failure {
+    let failure = match code {
+        "OOM" => full(address),
+        "ERR" if detail.contains("OOM command not allowed") => full(address),
+        "NOAUTH" => Failure::new(
+            ErrorKind::Denied,
+            format!("{address} wants a password; write redis://:password@host or password_env=NAME"),
+        ),
+        "WRONGPASS" => {
+            Failure::new(ErrorKind::Denied, format!("{address} does not know this user and password"))
+        }
+        "NOPERM" => Failure::new(
+            ErrorKind::Denied,
+            format!(
+                "{address} does not let this user do that; he needs the keys and channels of the prefix and the \
+                 commands of docs/backends/redis.md"
+            ),
+        ),
+        "LOADING" => {
+            Failure::new(ErrorKind::Unreachable, format!("{address} is still loading its data; try again"))
+        }
+        "BUSY" => Failure::new(
+            ErrorKind::Unreachable,
+            format!(
+                "{address} has been busy with somebody's script for long; try again, or end it by SCRIPT KILL"
+            ),
+        ),
+        "CLUSTERDOWN" => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} says that the cluster is down; look at CLUSTER INFO"),
+        ),
+        "MASTERDOWN" => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} is a replica that has lost its master; try again"),
+        ),
+        "NOREPLICAS" => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} takes no writes while it has fewer good replicas than min-replicas-to-write"),
+        ),
+        "MISCONF" => Failure::new(
+            ErrorKind::Configuration,
+            format!(
+                "{address} takes no writes because it cannot save its data; look at its log and its disk"
+            ),
+        )
+        .passing(),
+        _ => Failure::new(ErrorKind::Internal, format!("{address} refused a request")),
+    };
+    failure.because(format_args!("{code} {detail}"))
+}
+
+fn full(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!("{address} has no memory left for new locks; raise its maxmemory, or remove other data"),
+    )
+    .passing()
+}
+
+/// The server stayed a replica.
+pub(crate) fn read_only(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!("{address} is a replica and takes no writes; name the master, or use redis+sentinel:"),
+    )
+    .passing()
+}
+
+/// No answer within the time that a call has.
+pub(crate) fn silent(address: &str) -> Failure {
+    Failure::new(ErrorKind::Unreachable, format!("{address} did not answer in time; try again"))
+}
+
+/// The client was closed.
+pub(crate) fn closed() -> Failure {
+    Failure::new(ErrorKind::Closed, "the client was closed; make a new one")
+}
+
+/// Words for what happened while the connection was made.
+pub(crate) fn handshake(error: &RedisError, address: &str) -> Failure {
+    let code = error.code().unwrap_or_default();
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        redis::ErrorKind::RESP3NotSupported => old(address),
+        redis::ErrorKind::Server(ServerErrorKind::ResponseError) if detail.contains("DB index") => {
+            Failure::new(ErrorKind::Configuration, format!("{address} has no database of this number"))
+        }
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension if code == "NOPROTO" => old(address),
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => refused(code, detail, address),
+        redis::ErrorKind::AuthenticationFailed => refused("WRONGPASS", detail, address),
+        redis::ErrorKind::Parse => Failure::new(
+            ErrorKind::Configuration,
+            format!("{address} does not speak as Redis does; look at the port, and whether it wants rediss:"),
+        )
+        .because(error),
+        _ => Failure::new(ErrorKind::Unreachable, format!("{address} closed the connection; try again"))
+            .because(error),
+    }
+}
+
+fn old(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!("{address} is too old: Redis 6.0 or newer is needed, for its protocol RESP3"),
+    )
+}

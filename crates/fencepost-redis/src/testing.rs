@@ -1,0 +1,169 @@
+//! What the unit tests share: a client without core's upper half, and servers.
+
+use std::future::poll_fn;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use fencepost_core::{Address, Aid, Clock, Host, Result, Task};
+use fencepost_testkit::server::{Plan, Server};
+use redis::{Cmd, Value};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Notify, mpsc};
+
+use crate::config::Config;
+use crate::net::{Call, Events, Lane, Net, Trouble};
+use crate::script::Script;
+
+/// How long a test waits for what must come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The client's thread, as core has it.
+pub(crate) struct Thread {
+    pub(crate) aid: Aid,
+    stop: Arc<Notify>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Spawner(Handle);
+
+impl Host for Spawner {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+}
+
+impl Thread {
+    pub(crate) fn start() -> Thread {
+        let clock = Clock::boot();
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = u64::from(std::process::id());
+        let aid = Aid::for_client(client, clock.clone(), Arc::new(Spawner(runtime.handle().clone())));
+        let stop = Arc::new(Notify::new());
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                tokio::spawn(drive(clock));
+                told.notified().await;
+            });
+        });
+        Thread { aid, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+async fn drive(clock: Clock) {
+    let mut sleep = Box::pin(tokio::time::sleep(Duration::ZERO));
+    poll_fn(|cx| {
+        if let Some(next) = clock.poll_drive(cx) {
+            sleep.as_mut().reset(tokio::time::Instant::now() + next.since(clock.now()));
+            if sleep.as_mut().poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// Takes down what comes in.
+pub(crate) struct Post {
+    messages: mpsc::UnboundedSender<Vec<u8>>,
+    restored: AtomicUsize,
+    changed: Notify,
+}
+
+impl Events for Post {
+    fn message(&self, payload: &[u8]) {
+        let _ = self.messages.send(payload.to_vec());
+    }
+
+    fn restored(&self) {
+        self.restored.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+}
+
+impl Post {
+    /// Waits until the inbox has been restored `times`.
+    pub(crate) async fn restored(&self, times: usize) {
+        within(async {
+            loop {
+                let changed = self.changed.notified();
+                if self.restored.load(Ordering::SeqCst) >= times {
+                    return;
+                }
+                changed.await;
+            }
+        })
+        .await;
+    }
+}
+
+/// An open deployment.
+pub(crate) struct Client {
+    pub(crate) net: Arc<Net>,
+    pub(crate) post: Arc<Post>,
+    pub(crate) messages: mpsc::UnboundedReceiver<Vec<u8>>,
+}
+
+pub(crate) async fn client(url: &str, thread: &Thread) -> Result<Client> {
+    let (sender, messages) = mpsc::unbounded_channel();
+    let post = Arc::new(Post { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
+    let config = Config::parse(&Address::parse(url)?)?;
+    let events: Arc<dyn Events> = post.clone();
+    let net = within(Net::open(config, &thread.aid, "fencepost:@inbox".to_owned(), events)).await?;
+    Ok(Client { net, post, messages })
+}
+
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect("it should have come by now")
+}
+
+/// Adds to a number, and tells a channel.
+pub(crate) static ADD: Script = Script::new(
+    "local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[1]) redis.call('PUBLISH', ARGV[2], n) return n",
+);
+
+pub(crate) fn add(net: &Net, key: &str, by: i64) -> Call {
+    let command = ADD.command(&[key], |command| {
+        command.arg(by).arg("fencepost:@inbox");
+    });
+    Call { script: &ADD, slot: net.slot(key.as_bytes()), command }
+}
+
+pub(crate) async fn number(net: &Net, lane: Lane, key: &str, by: i64) -> Result<i64> {
+    match within(net.call(lane, &add(net, key, by))).await {
+        Ok(Value::Int(n)) => Ok(n),
+        Ok(other) => panic!("{other:?}"),
+        Err(Trouble::Said(error)) => Err(error),
+        Err(Trouble::Divided) => panic!("one key is never divided"),
+    }
+}
+
+pub(crate) fn command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(*word);
+    }
+    command
+}
+
+/// A server with these options.
+pub(crate) fn server(options: &'static [&'static str]) -> Server {
+    let command = move |port: u16, dir: &Path| {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--dir"]).arg(dir).args(["--save", ""]).args(options);
+        command
+    };
+    Server::start(Plan::new("redis", command)).expect("a redis-server")
+}

@@ -1,0 +1,344 @@
+//! One connection that is kept up: a lane of a link.
+//!
+//! A task on the client's own host connects, waits until the connection breaks and connects again. Where the connection's own
+//! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
+//! more than a command, until that runtime ends or does not run it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{Aid, ErrorKind, Moment, Task};
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::config::Place;
+use crate::connect::{Inbox, Manner, connect};
+use crate::error::{Failure, closed};
+
+/// The pause after the first attempt that failed, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// A connection that is kept up. Dropping it ends it.
+pub(crate) struct Wire(Arc<Shared>);
+
+struct Shared {
+    place: Place,
+    manner: Arc<Manner>,
+    inbox: Option<Inbox>,
+    aid: Aid,
+    patience: Duration,
+    /// The runtime of the user, as long as it runs what it is given. None: the client's own host.
+    home: Mutex<Option<Handle>>,
+    state: watch::Sender<State>,
+    /// Somebody has asked for a connection, so that there is a task that makes it.
+    tended: AtomicBool,
+}
+
+enum State {
+    Down(Option<Failure>),
+    Up(Line),
+    Closed,
+}
+
+/// A connection.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) pulse: Arc<Pulse>,
+    number: u64,
+}
+
+/// Signs of life.
+pub(crate) struct Pulse {
+    /// How often the connection's task has been polled.
+    polls: AtomicU64,
+    /// How many answers have come.
+    pub(crate) heard: AtomicU64,
+    /// The task has ended.
+    over: AtomicBool,
+    abort: Mutex<Option<AbortHandle>>,
+}
+
+impl Pulse {
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+}
+
+impl Wire {
+    pub(crate) fn new(
+        place: Place,
+        manner: Arc<Manner>,
+        inbox: Option<Inbox>,
+        aid: &Aid,
+        patience: Duration,
+        home: Option<Handle>,
+    ) -> Wire {
+        Wire(Arc::new(Shared {
+            place,
+            manner,
+            inbox,
+            aid: aid.clone(),
+            patience,
+            home: Mutex::new(home),
+            state: watch::Sender::new(State::Down(None)),
+            tended: AtomicBool::new(false),
+        }))
+    }
+
+    /// The connection, if it is up.
+    pub(crate) fn up(&self) -> Option<Line> {
+        match &*self.0.state.borrow() {
+            State::Up(line) => Some(line.clone()),
+            State::Down(_) | State::Closed => None,
+        }
+    }
+
+    /// The connection, as soon as it is up; the reason why it is not, when `until` comes or when waiting makes no sense. Whoever
+    /// is not `patient` is told why the first attempt failed.
+    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Line, Failure> {
+        let mut state = self.0.state.subscribe();
+        if !self.0.tended.swap(true, Ordering::SeqCst) {
+            let shared = Arc::clone(&self.0);
+            self.0.aid.spawn(tend(shared));
+        }
+        let settled = |state: &State| match state {
+            State::Down(Some(failure)) => failure.lasts() || !patient,
+            State::Down(None) => false,
+            State::Up(_) | State::Closed => true,
+        };
+        let wait = state.wait_for(settled);
+        let outcome = self.0.aid.clock().within(until, wait).await.and_then(Result::ok);
+        let outcome = outcome.unwrap_or_else(|| self.0.state.borrow());
+        match &*outcome {
+            State::Up(line) => Ok(line.clone()),
+            State::Down(Some(failure)) => Err(failure.clone()),
+            State::Down(None) => Err(Failure::new(
+                ErrorKind::Unreachable,
+                format!("{} has not taken a connection in time", self.0.place),
+            )),
+            State::Closed => Err(closed()),
+        }
+    }
+
+    /// Lets go of this connection: it does not work, or leads to the wrong server.
+    pub(crate) fn cut(&self, line: &Line) {
+        self.0.cut(line.number);
+    }
+
+    /// The user's runtime does not run the connection's task: the next one runs on the client's own host.
+    pub(crate) fn move_home(&self, line: &Line) {
+        if self.0.home().take().is_some() {
+            tracing::debug!(server = %self.0.place, "the runtime stands still; its connection moves to the client's thread");
+        }
+        self.0.cut(line.number);
+    }
+
+    /// Is the connection's task run by somebody who may stop?
+    pub(crate) fn is_guest(&self) -> bool {
+        self.0.home().is_some()
+    }
+
+    /// Ends it for good.
+    pub(crate) fn close(&self) {
+        let before = self.0.state.send_replace(State::Closed);
+        if let State::Up(line) = before {
+            line.pulse.stop();
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Pulse {
+    fn stop(&self) {
+        let abort = self.abort.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(abort) = abort {
+            abort.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn home(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self, number: u64) {
+        let mut stopped = None;
+        self.state.send_if_modified(|state| match state {
+            State::Up(line) if line.number == number => {
+                stopped = Some(Arc::clone(&line.pulse));
+                *state = State::Down(None);
+                true
+            }
+            _ => false,
+        });
+        if let Some(pulse) = stopped {
+            pulse.stop();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(*self.state.borrow(), State::Closed)
+    }
+
+    /// One attempt to connect, where the connection's task is to run.
+    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Line, Failure> {
+        let until = self.aid.clock().now() + self.patience;
+        let late = || {
+            Failure::new(
+                ErrorKind::Unreachable,
+                format!("{} has not taken a connection within {:?}", self.place, self.patience),
+            )
+        };
+        let home = self.home().clone();
+        if let Some(home) = home {
+            let task = home.spawn(open(Arc::clone(self), number));
+            let abort = task.abort_handle();
+            match self.aid.clock().within(until, task).await {
+                Some(Ok(result)) => return result,
+                // The runtime has ended, or has no I/O.
+                Some(Err(_)) => *self.home() = None,
+                None => {
+                    abort.abort();
+                    // It stands still, or the server does: the client's own host will tell.
+                    *self.home() = None;
+                    return Err(late());
+                }
+            }
+        }
+        self.aid.clock().within(until, open(Arc::clone(self), number)).await.unwrap_or_else(|| Err(late()))
+    }
+}
+
+/// Makes a connection and starts its task where this runs.
+async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
+    let (mut connection, work) = connect(&shared.place, &shared.manner, shared.inbox.clone()).await?;
+    let pulse = Arc::new(Pulse {
+        polls: AtomicU64::new(0),
+        heard: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        abort: Mutex::new(None),
+    });
+    let end = End { pulse: Arc::clone(&pulse), shared: Arc::downgrade(&shared), number };
+    let task = tokio::spawn(Work { work, end });
+    *pulse.abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+    if let Some(inbox) = &shared.inbox {
+        // Before it is used, so that nothing that is asked here is answered with a message that does not come.
+        if let Err(error) = connection.subscribe(&inbox.channel).await {
+            pulse.stop();
+            return Err(crate::error::handshake(&error, &shared.place.to_string()));
+        }
+    }
+    Ok(Line { connection, pulse, number })
+}
+
+/// Keeps a connection up until it is closed.
+async fn tend(shared: Arc<Shared>) {
+    let clock = shared.aid.clock().clone();
+    let (mut number, mut pause, mut first) = (0, PAUSES.0, true);
+    while !shared.is_closed() {
+        number += 1;
+        let began = clock.now();
+        match shared.attempt(number).await {
+            Ok(line) => {
+                let pulse = Arc::clone(&line.pulse);
+                shared.rise(line);
+                if pulse.over.load(Ordering::SeqCst) {
+                    // It ended before it was known to be up.
+                    shared.cut(number);
+                }
+                if let Some(inbox) = shared.inbox.as_ref().filter(|_| !first) {
+                    inbox.events.restored();
+                }
+                first = false;
+                let mut state = shared.state.subscribe();
+                let _ = state.wait_for(|state| !matches!(state, State::Up(_))).await;
+                pulse.stop();
+            }
+            Err(failure) => {
+                tracing::debug!(server = %shared.place, error = %failure.error(), "no connection");
+                shared.sink(failure);
+            }
+        }
+        if clock.now().since(began) >= PAUSES.1 * 2 {
+            // It has worked for a while: the first attempt is made at once.
+            pause = PAUSES.0;
+            continue;
+        }
+        let mut state = shared.state.subscribe();
+        let ended = state.wait_for(|state| matches!(state, State::Closed));
+        let _ = clock.within(clock.now() + jitter(pause, shared.aid.client() ^ number), ended).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+impl Shared {
+    fn rise(&self, line: Line) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = State::Up(line);
+            }
+            open
+        });
+    }
+
+    fn sink(&self, failure: Failure) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = State::Down(Some(failure));
+            }
+            open
+        });
+    }
+}
+
+/// Between half of `pause` and all of it, so that those who lost one server do not come back together.
+pub(crate) fn jitter(pause: Duration, seed: u64) -> Duration {
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    pause / 2 + (pause / 2).mul_f64((mixed >> 40) as f64 / (1u64 << 24) as f64)
+}
+
+/// The connection's task.
+struct Work {
+    work: Task,
+    end: End,
+}
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.end.pulse.polls.fetch_add(1, Ordering::Relaxed);
+        self.work.as_mut().poll(cx)
+    }
+}
+
+/// Tells of the end of a connection's task, also when its runtime drops it.
+struct End {
+    pulse: Arc<Pulse>,
+    shared: Weak<Shared>,
+    number: u64,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.pulse.over.store(true, Ordering::SeqCst);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.cut(self.number);
+        }
+    }
+}
