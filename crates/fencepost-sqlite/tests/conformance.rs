@@ -1,15 +1,11 @@
 //! The suite that every engine passes.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Address, Aid, Backend, Locks, Registry, Result};
-use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Namespace};
+use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace};
 use fencepost_testkit::server::TempDir;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 /// A database for each case.
 struct Sqlite {
@@ -58,9 +54,12 @@ impl Place {
     }
 }
 
+fn registry() -> Registry {
+    Registry::new().with("sqlite", fencepost_sqlite::open)
+}
+
 async fn connect(url: &str) -> Locks {
-    let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
-    Locks::builder().connect(&registry, url).await.expect("it connects")
+    Locks::builder().connect(&registry(), url).await.expect("it connects")
 }
 
 impl Namespace for Place {
@@ -90,82 +89,21 @@ impl Namespace for Place {
     }
 }
 
-/// This test binary, started once more to hold a lock.
-struct Holder(Child);
-
-const ROLE: [&str; 3] = ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS"];
-
-impl Holder {
-    fn start(url: &str, name: &str, ttl: Duration) -> Holder {
-        let mut child = Command::new(std::env::current_exe().expect("a test knows its program"))
-            .args(["hold_elsewhere", "--exact", "--nocapture"])
-            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be started again");
-        let stderr = child.stderr.take().expect("it was piped");
-        let mut holder = Holder(child);
-        let said =
-            BufReader::new(stderr).lines().map_while(std::result::Result::ok).find(|line| line == "held");
-        if said.is_none() {
-            holder.kill();
-            panic!("the other process did not come to hold {name:?}");
-        }
-        holder
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().try_into().expect("a pid")), signal)
-            .expect("it has not been waited for");
-    }
-}
-
-impl Elsewhere for Holder {
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-
-    fn stop(&mut self) {
-        self.signal(Signal::SIGSTOP);
-    }
-
-    fn cont(&mut self) {
-        self.signal(Signal::SIGCONT);
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// What the other process does; nothing in this one.
 #[test]
 fn hold_elsewhere() {
-    let [Ok(url), Ok(name), Ok(ttl)] = ROLE.map(std::env::var) else { return };
-    let ttl = Duration::from_millis(ttl.parse().expect("a number"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let locks = connect(&url).await;
-        let guard = locks.mutex(&name).expect("a name").lock().ttl(ttl).await.expect("it is granted");
-        eprintln!("held");
-        guard.lost().await;
-        std::future::pending::<()>().await;
-    });
+    fencepost_testkit::conformance::hold_elsewhere(&registry());
 }
 
 mod normal {
     use super::*;
 
-    // There is no network to cut.
-    fencepost_testkit::conformance!(Sqlite { options: "" }, excused: [engine_out_of_reach]);
+    // There is no server and no network.
+    fencepost_testkit::conformance!(Sqlite { options: "" }, excused: [engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
 }
 
 mod durable {
     use super::*;
 
-    fencepost_testkit::conformance!(Sqlite { options: "?durability=full" }, excused: [engine_out_of_reach]);
+    fencepost_testkit::conformance!(Sqlite { options: "?durability=full" }, excused: [engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
 }

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// The hooks of one engine. Each answers [`Fault::NotSupported`] unless the engine implements it, and the cases that need
 /// one are then listed as excused by that.
 pub trait Faults: Send {
+    /// Whether this is a server on a network: it can be killed and started again, and its network can be cut, silenced and
+    /// slowed down.
+    fn is_server(&self) -> bool {
+        false
+    }
+
     /// Kills the server without warning (SIGKILL).
     ///
     /// # Errors

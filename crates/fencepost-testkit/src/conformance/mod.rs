@@ -41,10 +41,12 @@
 
 mod cases;
 mod deaf;
+mod elsewhere;
 mod fixture;
 mod stage;
 
 pub use cases::CASES;
+pub use elsewhere::{Holder, hold_elsewhere};
 pub use fixture::{Elsewhere, Fixture, Fut, Namespace};
 pub use stage::Stage;
 
@@ -76,6 +78,8 @@ pub enum Need {
     Elsewhere,
     /// Hooks to trouble the engine with: [`Namespace::faults`].
     Faults,
+    /// Hooks of a [server](crate::faults::Faults::is_server) on a network.
+    Server,
 }
 
 impl fmt::Display for Need {
@@ -90,6 +94,7 @@ impl fmt::Display for Need {
             Need::Evict => "a way to evict",
             Need::Elsewhere => "another process to kill",
             Need::Faults => "hooks to trouble the engine with",
+            Need::Server => "a server to kill and a network to darken",
         })
     }
 }
@@ -104,7 +109,7 @@ impl Need {
             Need::Detach => capabilities.detach,
             Need::Inspect => capabilities.inspect,
             Need::Evict => capabilities.evict,
-            Need::Elsewhere | Need::Faults => hook,
+            Need::Elsewhere | Need::Faults | Need::Server => hook,
         }
     }
 }
@@ -177,6 +182,7 @@ macro_rules! conformance {
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds tokens_grow detach_and_attach
             a_detached_lease_ends
             lost_when_renewals_fail release_after_loss crash_frees stop_and_continue engine_out_of_reach
+            server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

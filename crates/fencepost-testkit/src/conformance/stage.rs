@@ -74,8 +74,13 @@ impl Stage {
         let client = self.client().await;
         let elsewhere =
             needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", SHORT).is_some();
-        let hook = elsewhere || (needs.contains(&Need::Faults) && self.faults().is_some());
-        needs.iter().copied().find(|need| !need.is_met(client.capabilities(), hook))
+        let faults = self.faults();
+        let hook = |need| match need {
+            Need::Elsewhere => elsewhere,
+            Need::Server => faults.as_ref().is_some_and(|faults| faults.is_server()),
+            _ => faults.is_some(),
+        };
+        needs.iter().copied().find(|need| !need.is_met(client.capabilities(), hook(*need)))
     }
 
     pub(super) fn end(&self) -> End {

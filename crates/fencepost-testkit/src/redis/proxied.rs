@@ -52,6 +52,10 @@ impl Proxied {
 }
 
 impl Faults for Proxied {
+    fn is_server(&self) -> bool {
+        true
+    }
+
     fn kill(&mut self) -> Result<(), Fault> {
         self.inner().server.kill()
     }

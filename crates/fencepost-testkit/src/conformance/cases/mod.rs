@@ -8,6 +8,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod server;
 
 use super::{Case, Need};
 
@@ -54,6 +55,10 @@ cases! {
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
     loss::engine_out_of_reach [Faults]
+    server::server_killed_and_restarted [Server]
+    server::network_goes_dark [Server]
+    server::network_is_dark_within_a_lease [Server]
+    server::network_gets_slow [Server]
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
     operators::evict_wants_the_right_token [Evict]

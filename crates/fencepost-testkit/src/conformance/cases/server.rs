@@ -1,0 +1,97 @@
+//! A server that goes away and comes back, and a network that goes dark or slow.
+
+use crate::conformance::Stage;
+use crate::conformance::stage::{LONG, SOON, lock};
+use crate::history::Mode;
+use std::time::{Duration, Instant};
+
+const X: Mode = Mode::Exclusive;
+
+pub(super) async fn server_killed_and_restarted(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    for _ in 0..2 {
+        let guard = lock(&client, "lock", X).await.expect("it is free");
+        let waiting = stage.stand("lock", X).await;
+        faults.kill().expect("the server can be killed");
+        faults.restart().expect("the server comes back");
+        // Either the grant outlived the server, and then it is renewed past its lease, or its holder knows that it has not.
+        let past = Instant::now() + ttl + ttl / 2;
+        while Instant::now() < past && guard.ensure_held().is_ok() {
+            assert!(!waiting.is_answered() || guard.ensure_held().is_err(), "it was granted twice");
+            tokio::time::sleep(ttl / 50).await;
+        }
+        let token = guard.token();
+        // Its answer may be that the lock was lost.
+        drop(guard.release().await);
+        let next = tokio::time::timeout(LONG.min(ttl + SOON), waiting.granted_at_last()).await;
+        let next = next.expect("who waited is granted the lock by the server that came back");
+        assert!(next.token() > token || token == fencepost_core::Token::default());
+        next.release().await.expect("it was held");
+        stage.assert_free("lock").await;
+    }
+}
+
+pub(super) async fn network_goes_dark(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(1).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let token = guard.token();
+    // Nothing is refused and nothing is closed: it is the clock alone that tells.
+    faults.silence().expect("the network can go dark");
+    let wait = Duration::from_millis(300);
+    let start = Instant::now();
+    let mutex = client.mutex("another").expect("a good name");
+    let error = mutex.lock().wait(wait).await.expect_err("nothing is answered");
+    assert!(error.is_unreachable() || error.is_timeout(), "{error}");
+    assert!(start.elapsed() >= wait && start.elapsed() < wait + SOON, "it waited {:?}", start.elapsed());
+    tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
+    assert!(guard.ensure_held().expect_err("it is lost").is_lost());
+    drop(guard);
+    // What was sent into the dark may arrive now, long after its sender gave up: it must not stay.
+    faults.mend().expect("the network can be mended");
+    for name in ["lock", "another"] {
+        stage.assert_free(name).await;
+    }
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    assert!(guard.token() > token || token == fencepost_core::Token::default());
+    guard.release().await.expect("it was held");
+}
+
+pub(super) async fn network_is_dark_within_a_lease(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let client = stage.client().await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    faults.silence().expect("the network can go dark");
+    // Longer than any place in line that is renewed each second, and far within the lease.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    guard.ensure_held().expect("its lease goes on");
+    faults.mend().expect("the network can be mended");
+    guard.release().await.expect("it was held");
+    let next = tokio::time::timeout(SOON + SOON, waiting.granted_at_last()).await;
+    next.expect("who waited is granted the lock after all").release().await.expect("it was held");
+    stage.assert_free("lock").await;
+}
+
+pub(super) async fn network_gets_slow(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let waiting = stage.stand("lock", X).await;
+    faults.delay(Duration::from_millis(100)).expect("the network can be slow");
+    // Its renewals are slow, and yet in time.
+    let past = Instant::now() + ttl + ttl / 2;
+    while Instant::now() < past {
+        guard.ensure_held().expect("it is renewed");
+        assert!(!waiting.is_answered(), "it was granted twice");
+        tokio::time::sleep(ttl / 20).await;
+    }
+    guard.release().await.expect("it was held");
+    waiting.granted().await.release().await.expect("it was held");
+    faults.mend().expect("the network can be mended");
+    stage.assert_free("lock").await;
+}

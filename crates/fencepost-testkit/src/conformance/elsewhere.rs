@@ -1,0 +1,89 @@
+//! A lock that another process holds.
+
+use super::Elsewhere;
+use fencepost_core::{Locks, Registry};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What the other process is told.
+const ROLE: [&str; 3] = ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS"];
+
+/// The test binary, started once more to hold a lock: what [`Namespace::elsewhere`](super::Namespace::elsewhere) needs.
+///
+/// The binary must have a test that is called `hold_elsewhere` and does nothing but call [`hold_elsewhere`].
+pub struct Holder(Child);
+
+impl Holder {
+    /// Returns when the other process holds `name` at the engine behind `url`, renewed, for a lease of `ttl`.
+    ///
+    /// # Panics
+    /// It does not come to hold it.
+    pub fn start(url: &str, name: &str, ttl: Duration) -> Holder {
+        let mut child = Command::new(std::env::current_exe().expect("a test knows its program"))
+            .args(["hold_elsewhere", "--exact", "--nocapture"])
+            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started again");
+        let stderr = child.stderr.take().expect("it was piped");
+        let mut holder = Holder(child);
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        if !lines.any(|line| {
+            let held = line == "held";
+            said.push(line);
+            held
+        }) {
+            holder.kill();
+            panic!("the other process did not come to hold {name:?}:\n{}", said.join("\n"));
+        }
+        holder
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().try_into().expect("a pid")), signal)
+            .expect("it has not been waited for");
+    }
+}
+
+impl Elsewhere for Holder {
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    fn stop(&mut self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    fn cont(&mut self) {
+        self.signal(Signal::SIGCONT);
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What the other process does; nothing in this one.
+///
+/// # Panics
+/// The lock is not granted.
+pub fn hold_elsewhere(registry: &Registry) {
+    let [Ok(url), Ok(name), Ok(ttl)] = ROLE.map(std::env::var) else { return };
+    let ttl = Duration::from_millis(ttl.parse().expect("a number"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let locks = Locks::builder().connect(registry, &url).await.expect("it connects");
+        let guard = locks.mutex(&name).expect("a name").lock().ttl(ttl).await.expect("it is granted");
+        eprintln!("held");
+        guard.lost().await;
+        std::future::pending::<()>().await;
+    });
+}
