@@ -35,10 +35,8 @@ pub(crate) struct Config {
     pub(crate) login: Login,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
-    /// What all keys and channels begin with.
-    pub(crate) prefix: String,
-    /// How long an idle lock's last token is kept.
-    pub(crate) retention: Duration,
+    prefix: String,
+    retention: Duration,
     /// How long one attempt to connect may take.
     pub(crate) connect_timeout: Duration,
     /// How long a call may take, with all its attempts.
@@ -96,6 +94,16 @@ pub(crate) struct Tls {
 }
 
 impl Config {
+    /// What all keys and channels begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// How long an idle lock's last token is kept.
+    pub(crate) fn retention(&self) -> Duration {
+        self.retention
+    }
+
     pub(crate) fn parse(address: &Address) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }

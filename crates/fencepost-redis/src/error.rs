@@ -180,6 +180,16 @@ pub(crate) fn silent(address: &str) -> Failure {
     Failure::new(ErrorKind::Unreachable, format!("{address} did not answer in time; try again"))
 }
 
+/// The keys of a slot are on two nodes.
+pub(crate) fn moving() -> Failure {
+    Failure::new(ErrorKind::Unreachable, "a slot of the cluster is moving to another node; try again")
+}
+
+/// The connection broke under a request.
+pub(crate) fn broken(address: &str) -> Failure {
+    Failure::new(ErrorKind::Unreachable, format!("the connection to {address} broke; try again"))
+}
+
 /// The client was closed.
 pub(crate) fn closed() -> Failure {
     Failure::new(ErrorKind::Closed, "the client was closed; make a new one")

@@ -4,32 +4,37 @@
 //! this has connections of that crate and nothing else of it. All our scripts are idempotent for a claim, which is why a call
 //! whose answer was lost is made again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Clock, Error, Moment};
-use redis::{Cmd, Pipeline, Value};
+use fencepost_core::{Aid, ErrorKind, Moment};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner};
-use crate::error::{Answer, Failure, read_only, silent};
+use crate::error::{Answer, Failure, broken, read_only, silent};
 use crate::net::{Call, Lane, Trouble};
-use crate::wire::{Line, Wire, jitter};
+use crate::wire::{Line, Whereabouts, Wire, jitter};
 
-/// One server.
+/// One server, or the master that sentinels name.
 pub(crate) struct Link {
     address: String,
-    clock: Clock,
-    seed: u64,
-    timeout: Duration,
+    /// The server, if it is always the same.
+    place: Option<Place>,
+    terms: Terms,
+    /// Somebody else finds another way when it does not answer.
+    routed: bool,
     caller: Wire,
     keeper: Wire,
     durable: Wire,
 }
 
 /// How a link connects.
+#[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) manner: Arc<Manner>,
     pub(crate) aid: Aid,
@@ -38,32 +43,51 @@ pub(crate) struct Terms {
     pub(crate) home: Option<Handle>,
 }
 
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) command: &'a Cmd,
+    /// WAIT, right behind it.
+    pub(crate) wait: Option<&'a Cmd>,
+}
+
 /// What has happened to a call so far.
 #[derive(Default)]
-struct Story {
+pub(crate) struct Story {
     /// It was sent and not answered: it may have taken effect.
-    unknown: bool,
-    last: Option<Failure>,
+    pub(crate) unknown: bool,
+    pub(crate) last: Option<Failure>,
+    /// How often it was sent to another node.
+    pub(crate) hops: u32,
     pauses: u32,
 }
 
+/// Why an attempt did not work.
+pub(crate) enum Stop {
+    /// For good.
+    Ends(Trouble),
+    /// Another node has the slot.
+    Elsewhere { to: String, once: bool },
+    /// Two nodes have it.
+    Divided,
+    /// This server cannot, now. Asking again may help.
+    Astray(Failure),
+}
+
 impl Link {
-    pub(crate) fn new(place: Place, terms: &Terms, inbox: Option<Inbox>) -> Link {
+    pub(crate) fn new(whereabouts: Whereabouts, terms: &Terms, inbox: Option<Inbox>, routed: bool) -> Link {
         let wire = |inbox, home| {
-            Wire::new(
-                place.clone(),
-                Arc::clone(&terms.manner),
-                inbox,
-                &terms.aid,
-                terms.connect_timeout,
-                home,
-            )
+            let manner = Arc::clone(&terms.manner);
+            Wire::new(whereabouts.clone(), manner, inbox, &terms.aid, terms.connect_timeout, home)
         };
         Link {
-            address: place.to_string(),
-            clock: terms.aid.clock().clone(),
-            seed: terms.aid.client(),
-            timeout: terms.timeout,
+            address: whereabouts.to_string(),
+            place: match &whereabouts {
+                Whereabouts::Fixed(place) => Some(place.clone()),
+                Whereabouts::Master(_) | Whereabouts::Any(_) => None,
+            },
+            terms: terms.clone(),
+            routed,
             caller: wire(inbox, terms.home.clone()),
             keeper: wire(None, None),
             durable: wire(None, None),
@@ -75,6 +99,11 @@ impl Link {
         self.address.clone()
     }
 
+    /// Which server, if it is always the same.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
     /// Connects the callers' lane, so that messages come.
     pub(crate) async fn open(&self, until: Moment) -> Result<(), Failure> {
         self.caller.connected(until, false).await.map(drop)
@@ -82,25 +111,13 @@ impl Link {
 
     /// A command that is no script.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
-        self.persist(&self.keeper, Request::One(command), None).await
+        self.persist(Lane::Keeper, Request { command, wait: None }, None).await
     }
 
-    pub(crate) async fn call(&self, lane: Lane, call: &Call) -> Result<Value, Trouble> {
-        self.persist(self.wire(lane), Request::One(&call.command), Some(call)).await
-    }
-
-    /// The script, then WAIT on the same connection, in one go.
-    pub(crate) async fn call_and_wait(&self, call: &Call, replicas: u32) -> Result<(Value, u32), Trouble> {
-        let mut both = Pipeline::with_capacity(2);
-        both.add_command(call.command.clone());
-        // A quarter of the time that the call has: the answer must arrive in time, also if the script was not known at first.
-        both.cmd("WAIT").arg(replicas).arg((self.timeout / 4).as_millis().max(1) as u64);
-        match self.persist(&self.durable, Request::Many(&both), Some(call)).await? {
-            Value::Array(mut answers) => match (answers.pop(), answers.pop()) {
-                (Some(Value::Int(count)), Some(value)) => Ok((value, count.try_into().unwrap_or(0))),
-                _ => Err(Trouble::Said(odd(&self.address))),
-            },
-            _ => Err(Trouble::Said(odd(&self.address))),
+    /// The master is now at `place`: lets go of connections that lead elsewhere.
+    pub(crate) fn follow(&self, place: &Place) {
+        for wire in [&self.caller, &self.keeper, &self.durable] {
+            wire.stay_among(std::slice::from_ref(place));
         }
     }
 
@@ -110,153 +127,186 @@ impl Link {
         }
     }
 
-    fn wire(&self, lane: Lane) -> &Wire {
-        match lane {
-            Lane::Caller => &self.caller,
-            Lane::Keeper => &self.keeper,
-            Lane::Durable => &self.durable,
-        }
-    }
-
     /// Asks until there is an answer or the time is over.
-    async fn persist(
+    pub(crate) async fn persist(
         &self,
-        wire: &Wire,
+        lane: Lane,
         request: Request<'_>,
         call: Option<&Call>,
     ) -> Result<Value, Trouble> {
-        let until = self.clock.now() + self.timeout;
+        let until = self.terms.aid.clock().now() + self.terms.timeout;
         let mut story = Story::default();
+        loop {
+            let failure = match self.attempt(lane, request, call, false, until, &mut story).await {
+                Ok(value) => return Ok(value),
+                Err(Stop::Ends(trouble)) => return Err(trouble),
+                Err(Stop::Divided) => return Err(Trouble::Divided),
+                Err(Stop::Elsewhere { .. }) => return Err(story.ends(&elsewhere(&self.address))),
+                Err(Stop::Astray(failure)) => failure,
+            };
+            if failure.lasts() || self.terms.aid.clock().now() >= until {
+                return Err(story.ends(&failure));
+            }
+            story.pause(&self.terms, until).await;
+        }
+    }
+
+    /// Asks once, and again only for a script that the server did not know.
+    pub(crate) async fn attempt(
+        &self,
+        lane: Lane,
+        request: Request<'_>,
+        call: Option<&Call>,
+        asking: bool,
+        until: Moment,
+        story: &mut Story,
+    ) -> Result<Value, Stop> {
+        let wire = match lane {
+            Lane::Caller => &self.caller,
+            Lane::Keeper => &self.keeper,
+            Lane::Durable => &self.durable,
+        };
         loop {
             let line = match wire.up() {
                 Some(line) => line,
-                None => match wire.connected(until, true).await {
-                    Ok(line) => line,
-                    Err(failure) => return Err(story.ends(&failure)),
-                },
+                None if self.routed => {
+                    let soon = self.terms.aid.clock().now() + GLANCE;
+                    wire.connected(soon.min(until), false).await.map_err(Stop::Astray)?
+                }
+                None => wire.connected(until, true).await.map_err(Stop::Astray)?,
             };
-            match self.ask(wire, &line, &request, until).await {
-                Some(Answer::Value(value)) => return Ok(value),
+            return match self.ask(wire, &line, request, asking, until).await {
+                Some(Answer::Value(value)) => Ok(value),
                 Some(Answer::NoScript) => {
-                    let Some(call) = call else { return Err(story.ends(&silent(&self.address))) };
+                    let Some(call) = call else { return Err(Stop::Astray(silent(&self.address))) };
                     let load = call.script.load();
-                    match self.ask(wire, &line, &Request::One(&load), until).await {
-                        Some(Answer::Failed(failure)) => return Err(story.ends(&failure)),
-                        Some(_) => {}
-                        None => return Err(story.ends(&silent(&self.address))),
+                    let load = Request { command: &load, wait: None };
+                    match self.ask(wire, &line, load, false, until).await {
+                        Some(Answer::Value(_)) => continue,
+                        Some(Answer::Failed(failure)) => Err(Stop::Ends(story.ends(&failure))),
+                        _ => Err(Stop::Astray(silent(&self.address))),
                     }
                 }
                 Some(Answer::Lost) => {
                     story.unknown = true;
-                    story.last = None;
                     wire.cut(&line);
+                    Err(Stop::Astray(broken(&self.address)))
                 }
                 Some(Answer::ReadOnly) => {
                     wire.cut(&line);
-                    story.last = Some(read_only(&self.address));
-                    self.pause(&mut story, until).await;
+                    Err(Stop::Astray(read_only(&self.address)))
                 }
-                Some(Answer::Later(failure)) => {
-                    story.last = Some(failure);
-                    self.pause(&mut story, until).await;
-                }
-                Some(Answer::Divided) => return Err(Trouble::Divided),
-                Some(Answer::Elsewhere { .. }) => return Err(story.ends(&elsewhere(&self.address))),
-                Some(Answer::Failed(failure)) => return Err(story.ends(&failure)),
+                Some(Answer::Later(failure)) => Err(Stop::Astray(failure)),
+                Some(Answer::Divided) => Err(Stop::Divided),
+                Some(Answer::Elsewhere { to, once }) => Err(Stop::Elsewhere { to, once }),
+                Some(Answer::Failed(failure)) => Err(Stop::Ends(story.ends(&failure))),
                 None => {
                     story.unknown = true;
-                    return Err(story.ends(&silent(&self.address)));
+                    Err(Stop::Astray(silent(&self.address)))
                 }
-            }
-            if self.clock.now() >= until {
-                let last = story.last.take().unwrap_or_else(|| silent(&self.address));
-                return Err(story.ends(&last));
-            }
+            };
         }
     }
 
     /// One request on one connection. `None`: the time is over.
-    async fn ask(&self, wire: &Wire, line: &Line, request: &Request<'_>, until: Moment) -> Option<Answer> {
+    async fn ask(
+        &self,
+        wire: &Wire,
+        line: &Line,
+        request: Request<'_>,
+        asking: bool,
+        until: Moment,
+    ) -> Option<Answer> {
+        let clock = self.terms.aid.clock();
         let heard = line.pulse.heard.load(Ordering::Relaxed);
         let mut connection = line.connection.clone();
-        let sent = async {
-            match request {
-                Request::One(command) => connection.send_packed_command(command).await,
-                Request::Many(pipeline) => {
-                    let answers = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
-                    answers.map(first_error)
-                }
-            }
-        };
         // A task that has used up its share of time must send all the same: its first poll may be its last.
-        let mut sent = std::pin::pin!(tokio::task::unconstrained(sent));
+        let mut sent = pin!(tokio::task::unconstrained(request.send(&mut connection, asking)));
         let polls = line.pulse.polls();
         let mut answer = None;
         if wire.is_guest() {
-            let stall = (self.clock.now() + self.timeout / 4).min(until);
-            answer = self.clock.within(stall, sent.as_mut()).await;
+            let stall = (clock.now() + self.terms.timeout / 4).min(until);
+            answer = clock.within(stall, sent.as_mut()).await;
             if answer.is_none() && line.pulse.polls() == polls {
                 wire.move_home(line);
                 return Some(Answer::Lost);
             }
         }
         if answer.is_none() {
-            answer = self.clock.within(until, sent).await;
+            answer = clock.within(until, sent).await;
         }
-        match answer {
-            Some(result) => {
-                line.pulse.heard.fetch_add(1, Ordering::Relaxed);
-                Some(Answer::of(result, &self.address))
+        let Some(result) = answer else {
+            if line.pulse.heard.load(Ordering::Relaxed) == heard {
+                // Answers come in order: a connection that gave none in all this time is dead.
+                wire.cut(line);
             }
-            None => {
-                if line.pulse.heard.load(Ordering::Relaxed) == heard {
-                    // Answers come in order: a connection that gave none in all this time is dead.
-                    wire.cut(line);
-                }
-                None
-            }
-        }
-    }
-
-    async fn pause(&self, story: &mut Story, until: Moment) {
-        let pause = Duration::from_millis(10 << story.pauses.min(5));
-        story.pauses += 1;
-        let end = self.clock.now() + jitter(pause, self.seed ^ u64::from(story.pauses));
-        self.clock.sleep_until(end.min(until)).await;
+            return None;
+        };
+        line.pulse.heard.fetch_add(1, Ordering::Relaxed);
+        Some(Answer::of(result, &self.address))
     }
 }
 
-enum Request<'a> {
-    One(&'a Cmd),
-    Many(&'a Pipeline),
+/// How long a call waits for one node's connection before it looks for another way.
+const GLANCE: Duration = Duration::from_millis(200);
+
+impl Request<'_> {
+    async fn send(self, connection: &mut MultiplexedConnection, asking: bool) -> RedisResult<Value> {
+        if self.wait.is_none() && !asking {
+            return connection.send_packed_command(self.command).await;
+        }
+        // In one piece, so that nobody else's command comes in between.
+        let mut all = Pipeline::with_capacity(3);
+        if asking {
+            all.cmd("ASKING").ignore();
+        }
+        all.add_command(self.command.clone());
+        if let Some(wait) = self.wait {
+            all.add_command(wait.clone());
+        }
+        let mut answers = connection.send_packed_commands(&all, 0, all.len()).await?;
+        if let Some(error) = answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
+            return Ok(error.clone());
+        }
+        if asking {
+            answers.remove(0);
+        }
+        Ok(if self.wait.is_some() { Value::Array(answers) } else { answers.remove(0) })
+    }
 }
 
-/// All answers, or the first that is an error.
-fn first_error(answers: Vec<Value>) -> Value {
-    match answers.iter().find(|answer| matches!(answer, Value::ServerError(_))) {
-        Some(error) => error.clone(),
-        None => Value::Array(answers),
+/// WAIT for a quarter of the time that the call has: the answer must arrive in time, also if the script was not known at first.
+pub(crate) fn wait(replicas: u32, timeout: Duration) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("WAIT").arg(replicas).arg((timeout / 4).as_millis().max(1) as u64);
+    command
+}
+
+/// The two answers of a script and the WAIT behind it.
+pub(crate) fn waited(answer: Value) -> Result<(Value, u32), Trouble> {
+    if let Value::Array(mut answers) = answer
+        && let (Some(Value::Int(count)), Some(value)) = (answers.pop(), answers.pop())
+    {
+        return Ok((value, count.try_into().unwrap_or(0)));
     }
+    let failure = Failure::new(ErrorKind::Internal, "WAIT was answered with something else than a number");
+    Err(Trouble::Said(failure.error()))
 }
 
 impl Story {
-    fn ends(&self, failure: &Failure) -> Trouble {
+    pub(crate) fn ends(&self, failure: &Failure) -> Trouble {
         let error = failure.error();
         Trouble::Said(if self.unknown { error.unknown() } else { error })
     }
-}
 
-fn odd(address: &str) -> Error {
-    Failure::new(
-        fencepost_core::ErrorKind::Internal,
-        format!("{address} answered something else than was asked"),
-    )
-    .error()
+    pub(crate) async fn pause(&mut self, terms: &Terms, until: Moment) {
+        let pause = Duration::from_millis(10 << self.pauses.min(5));
+        self.pauses += 1;
+        let end = terms.aid.clock().now() + jitter(pause, terms.aid.client() ^ u64::from(self.pauses));
+        terms.aid.clock().sleep_until(end.min(until)).await;
+    }
 }
 
 fn elsewhere(address: &str) -> Failure {
-    Failure::new(
-        fencepost_core::ErrorKind::Configuration,
-        format!("{address} is a node of a cluster; use redis+cluster:"),
-    )
+    Failure::new(ErrorKind::Configuration, format!("{address} is a node of a cluster; use redis+cluster:"))
 }

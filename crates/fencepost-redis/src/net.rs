@@ -1,16 +1,21 @@
 //! The deployment as the line sees it: scripts go in, messages come out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use fencepost_core::{Aid, Clock, Error, Result};
+use fencepost_core::{Aid, Error, Result};
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
+use crate::cluster::Cluster;
 use crate::config::{Config, Servers};
 use crate::connect::{Inbox, Manner};
-use crate::link::{Link, Terms};
+use crate::link::{Link, Request, Terms, wait, waited};
 use crate::script::Script;
+use crate::sentinel::Sentinels;
+use crate::slots::slot;
 use crate::tls::Security;
+use crate::wire::{Whereabouts, Wire};
 
 /// Which connection a call takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +36,12 @@ pub(crate) struct Call {
     pub(crate) command: Cmd,
 }
 
+impl Call {
+    pub(crate) fn new(script: &'static Script, slot: u16, command: Cmd) -> Call {
+        Call { script, slot, command }
+    }
+}
+
 /// Why a call did not work.
 #[derive(Debug)]
 pub(crate) enum Trouble {
@@ -38,6 +49,16 @@ pub(crate) enum Trouble {
     Divided,
     /// Already worded.
     Said(Error),
+}
+
+impl Trouble {
+    /// The error for whoever asked for one key, or has nothing left to divide.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Trouble::Divided => crate::error::moving().error(),
+            Trouble::Said(error) => error,
+        }
+    }
 }
 
 /// What comes in without being asked for.
@@ -50,8 +71,18 @@ pub(crate) trait Events: Send + Sync + 'static {
 
 /// A deployment.
 pub(crate) struct Net {
-    clock: Clock,
-    link: Arc<Link>,
+    way: Way,
+    timeout: Duration,
+}
+
+enum Way {
+    One(Arc<Link>),
+    Sentinel {
+        link: Arc<Link>,
+        /// One to each sentinel, to hear of a new master.
+        listening: Vec<Wire>,
+    },
+    Cluster(Arc<Cluster>),
 }
 
 impl Net {
@@ -66,32 +97,45 @@ impl Net {
         events: Arc<dyn Events>,
     ) -> Result<Arc<Net>> {
         let security = config.tls.as_ref().map(Security::new).transpose()?;
-        let manner = Arc::new(Manner { login: config.login, database: config.database, security });
+        let manner = |login, database| Arc::new(Manner { login, database, security: security.clone() });
+        let (connect_timeout, timeout) = (config.connect_timeout, config.timeout);
         let terms = Terms {
-            manner,
+            manner: manner(config.login, config.database),
             aid: aid.clone(),
-            connect_timeout: config.connect_timeout,
-            timeout: config.timeout,
+            connect_timeout,
+            timeout,
             home: Handle::try_current().ok(),
         };
-        let clock = aid.clock().clone();
-        let until = clock.now() + config.connect_timeout;
-        let Servers::One(place) = config.servers else {
-            return Err(Error::invalid("not yet").on(crate::error::ENGINE));
+        let inbox = Inbox { channel: inbox, events };
+        let until = aid.clock().now() + connect_timeout;
+        let way = match config.servers {
+            Servers::One(place) => {
+                let link = Arc::new(Link::new(Whereabouts::Fixed(place), &terms, Some(inbox), false));
+                link.open(until).await?;
+                Way::One(link)
+            }
+            Servers::Sentinel { sentinels, master, login } => {
+                let manner = manner(login, 0);
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, manner, aid.clock().clone()));
+                let whereabouts = Whereabouts::Master(Arc::clone(&sentinels));
+                let link = Arc::new(Link::new(whereabouts, &terms, Some(inbox), false));
+                link.open(until).await?;
+                let listening = sentinels.listen(&link, &terms);
+                Way::Sentinel { link, listening }
+            }
+            Servers::Cluster(seeds) => Way::Cluster(Cluster::open(seeds, terms, inbox, until).await?),
         };
-        let link = Arc::new(Link::new(place, &terms, Some(Inbox { channel: inbox, events })));
-        link.open(until).await?;
-        Ok(Arc::new(Net { clock, link }))
+        Ok(Arc::new(Net { way, timeout }))
     }
 
     /// The slot of a key in a cluster, else 0.
-    pub(crate) fn slot(&self, _key: &[u8]) -> u16 {
-        0
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        if self.is_cluster() { slot(key) } else { 0 }
     }
 
     /// Are there slots?
     pub(crate) fn is_cluster(&self) -> bool {
-        false
+        matches!(self.way, Way::Cluster(_))
     }
 
     /// Calls a script.
@@ -99,22 +143,41 @@ impl Net {
     /// # Cancel safety
     /// The first poll sends if the connection is up, and needs no runtime for that. Dropped after that it takes effect or not.
     pub(crate) async fn call(&self, lane: Lane, call: &Call) -> Result<Value, Trouble> {
-        self.link.call(lane, call).await
+        self.ask(lane, Request { command: &call.command, wait: None }, call).await
     }
 
     /// Calls a script on the durable lane, then WAIT: answers its value and how many replicas have it.
     pub(crate) async fn call_and_wait(&self, call: &Call, replicas: u32) -> Result<(Value, u32), Trouble> {
-        self.link.call_and_wait(call, replicas).await
+        let wait = wait(replicas, self.timeout);
+        let request = Request { command: &call.command, wait: Some(&wait) };
+        self.ask(Lane::Durable, request, call).await.and_then(waited)
+    }
+
+    async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, Trouble> {
+        match &self.way {
+            Way::One(link) | Way::Sentinel { link, .. } => link.persist(lane, request, Some(call)).await,
+            Way::Cluster(cluster) => cluster.route(lane, request, call).await,
+        }
     }
 
     /// Every master.
     pub(crate) fn masters(&self) -> Vec<Arc<Link>> {
-        vec![Arc::clone(&self.link)]
+        match &self.way {
+            Way::One(link) | Way::Sentinel { link, .. } => vec![Arc::clone(link)],
+            Way::Cluster(cluster) => cluster.masters(),
+        }
     }
 
     /// Lets go of all connections.
     pub(crate) async fn close(&self) {
-        self.link.close();
+        match &self.way {
+            Way::One(link) => link.close(),
+            Way::Sentinel { link, listening } => {
+                listening.iter().for_each(Wire::close);
+                link.close();
+            }
+            Way::Cluster(cluster) => cluster.close(),
+        }
     }
 }
 

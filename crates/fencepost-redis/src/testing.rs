@@ -1,15 +1,12 @@
 //! What the unit tests share: a client without core's upper half, and servers.
 
 use std::future::poll_fn;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{Address, Aid, Clock, Host, Result, Task};
-use fencepost_testkit::server::{Plan, Server};
 use redis::{Cmd, Value};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, mpsc};
@@ -156,14 +153,4 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
         command.arg(*word);
     }
     command
-}
-
-/// A server with these options.
-pub(crate) fn server(options: &'static [&'static str]) -> Server {
-    let command = move |port: u16, dir: &Path| {
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--dir"]).arg(dir).args(["--save", ""]).args(options);
-        command
-    };
-    Server::start(Plan::new("redis", command)).expect("a redis-server")
 }

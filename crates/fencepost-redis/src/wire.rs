@@ -4,6 +4,7 @@
 //! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
 //! more than a command, until that runtime ends or does not run it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,22 +13,47 @@ use std::time::Duration;
 
 use fencepost_core::{Aid, ErrorKind, Moment, Task};
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
-use crate::error::{Failure, closed};
+use crate::error::{Failure, closed, read_only};
+use crate::sentinel::Sentinels;
 
 /// The pause after the first attempt that failed, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Where a wire leads.
+#[derive(Clone)]
+pub(crate) enum Whereabouts {
+    Fixed(Place),
+    /// To the master, whichever server that is.
+    Master(Arc<Sentinels>),
+    /// To any node: another one after each failure.
+    Any(Nodes),
+}
+
+/// Nodes of a cluster.
+pub(crate) type Nodes = Arc<Mutex<Vec<Place>>>;
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whereabouts::Fixed(place) => place.fmt(f),
+            Whereabouts::Master(sentinels) => write!(f, "the master {}", sentinels.name()),
+            Whereabouts::Any(_) => f.write_str("the cluster"),
+        }
+    }
+}
 
 /// A connection that is kept up. Dropping it ends it.
 pub(crate) struct Wire(Arc<Shared>);
 
 struct Shared {
-    place: Place,
+    whereabouts: Whereabouts,
     manner: Arc<Manner>,
     inbox: Option<Inbox>,
     aid: Aid,
@@ -50,6 +76,8 @@ enum State {
 pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) pulse: Arc<Pulse>,
+    /// With whom.
+    place: Arc<Place>,
     number: u64,
 }
 
@@ -72,7 +100,7 @@ impl Pulse {
 
 impl Wire {
     pub(crate) fn new(
-        place: Place,
+        whereabouts: Whereabouts,
         manner: Arc<Manner>,
         inbox: Option<Inbox>,
         aid: &Aid,
@@ -80,7 +108,7 @@ impl Wire {
         home: Option<Handle>,
     ) -> Wire {
         Wire(Arc::new(Shared {
-            place,
+            whereabouts,
             manner,
             inbox,
             aid: aid.clone(),
@@ -99,14 +127,19 @@ impl Wire {
         }
     }
 
-    /// The connection, as soon as it is up; the reason why it is not, when `until` comes or when waiting makes no sense. Whoever
-    /// is not `patient` is told why the first attempt failed.
-    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Line, Failure> {
-        let mut state = self.0.state.subscribe();
+    /// Connects, and goes on doing so.
+    pub(crate) fn start(&self) {
         if !self.0.tended.swap(true, Ordering::SeqCst) {
             let shared = Arc::clone(&self.0);
             self.0.aid.spawn(tend(shared));
         }
+    }
+
+    /// The connection, as soon as it is up; the reason why it is not, when `until` comes or when waiting makes no sense. Whoever
+    /// is not `patient` is told why the first attempt failed.
+    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Line, Failure> {
+        let mut state = self.0.state.subscribe();
+        self.start();
         let settled = |state: &State| match state {
             State::Down(Some(failure)) => failure.lasts() || !patient,
             State::Down(None) => false,
@@ -120,7 +153,7 @@ impl Wire {
             State::Down(Some(failure)) => Err(failure.clone()),
             State::Down(None) => Err(Failure::new(
                 ErrorKind::Unreachable,
-                format!("{} has not taken a connection in time", self.0.place),
+                format!("{} has not taken a connection in time", self.0.whereabouts),
             )),
             State::Closed => Err(closed()),
         }
@@ -131,10 +164,24 @@ impl Wire {
         self.0.cut(line.number);
     }
 
+    /// Lets go of the connection if it does not lead to any of `places`.
+    pub(crate) fn stay_among(&self, places: &[Place]) {
+        if let Some(line) = self.up().filter(|line| !places.contains(&line.place)) {
+            self.cut(&line);
+        }
+    }
+
+    /// Lets go of the connection if it leads to `place`.
+    pub(crate) fn leave(&self, place: &Place) {
+        if let Some(line) = self.up().filter(|line| *line.place == *place) {
+            self.cut(&line);
+        }
+    }
+
     /// The user's runtime does not run the connection's task: the next one runs on the client's own host.
     pub(crate) fn move_home(&self, line: &Line) {
         if self.0.home().take().is_some() {
-            tracing::debug!(server = %self.0.place, "the runtime stands still; its connection moves to the client's thread");
+            tracing::debug!(server = %self.0.whereabouts, "the runtime stands still; its connection moves to the client's thread");
         }
         self.0.cut(line.number);
     }
@@ -198,7 +245,7 @@ impl Shared {
         let late = || {
             Failure::new(
                 ErrorKind::Unreachable,
-                format!("{} has not taken a connection within {:?}", self.place, self.patience),
+                format!("{} has not taken a connection within {:?}", self.whereabouts, self.patience),
             )
         };
         let home = self.home().clone();
@@ -223,7 +270,15 @@ impl Shared {
 
 /// Makes a connection and starts its task where this runs.
 async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
-    let (mut connection, work) = connect(&shared.place, &shared.manner, shared.inbox.clone()).await?;
+    let (place, is_master) = match &shared.whereabouts {
+        Whereabouts::Fixed(place) => (place.clone(), true),
+        Whereabouts::Master(sentinels) => (sentinels.master().await?, false),
+        Whereabouts::Any(nodes) => {
+            let nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            (nodes[number as usize % nodes.len()].clone(), true)
+        }
+    };
+    let (mut connection, work) = connect(&place, &shared.manner, shared.inbox.clone()).await?;
     let pulse = Arc::new(Pulse {
         polls: AtomicU64::new(0),
         heard: AtomicU64::new(0),
@@ -233,14 +288,32 @@ async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
     let end = End { pulse: Arc::clone(&pulse), shared: Arc::downgrade(&shared), number };
     let task = tokio::spawn(Work { work, end });
     *pulse.abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+    if !is_master {
+        // A sentinel may not know yet, or the server may not.
+        let role = connection.send_packed_command(&role()).await.and_then(Value::extract_error);
+        if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
+        {
+            pulse.stop();
+            return Err(match role {
+                Ok(_) => read_only(&place.to_string()),
+                Err(error) => crate::error::handshake(&error, &place.to_string()),
+            });
+        }
+    }
     if let Some(inbox) = &shared.inbox {
         // Before it is used, so that nothing that is asked here is answered with a message that does not come.
         if let Err(error) = connection.subscribe(&inbox.channel).await {
             pulse.stop();
-            return Err(crate::error::handshake(&error, &shared.place.to_string()));
+            return Err(crate::error::handshake(&error, &place.to_string()));
         }
     }
-    Ok(Line { connection, pulse, number })
+    Ok(Line { connection, pulse, place: Arc::new(place), number })
+}
+
+fn role() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("ROLE");
+    command
 }
 
 /// Keeps a connection up until it is closed.
@@ -267,7 +340,7 @@ async fn tend(shared: Arc<Shared>) {
                 pulse.stop();
             }
             Err(failure) => {
-                tracing::debug!(server = %shared.place, error = %failure.error(), "no connection");
+                tracing::debug!(server = %shared.whereabouts, error = %failure.error(), "no connection");
                 shared.sink(failure);
             }
         }

@@ -1,12 +1,26 @@
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use fencepost_core::ErrorKind;
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis;
 
 use super::*;
-use crate::testing::{Thread, add, client, command, number, server, within};
+use crate::testing::{Thread, add, client, command, number, within};
+
+fn server(config: &redis::Config) -> redis::Redis {
+    redis::Redis::start(config).expect("a redis-server")
+}
+
+fn plain() -> redis::Redis {
+    server(&redis::Config::new())
+}
 
 #[tokio::test]
 async fn a_script_is_loaded_by_itself_also_after_a_flush() {
-    let (server, thread) = (server(&[]), Thread::start());
-    let client = client(&format!("redis://{}", server.address()), &thread).await.expect("a client");
+    let (server, thread) = (plain(), Thread::start());
+    let client = client(&server.url(), &thread).await.expect("a client");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
     let link = &client.net.masters()[0];
     link.command(&command(&["SCRIPT", "FLUSH"])).await.expect("a flush");
@@ -16,8 +30,8 @@ async fn a_script_is_loaded_by_itself_also_after_a_flush() {
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
-    let (mut server, thread) = (server(&[]), Thread::start());
-    let mut client = client(&format!("redis://{}", server.address()), &thread).await.expect("a client");
+    let (mut server, thread) = (plain(), Thread::start());
+    let mut client = client(&server.url(), &thread).await.expect("a client");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
     assert_eq!(within(client.messages.recv()).await.expect("a message"), b"1");
     server.restart().expect("a restart");
@@ -28,11 +42,131 @@ async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more() {
+    let (mut server, thread) = (plain(), Thread::start());
+    let client = client(&format!("{}?timeout=300ms", server.url()), &thread).await.expect("a client");
+    server.stop().expect("a stop");
+    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is stopped");
+    assert!(error.is_unreachable() && error.is_transient(), "{error}");
+    assert_eq!(error.effect(), fencepost_core::Effect::Unknown, "{error}");
+    server.cont().expect("it goes on");
+    server.kill().expect("a kill");
+    // The first call may still find a connection; once it is known to be broken nothing is sent.
+    let _ = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is down");
+    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is down");
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(error.effect(), fencepost_core::Effect::None, "{error}");
+    server.restart().expect("a restart");
+    client.post.restored(1).await;
+    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+}
+
+#[tokio::test]
 async fn wait_counts_the_replicas() {
-    let (server, thread) = (server(&[]), Thread::start());
-    let url = format!("redis://{}?timeout=400ms", server.address());
-    let client = client(&url, &thread).await.expect("a client");
+    let (server, thread) = (plain(), Thread::start());
+    let client = client(&format!("{}?timeout=400ms", server.url()), &thread).await.expect("a client");
     let call = add(&client.net, "a", 7);
     let (value, replicas) = within(client.net.call_and_wait(&call, 1)).await.expect("an answer");
     assert_eq!((value, replicas), (Value::Int(7), 0));
+}
+
+#[test]
+fn the_first_poll_sends_without_a_runtime() {
+    let (server, thread) = (plain(), Thread::start());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let mut client = runtime.block_on(client(&server.url(), &thread)).expect("a client");
+    runtime.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number");
+    assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"1");
+    let call = add(&client.net, "a", 1);
+    let mut asked = pin!(client.net.call(Lane::Caller, &call));
+    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"2");
+}
+
+#[test]
+fn a_runtime_that_ends_or_stands_still_delays_nobody_else() {
+    let (server, thread) = (plain(), Thread::start());
+    let new = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for dropped in [true, false] {
+        let first = new();
+        let client = first.block_on(client(&server.url(), &thread)).expect("a client");
+        first.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number");
+        // Not dropped it is a runtime that nobody runs.
+        let kept = if dropped { None } else { Some(first) };
+        new().block_on(async {
+            number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+            client.post.restored(1).await;
+        });
+        drop(kept);
+    }
+}
+
+#[test]
+fn a_runtime_without_io_is_not_used() {
+    let (server, thread) = (plain(), Thread::start());
+    let bare = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let client = bare.block_on(client(&server.url(), &thread)).expect("a client");
+    assert_eq!(bare.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number"), 1);
+}
+
+#[tokio::test]
+async fn passwords_users_and_databases_are_those_of_the_url() {
+    let server = server(&redis::Config::new().password("hunter2").user("me", "hunter3"));
+    let thread = Thread::start();
+    let port = server.port();
+    let one = client(&format!("redis://:hunter2@127.0.0.1:{port}/3"), &thread).await.expect("a client");
+    number(&one.net, Lane::Caller, "a", 1).await.expect("a number");
+    let two = client(&format!("redis://me:hunter3@127.0.0.1:{port}/0"), &thread).await.expect("a client");
+    assert_eq!(number(&two.net, Lane::Caller, "a", 1).await.expect("a number"), 1, "another database");
+    for (who, kind) in [
+        ("", ErrorKind::Denied),
+        (":hunter1@", ErrorKind::Denied),
+        ("me:hunter2@", ErrorKind::Denied),
+        (":hunter2@", ErrorKind::Configuration),
+    ] {
+        let url = format!("redis://{who}127.0.0.1:{port}/99");
+        let error = client(&url, &thread).await.err().expect(who);
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!error.to_string().contains("hunter"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_told_so() {
+    let server = server(&redis::Config::new().line("user weak on >x ~* -@all +hello +select +client +ping"));
+    let thread = Thread::start();
+    let error = client(&format!("redis://weak:x@127.0.0.1:{}", server.port()), &thread).await.err();
+    let error = error.expect("he may not subscribe");
+    assert!(error.is_denied(), "{error}");
+}
+
+#[tokio::test]
+async fn a_full_server_says_so() {
+    let (server, thread) = (plain(), Thread::start());
+    let client = client(&server.url(), &thread).await.expect("a client");
+    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    client.net.masters()[0].command(&command(&["CONFIG", "SET", "maxmemory", "1"])).await.expect("an answer");
+    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is full");
+    assert!(error.is_configuration() && error.to_string().contains("maxmemory"), "{error}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_a_server_too() {
+    let (server, thread) = (plain(), Thread::start());
+    let client = client(&format!("{}?db=2", server.unix_url()), &thread).await.expect("a client");
+    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+}
+
+#[tokio::test]
+async fn tls_trusts_the_named_authority_alone() {
+    let (server, thread) = (server(&redis::Config::new().tls()), Thread::start());
+    let port = server.port();
+    let ca = server.certificate();
+    let url = format!("rediss://127.0.0.1:{port}?ca={}", ca.display());
+    let one = client(&url, &thread).await.expect("a client");
+    assert_eq!(number(&one.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    let error =
+        client(&format!("rediss://127.0.0.1:{port}"), &thread).await.err().expect("an unknown authority");
+    assert!(error.is_configuration() && error.to_string().contains("ca="), "{error}");
 }

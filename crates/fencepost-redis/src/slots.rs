@@ -1,0 +1,50 @@
+//! Which slot of a cluster a key is in: CRC16 of what is between the first braces, if anything is.
+
+/// How many slots a cluster has.
+pub(crate) const SLOTS: usize = 16_384;
+
+const TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0).map(|length| &rest[..length])
+    });
+    let crc = tag
+        .unwrap_or(key)
+        .iter()
+        .fold(0u16, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]);
+    crc % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slot;
+
+    /// The first is the check value of the specification, the rest are what CLUSTER KEYSLOT answers.
+    #[test]
+    fn slots_are_those_of_redis() {
+        for (key, expected) in
+            [("123456789", 0x31c3), ("foo", 12182), ("{foo}bar", 12182), ("a{foo}{bar}", 12182), ("", 0)]
+        {
+            assert_eq!(slot(key.as_bytes()), expected, "{key}");
+        }
+        // No tag: empty, or never closed.
+        assert_ne!(slot(b"{}foo"), slot(b"foo"));
+        assert_ne!(slot(b"{foo"), slot(b"foo"));
+    }
+}
