@@ -148,6 +148,8 @@ fn certify(dir: &Path) -> io::Result<()> {
             "-days",
             "2",
         ])
+        // Not an authority, which rustls would refuse as a server's certificate.
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
         .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
         .current_dir(dir)
