@@ -129,7 +129,12 @@ pub trait Entry: Send {
     /// knows the claim's id extends it. After `Ok` the entry owns nothing any more.
     fn detach(&mut self) -> Reply<'_, Result<()>>;
 
-    /// Lifts the stored token to `to` at least (for quorums).
+    /// Makes `to` the token of this claim's grant, so that every later grant of the resource has a greater one (for
+    /// quorums). No two grants get the same token by it.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) if the resource has given that token or a greater one to another claim, or if this
+    /// claim holds it no more.
     fn raise(&mut self, _to: Token) -> Reply<'_, Result<()>> {
         Reply::ready(Err(Error::unsupported("this", "way to raise a token")))
     }

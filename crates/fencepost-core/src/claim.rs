@@ -94,6 +94,8 @@ pub struct Claim {
     pub life: Arc<Life>,
     /// What core lends.
     pub aid: Aid,
+    /// It is one node's share of a claim that a [`Quorum`](crate::Quorum) makes, see there. `None`: it is for itself.
+    pub vote: Option<Vote>,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
     ttl: AtomicU64,
@@ -113,6 +115,7 @@ impl Claim {
             reason: None,
             life: Arc::new(Life::new()),
             aid,
+            vote: None,
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             kept: AtomicU64::new(0),
@@ -139,6 +142,23 @@ impl Claim {
     pub fn confirm(&self, sent: Moment, ttl: Duration) -> bool {
         self.life.confirm(self.aid.clock(), sent, ttl)
     }
+}
+
+/// What a node of a quorum may know of the whole claim.
+///
+/// An engine that heeds it never hands the resource to such a claim: it grants on being asked, remembers who was refused
+/// (if the claim [joins](Claim::join)) and wakes the oldest of those when it is worth asking again. Lines on every node,
+/// with contenders in different order, would lock each other out.
+#[derive(Debug, Default)]
+pub struct Vote {
+    /// Its place in the one order of all claims: the older, the smaller. It decides who yields when a vote is split, and
+    /// nothing else: clocks that differ cost time, not safety.
+    pub order: u64,
+    /// The token that the quorum would like to give, so that all nodes give the same; zero: none. A node takes it if it is
+    /// above all that it has given for the resource (and near its own clock, if that makes its tokens).
+    pub proposal: AtomicU64,
+    /// Answered by the engine when it blocks the claim: the order of the oldest claim that stands in the way. Zero: unknown.
+    pub rival: AtomicU64,
 }
 
 impl fmt::Debug for Claim {

@@ -24,12 +24,18 @@ pub fn part(mut entry: Box<dyn Entry>, claim: &Claim, how: Parting) {
         return;
     }
     let clock = claim.aid.clock().clone();
-    // A request sent before now can have made a lease that ends `ttl` from now.
-    let until = clock.now() + claim.ttl().max(Duration::from_secs(5)) + Duration::from_secs(1);
+    let until = bound(claim);
     claim.aid.reaper().finish(async move { reap(entry, how, &clock, until).await });
 }
 
-async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock, until: Moment) {
+/// Until when cleaning up after the claim can be of use: a request sent before now can have made a lease that ends `ttl` from
+/// now.
+pub(crate) fn bound(claim: &Claim) -> Moment {
+    claim.aid.clock().now() + claim.ttl().max(Duration::from_secs(5)) + Duration::from_secs(1)
+}
+
+/// Leaves nothing of `entry` behind, trying until then.
+pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock, until: Moment) {
     let mut pause = Duration::from_millis(10);
     loop {
         // If this future is dropped here, its host has stopped: the lease is what ends the claim then.
@@ -47,7 +53,7 @@ async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock, until: Mom
     tracing::warn!("cleanup was not confirmed before the lease's end; the engine ends it with the lease");
 }
 
-fn ask(entry: &mut dyn Entry, how: Parting) -> Reply<'_, Result<Left>> {
+pub(crate) fn ask(entry: &mut dyn Entry, how: Parting) -> Reply<'_, Result<Left>> {
     match how {
         Parting::Withdraw => entry.withdraw(),
         Parting::Release => entry.release(),

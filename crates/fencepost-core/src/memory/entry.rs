@@ -10,6 +10,7 @@ use crate::claim::Claim;
 use crate::error::{Error, Result};
 use crate::life::Loss;
 use crate::time::Moment;
+use crate::token::Token;
 
 pub(super) struct MemoryEntry {
     memory: Arc<Memory>,
@@ -24,6 +25,8 @@ enum At {
     Nowhere,
     /// As `Nowhere`, of a claim that takes up a detached grant.
     Detached,
+    /// A vote was refused.
+    Refused,
     Place(usize),
     /// It was there and is no more.
     Left(Left),
@@ -48,7 +51,14 @@ impl MemoryEntry {
 impl Entry for MemoryEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         let attempt = match self.at {
-            At::Nowhere => {
+            At::Nowhere | At::Refused if self.claim.vote.is_some() => {
+                let (key, attempt) =
+                    self.on_line(|line, wakers| line.vote(&self.claim, &self.memory, wakers));
+                let refused = if self.claim.join { At::Refused } else { At::Nowhere };
+                self.at = key.map_or(refused, At::Place);
+                attempt
+            }
+            At::Nowhere | At::Refused => {
                 let (key, attempt) =
                     self.on_line(|line, wakers| line.arrive(&self.claim, &self.memory, wakers));
                 self.at = key.map_or(At::Nowhere, At::Place);
@@ -62,9 +72,12 @@ impl Entry for MemoryEntry {
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
-        let At::Place(key) = self.at else { return Poll::Ready(()) };
         let mut shard = self.memory.shard(&self.claim.want().name);
         let line = shard.get_mut(&self.claim.want().name);
+        if let At::Refused = self.at {
+            return line.map_or(Poll::Ready(()), |line| line.voters.poll_hint(self.claim.id, cx));
+        }
+        let At::Place(key) = self.at else { return Poll::Ready(()) };
         if line.is_some_and(|line| line.waits(key, self.claim.id, cx.waker())) {
             Poll::Pending
         } else {
@@ -88,6 +101,10 @@ impl Entry for MemoryEntry {
         }
         let left = match self.at {
             At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
+            At::Refused => {
+                let known = self.on_line(|line, _| line.voters.forget(self.claim.id));
+                if known { Left::Withdrawn } else { Left::Nothing }
+            }
             // Asked again because the reply was lost: the first answer still holds.
             At::Left(left) => left,
             At::Nowhere | At::Detached => Left::Nothing,
@@ -103,5 +120,13 @@ impl Entry for MemoryEntry {
             _ => Err(Loss::Deleted),
         };
         Reply::ready(detached.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        let raised = match self.at {
+            At::Place(key) => self.on_line(|line, _| line.raise(key, &self.claim, to, &self.memory)),
+            _ => Err(Error::lost(self.claim.want().name.clone(), Loss::Deleted)),
+        };
+        Reply::ready(raised)
     }
 }

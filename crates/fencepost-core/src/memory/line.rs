@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::bug::{Planted, planted};
 use super::place::{Chain, NONE, Place, Standing, push, unlink};
+use super::vote::Voters;
 use super::{Memory, lease_end};
 use crate::backend::{Attempt, Grant, Left};
 use crate::claim::{Claim, ClaimId};
@@ -21,15 +22,17 @@ use crate::token::Token;
 /// Holders and waiters of one resource, each a chain through one slab.
 #[derive(Default)]
 pub(super) struct Line {
-    places: Slab<Place>,
-    held: Held,
-    holders: Chain,
+    pub(super) places: Slab<Place>,
+    pub(super) held: Held,
+    pub(super) holders: Chain,
     waiters: Chain,
     waiting: u32,
     /// No lease ends before this moment. Renewals move ends back without moving this.
     soonest: Moment,
     /// For when the alarm is set, if it is.
     alarm: Option<Moment>,
+    /// Who is told when the resource may be free.
+    pub(super) voters: Voters,
 }
 
 /// Whom to wake once the line is unlocked: mostly one.
@@ -40,7 +43,7 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    fn push(&mut self, waker: Option<Waker>) {
+    pub(super) fn push(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.first.is_none() => self.first = Some(waker),
             Some(waker) => self.more.push(waker),
@@ -55,7 +58,7 @@ impl Wakers {
 
 impl Line {
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.places.is_empty() && self.voters.is_empty()
     }
 
     /// A first attempt: the place it was given, or `None` with nothing left behind.
@@ -250,11 +253,14 @@ impl Line {
             let token = self.draw(&place.claim, memory);
             wakers.push(self.promote(key, token, now, memory));
         }
+        if !self.voters.is_empty() {
+            self.voters.hint(now, self.held, wakers);
+        }
     }
 
     /// The alarm to set, if somebody waits and none is set that is early enough.
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<(Moment, Clock)> {
-        if self.waiting == 0
+        if (self.waiting == 0 && self.voters.is_empty())
             || self.soonest == Moment::NEVER
             || self.alarm.is_some_and(|at| at <= self.soonest)
         {
@@ -271,28 +277,31 @@ impl Line {
     /// The clock of somebody who stands here: of the first waiter, as its client is alive.
     pub(super) fn clock(&self) -> Option<Clock> {
         let key = if self.waiters.head == NONE { self.holders.head } else { self.waiters.head };
-        self.places.get(key).map(|place| place.claim.aid.clock().clone())
+        let stands = self.places.get(key).map(|place| &place.claim);
+        self.voters.first().or(stands).map(|claim| claim.aid.clock().clone())
     }
 
     /// Everybody, holders first, each in order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
         let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info());
+        let all = all.chain(self.voters.infos());
         // A lease that has run out is purged by the next claim that comes; until then it must not look held.
         all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()
     }
 
     /// The token of a grant that is being made.
-    fn draw(&self, claim: &Claim, memory: &Memory) -> Token {
+    pub(super) fn draw(&self, claim: &Claim, memory: &Memory) -> Token {
         if planted!(memory.planted, TokenBeforeGrant) {
             return Token::new(claim.note.load(Ordering::Relaxed));
         }
         if planted!(memory.planted, TokenReuse) {
             return Token::new(u64::from(self.held.holders()) + 1);
         }
-        memory.next_token()
+        let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
+        proposal.and_then(|token| memory.take_token(token)).unwrap_or_else(|| memory.next_token())
     }
 
-    fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
+    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
         let end = lease_end(memory.kind, claim, now);
         let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false }, now);
         self.count_in(key, claim, now, end);
@@ -351,15 +360,15 @@ impl Line {
         self.keys(self.holders).any(|key| self.places[key].claim.aid.client() == claim.aid.client())
     }
 
-    fn place(&self, key: usize, id: ClaimId) -> Option<&Place> {
+    pub(super) fn place(&self, key: usize, id: ClaimId) -> Option<&Place> {
         self.places.get(key).filter(|place| place.id == id)
     }
 
-    fn place_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Place> {
+    pub(super) fn place_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Place> {
         self.places.get_mut(key).filter(|place| place.id == id)
     }
 
-    fn keys(&self, chain: Chain) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn keys(&self, chain: Chain) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors((chain.head != NONE).then_some(chain.head), |&key| {
             let after = self.places[key].after;
             (after != NONE).then_some(after)

@@ -8,6 +8,7 @@ mod bug;
 mod entry;
 mod line;
 mod place;
+mod vote;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,6 +137,12 @@ impl Memory {
 
     fn next_token(&self) -> Token {
         Token::new(self.last.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// `token`, if it is above all that were given; it then counts as given.
+    fn take_token(&self, token: Token) -> Option<Token> {
+        let above = |last| (token.get() > last).then_some(token.get());
+        self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, above).ok().map(|_| token)
     }
 }
 

@@ -1,0 +1,5 @@
+//! Layers: backends over backends.
+
+mod quorum;
+
+pub use quorum::Quorum;

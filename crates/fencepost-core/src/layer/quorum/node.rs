@@ -1,0 +1,64 @@
+//! One node of a quorum, and how it fares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::time::Moment;
+
+/// A node that fails is asked no more than once in this time, as long as the others are a majority.
+const PROBE: Duration = Duration::from_millis(250);
+/// A node that owes so many answers to requests that nobody waits for any more is one that fails.
+const ARREARS: usize = 64;
+
+pub(super) struct Node {
+    pub(super) backend: Arc<dyn Backend>,
+    /// It fails, and is asked again then. Zero: it does not.
+    probe: AtomicU64,
+    /// How many requests it owes answers to that nobody waits for.
+    owed: AtomicUsize,
+}
+
+impl Node {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Node {
+        Node { backend, probe: AtomicU64::new(0), owed: AtomicUsize::new(0) }
+    }
+
+    /// Is it worth asking now?
+    pub(super) fn is_worth(&self, now: Moment) -> bool {
+        let probe = self.probe.load(Ordering::Relaxed);
+        if probe == 0 && self.owed.load(Ordering::Relaxed) < ARREARS {
+            return true;
+        }
+        let next = (now + PROBE).as_nanos();
+        // One of those who find that the time has come asks.
+        now.as_nanos() >= probe
+            && self.probe.compare_exchange(probe, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    pub(super) fn answered(&self) {
+        if self.probe.load(Ordering::Relaxed) != 0 {
+            self.probe.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn failed(&self, now: Moment) {
+        let next = (now + PROBE).as_nanos();
+        let _ = self.probe.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Counts a request that nobody waits for, until the answer is dropped.
+    pub(super) fn owes(self: &Arc<Self>) -> Owed {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        Owed(Arc::clone(self))
+    }
+}
+
+pub(super) struct Owed(Arc<Node>);
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.0.owed.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,288 @@
+//! One node's part of a claim: an ordered queue of one request at a time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use super::node::Node;
+use crate::backend::{Attempt, Entry, Left, Stake};
+use crate::claim::{Claim, Vote};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::life::State;
+use crate::parting::{Parting, ask, bound, part, reap};
+use crate::time::Moment;
+use crate::token::Token;
+
+/// A claim that was undone at a node so many times is given up there. Also how far a lease is looked for.
+pub(super) const GENERATIONS: u32 = 16;
+
+type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
+
+enum Answer {
+    Attempt(Result<Attempt>),
+    Raised(Token, Result<()>),
+    Left(Result<Left>),
+    Detached(Result<()>),
+}
+
+enum Slot {
+    Here(Box<dyn Entry>),
+    /// A request is under way: nothing else is sent for this claim before it was answered or given up on, or a release
+    /// could overtake its own claim on a slow node and leave an orphan.
+    Away(Away),
+    Empty,
+}
+
+/// What is known of the claim at the node.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// Nothing of it is there.
+    Fresh,
+    /// Refused; `again` is when the node would like to be asked again.
+    Refused(Option<Moment>),
+    Won(Token),
+    /// The last request failed; `true`: it may have taken effect.
+    Failed(Error, bool),
+    Gone,
+    Left(Left),
+    Detached,
+}
+
+pub(super) struct Seat {
+    pub(super) node: Arc<Node>,
+    number: u32,
+    nodes: u32,
+    generation: u32,
+    attached: bool,
+    pub(super) claim: Arc<Claim>,
+    slot: Slot,
+    pub(super) standing: Standing,
+}
+
+impl Seat {
+    pub(super) fn new(node: &Arc<Node>, number: usize, nodes: usize, outer: &Claim, attached: bool) -> Seat {
+        let (number, nodes) = (number as u32, nodes as u32);
+        Seat::of(node, number, nodes, 0, outer, attached)
+    }
+
+    fn of(node: &Arc<Node>, number: u32, nodes: u32, generation: u32, outer: &Claim, attached: bool) -> Seat {
+        let id = outer.id.derive(number + nodes * generation);
+        let want = outer.want().clone();
+        let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.aid.clone());
+        claim.join = outer.join;
+        claim.renewed = outer.renewed;
+        claim.reason.clone_from(&outer.reason);
+        claim.vote = Some(Vote::default());
+        let claim = Arc::new(claim);
+        let entry = match attached {
+            true => node.backend.attach(Arc::clone(&claim)),
+            false => node.backend.enter(Arc::clone(&claim)),
+        };
+        let (slot, standing) = (Slot::Here(entry), Standing::Fresh);
+        Seat { node: Arc::clone(node), number, nodes, generation, attached, claim, slot, standing }
+    }
+
+    /// The same with a fresh id: what was there is undone. `false`: that was done too often.
+    pub(super) fn renew(&mut self, outer: &Claim) -> bool {
+        if self.generation + 1 >= GENERATIONS {
+            return false;
+        }
+        let next = Seat::of(&self.node, self.number, self.nodes, self.generation + 1, outer, self.attached);
+        *self = next;
+        true
+    }
+
+    fn vote(&self) -> &Vote {
+        self.claim.vote.as_ref().expect("every seat's claim has a vote")
+    }
+
+    pub(super) fn rival(&self) -> u64 {
+        self.vote().rival.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.slot, Slot::Away(_))
+    }
+
+    /// The token of a grant that is still valid.
+    pub(super) fn won(&self, now: Moment) -> Option<Token> {
+        match self.standing {
+            Standing::Won(token) if !matches!(self.claim.life.state(now), State::Lost(_)) => Some(token),
+            _ => None,
+        }
+    }
+
+    fn send(&mut self, request: impl FnOnce(Box<dyn Entry>) -> Away) {
+        self.slot = match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Here(entry) => Slot::Away(request(entry)),
+            other => other,
+        };
+    }
+
+    pub(super) fn ask(&mut self, order: u64, proposal: Token) {
+        let vote = self.claim.vote.as_ref().expect("every seat's claim has a vote");
+        vote.proposal.store(proposal.get(), Ordering::Relaxed);
+        vote.rival.store(0, Ordering::Relaxed);
+        let claim = Arc::clone(&self.claim);
+        self.send(|mut entry| {
+            Box::pin(async move {
+                let answer = entry.attempt().await;
+                drop(claim);
+                (entry, Answer::Attempt(answer))
+            })
+        });
+        let _ = order;
+    }
+
+    pub(super) fn raise(&mut self, to: Token) {
+        self.send(|mut entry| {
+            Box::pin(async move {
+                let answer = entry.raise(to).await;
+                (entry, Answer::Raised(to, answer))
+            })
+        });
+    }
+
+    pub(super) fn leave(&mut self, how: Parting) {
+        if matches!(self.standing, Standing::Fresh) && !self.attached && !self.is_away() {
+            self.standing = Standing::Left(Left::Nothing);
+            return;
+        }
+        self.send(|mut entry| {
+            Box::pin(async move {
+                let answer = ask(&mut *entry, how).await;
+                (entry, Answer::Left(answer))
+            })
+        });
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.send(|mut entry| {
+            Box::pin(async move {
+                let answer = entry.detach().await;
+                (entry, Answer::Detached(answer))
+            })
+        });
+    }
+
+    /// Takes in an answer that has come. Says whether one has.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let Slot::Away(away) = &mut self.slot else { return false };
+        let Poll::Ready((entry, answer)) = away.as_mut().poll(cx) else { return false };
+        self.slot = Slot::Here(entry);
+        let now = self.claim.aid.clock().now();
+        let error = match answer {
+            Answer::Attempt(Ok(Attempt::Granted(grant))) => {
+                self.standing = Standing::Won(grant.token);
+                None
+            }
+            Answer::Attempt(Ok(Attempt::Blocked { again, .. })) => {
+                self.standing = Standing::Refused(again);
+                None
+            }
+            Answer::Attempt(Ok(Attempt::Gone)) => {
+                self.standing = Standing::Gone;
+                None
+            }
+            Answer::Raised(to, Ok(())) => {
+                self.standing = Standing::Won(to);
+                None
+            }
+            // The grant stands as it did, with the token that it had.
+            Answer::Raised(_, Err(error)) if error.is_mismatch() => None,
+            Answer::Left(Ok(left)) => {
+                self.standing = Standing::Left(left);
+                None
+            }
+            Answer::Detached(Ok(())) => {
+                self.standing = Standing::Detached;
+                None
+            }
+            Answer::Raised(_, Err(error)) | Answer::Detached(Err(error)) if error.is_lost() => {
+                self.standing = Standing::Gone;
+                None
+            }
+            Answer::Attempt(Err(error)) => {
+                // A claim that never reached the node needs no cleaning up; one that was refused before is still known.
+                let clean = error.effect() == Effect::None && matches!(self.standing, Standing::Fresh);
+                Some((error, !clean))
+            }
+            Answer::Raised(_, Err(error)) | Answer::Left(Err(error)) | Answer::Detached(Err(error)) => {
+                Some((error, true))
+            }
+        };
+        match error {
+            None => self.node.answered(),
+            Some((error, unknown)) => {
+                self.node.failed(now);
+                self.standing = Standing::Failed(error, unknown);
+            }
+        }
+        true
+    }
+
+    /// Ready: the node has a hint.
+    pub(super) fn poll_hint(&mut self, cx: &mut Context<'_>, until: Moment) -> bool {
+        match (&mut self.slot, &self.standing) {
+            (Slot::Here(entry), Standing::Refused(_)) => entry.poll_wait(cx, until).is_ready(),
+            (Slot::Away(_), _) => self.poll(cx) && matches!(self.standing, Standing::Won(_)),
+            _ => false,
+        }
+    }
+
+    /// What keeps a grant alive.
+    pub(super) fn stake(&self) -> Option<Stake> {
+        match (&self.slot, &self.standing) {
+            (Slot::Here(entry), Standing::Won(_)) => entry.stake(),
+            _ => None,
+        }
+    }
+
+    /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
+    pub(super) fn retire(&mut self, how: Parting) {
+        let nothing = match self.standing {
+            Standing::Left(_) | Standing::Gone | Standing::Detached => true,
+            Standing::Fresh => !self.attached,
+            Standing::Failed(_, unknown) => !unknown,
+            Standing::Won(_) | Standing::Refused(_) => false,
+        };
+        match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Here(_) if nothing => {}
+            Slot::Here(entry) => part(entry, &self.claim, how),
+            Slot::Away(away) => {
+                let (clock, until) = (self.claim.aid.clock().clone(), bound(&self.claim));
+                let (owed, node) = (self.node.owes(), Arc::clone(&self.node));
+                self.claim.aid.reaper().finish(async move {
+                    let answered = clock.within(until, away).await;
+                    drop(owed);
+                    let Some((entry, answer)) = answered else { return };
+                    match answer {
+                        Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
+                        Answer::Attempt(Err(error)) if error.effect() == Effect::None => {
+                            node.failed(clock.now());
+                        }
+                        _ => reap(entry, how, &clock, until).await,
+                    }
+                });
+            }
+            Slot::Empty => {}
+        }
+        self.standing = Standing::Left(Left::Nothing);
+    }
+
+    /// The node is not worth asking now.
+    pub(super) fn skip(&mut self) {
+        if matches!(self.standing, Standing::Fresh) {
+            let error = Error::new(ErrorKind::Unreachable, "the node did not answer lately");
+            self.standing = Standing::Failed(error, false);
+        }
+    }
+
+    pub(super) fn set_order(claim: &mut Claim, order: u64) {
+        if let Some(vote) = &mut claim.vote {
+            vote.order = order;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! As a node of a quorum: claims that are refused are told when it is worth asking again, and handed nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use super::Memory;
+use super::line::{Line, Wakers};
+use super::place::Standing;
+use crate::backend::{Attempt, Grant};
+use crate::claim::{Claim, ClaimId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::ClaimInfo;
+use crate::queue::Held;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// So many are told beyond those who fit: the first may have gone, or hold too little elsewhere.
+const SPARE: usize = 1;
+
+/// The refused, the oldest first.
+#[derive(Default)]
+pub(super) struct Voters(Vec<Voter>);
+
+struct Voter {
+    claim: Arc<Claim>,
+    since: Moment,
+    /// Forgotten then, unless it asks again.
+    until: Moment,
+    waker: Option<Waker>,
+    /// It may be free, and nobody was there to be told.
+    hinted: bool,
+}
+
+impl Voters {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<&Arc<Claim>> {
+        self.0.first().map(|voter| &voter.claim)
+    }
+
+    fn find(&mut self, id: ClaimId) -> Option<&mut Voter> {
+        self.0.iter_mut().find(|voter| voter.claim.id == id)
+    }
+
+    fn refuse(&mut self, claim: &Arc<Claim>, now: Moment) {
+        let until = now + claim.ttl();
+        if let Some(voter) = self.find(claim.id) {
+            voter.until = until;
+            voter.hinted = false;
+            return;
+        }
+        let at = self.0.partition_point(|voter| order(&voter.claim) <= order(claim));
+        let voter = Voter { claim: Arc::clone(claim), since: now, until, waker: None, hinted: false };
+        self.0.insert(at, voter);
+    }
+
+    /// Takes it out; says whether it was there.
+    pub(super) fn forget(&mut self, id: ClaimId) -> bool {
+        let before = self.0.len();
+        self.0.retain(|voter| voter.claim.id != id);
+        self.0.len() < before
+    }
+
+    /// Tells the oldest who fit beside what is held, and one more.
+    pub(super) fn hint(&mut self, now: Moment, mut held: Held, wakers: &mut Wakers) {
+        self.0.retain(|voter| voter.until > now);
+        if self.0.first().is_none_or(|first| !held.fits(first.claim.want().mode)) {
+            return;
+        }
+        let mut spare = SPARE;
+        for voter in &mut self.0 {
+            let mode = voter.claim.want().mode;
+            if held.fits(mode) {
+                held.add(mode);
+            } else if spare == 0 {
+                break;
+            } else {
+                spare -= 1;
+            }
+            match voter.waker.take() {
+                Some(waker) => wakers.push(Some(waker)),
+                None => voter.hinted = true,
+            }
+        }
+    }
+
+    /// Pending: its waker is kept. Ready: ask again.
+    pub(super) fn poll_hint(&mut self, id: ClaimId, cx: &mut Context<'_>) -> Poll<()> {
+        match self.find(id) {
+            Some(voter) if !voter.hinted => {
+                voter.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    pub(super) fn infos(&self) -> impl Iterator<Item = ClaimInfo> + '_ {
+        self.0.iter().map(|voter| {
+            let clock = voter.claim.aid.clock();
+            let age = clock.now().since(voter.since);
+            ClaimInfo {
+                holder: (*voter.claim.holder).clone(),
+                mode: voter.claim.want().mode,
+                token: None,
+                since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
+                age,
+                expires_in: None,
+                reason: voter.claim.reason.as_deref().map(str::to_owned),
+                evicted: false,
+                detached: false,
+            }
+        })
+    }
+}
+
+fn order(claim: &Claim) -> u64 {
+    claim.vote.as_ref().map_or(0, |vote| vote.order)
+}
+
+impl Line {
+    /// A vote is asked for: granted if it fits beside what is held, whoever else was refused before.
+    pub(super) fn vote(
+        &mut self,
+        claim: &Arc<Claim>,
+        memory: &Memory,
+        wakers: &mut Wakers,
+    ) -> (Option<usize>, Attempt) {
+        let now = claim.aid.clock().now();
+        self.settle(now, memory, wakers);
+        if self.held.fits(claim.want().mode) {
+            self.voters.forget(claim.id);
+            let token = self.draw(claim, memory);
+            let key = self.hold(claim, token, now, memory);
+            return (Some(key), Attempt::Granted(Grant::of(token)));
+        }
+        let oldest = self.keys(self.holders).map(|key| order(&self.places[key].claim)).min();
+        if let Some(vote) = &claim.vote {
+            vote.rival.store(oldest.unwrap_or(0), Ordering::Relaxed);
+        }
+        if claim.join {
+            self.voters.refuse(claim, now);
+        }
+        (None, Attempt::Blocked { again: None, ahead: Some(self.held.holders()) })
+    }
+
+    /// Makes `to` the token of the grant in this place.
+    pub(super) fn raise(&mut self, key: usize, claim: &Claim, to: Token, memory: &Memory) -> Result<()> {
+        let now = claim.aid.clock().now();
+        if let Some(place) = self.place_mut(key, claim.id)
+            && let Standing::Holding { token, end, evicted: false, .. } = &mut place.standing
+            && *end > now
+            && (*token == to || memory.take_token(to).is_some())
+        {
+            *token = to;
+            return Ok(());
+        }
+        let message = format!("token {to} cannot be this grant's any more");
+        Err(Error::new(ErrorKind::Mismatch, message).of(claim.want().name.clone()).on("memory"))
+    }
+}
