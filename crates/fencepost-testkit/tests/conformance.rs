@@ -94,3 +94,35 @@ mod memory_under_a_layer {
 
     conformance!(Layered, excused: [crash_frees, stop_and_continue, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
 }
+
+/// A majority of five, each told who votes.
+mod quorum_of_memory {
+    use super::*;
+    use fencepost_core::Quorum;
+
+    struct Five;
+
+    struct Nodes(Vec<Arc<dyn Backend>>);
+
+    impl Fixture for Five {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            let nodes = Nodes((0..5).map(|_| Memory::new() as Arc<dyn Backend>).collect());
+            Box::pin(async { Box::new(nodes) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Nodes {
+        fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let quorum = Quorum::new("quorum", self.0.clone(), aid.clock().clone());
+            Box::pin(async { Ok(Arc::new(quorum?) as Arc<dyn Backend>) })
+        }
+    }
+
+    fencepost_testkit::conformance!(
+        Five,
+        excused: [
+            first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
+            crash_frees, stop_and_continue, engine_out_of_reach
+        ]
+    );
+}

@@ -44,7 +44,7 @@ pub(super) enum Standing {
     Refused(Option<Moment>),
     Won(Token),
     /// The last request failed; `true`: it may have taken effect.
-    Failed(Error, bool),
+    Failed(Option<Error>, bool),
     Gone,
     Left(Left),
     Detached,
@@ -59,29 +59,54 @@ pub(super) struct Seat {
     pub(super) claim: Arc<Claim>,
     slot: Slot,
     pub(super) standing: Standing,
+    /// Somebody else was given the token that this grant was to have.
+    pub(super) outbid: bool,
 }
 
 impl Seat {
-    pub(super) fn new(node: &Arc<Node>, number: usize, nodes: usize, outer: &Claim, attached: bool) -> Seat {
-        let (number, nodes) = (number as u32, nodes as u32);
-        Seat::of(node, number, nodes, 0, outer, attached)
+    pub(super) fn new(
+        node: &Arc<Node>,
+        number: usize,
+        nodes: usize,
+        outer: &Claim,
+        order: u64,
+        attached: bool,
+    ) -> Seat {
+        let place = (number as u32, nodes as u32, 0);
+        Seat::of(node, place, outer, order, attached)
     }
 
-    fn of(node: &Arc<Node>, number: u32, nodes: u32, generation: u32, outer: &Claim, attached: bool) -> Seat {
+    fn of(
+        node: &Arc<Node>,
+        (number, nodes, generation): (u32, u32, u32),
+        outer: &Claim,
+        order: u64,
+        attached: bool,
+    ) -> Seat {
         let id = outer.id.derive(number + nodes * generation);
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.aid.clone());
         claim.join = outer.join;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
-        claim.vote = Some(Vote::default());
+        claim.vote = Some(Vote { order, ..Vote::default() });
         let claim = Arc::new(claim);
         let entry = match attached {
             true => node.backend.attach(Arc::clone(&claim)),
             false => node.backend.enter(Arc::clone(&claim)),
         };
         let (slot, standing) = (Slot::Here(entry), Standing::Fresh);
-        Seat { node: Arc::clone(node), number, nodes, generation, attached, claim, slot, standing }
+        Seat {
+            node: Arc::clone(node),
+            number,
+            nodes,
+            generation,
+            attached,
+            claim,
+            slot,
+            standing,
+            outbid: false,
+        }
     }
 
     /// The same with a fresh id: what was there is undone. `false`: that was done too often.
@@ -89,8 +114,8 @@ impl Seat {
         if self.generation + 1 >= GENERATIONS {
             return false;
         }
-        let next = Seat::of(&self.node, self.number, self.nodes, self.generation + 1, outer, self.attached);
-        *self = next;
+        let place = (self.number, self.nodes, self.generation + 1);
+        *self = Seat::of(&self.node, place, outer, self.vote().order, self.attached);
         true
     }
 
@@ -114,6 +139,14 @@ impl Seat {
         }
     }
 
+    /// What the node said when it failed; said once.
+    pub(super) fn failure(&mut self) -> Option<Error> {
+        match &mut self.standing {
+            Standing::Failed(error, _) => error.take(),
+            _ => None,
+        }
+    }
+
     fn send(&mut self, request: impl FnOnce(Box<dyn Entry>) -> Away) {
         self.slot = match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(entry) => Slot::Away(request(entry)),
@@ -121,19 +154,16 @@ impl Seat {
         };
     }
 
-    pub(super) fn ask(&mut self, order: u64, proposal: Token) {
-        let vote = self.claim.vote.as_ref().expect("every seat's claim has a vote");
+    pub(super) fn ask(&mut self, proposal: Token) {
+        let vote = self.vote();
         vote.proposal.store(proposal.get(), Ordering::Relaxed);
         vote.rival.store(0, Ordering::Relaxed);
-        let claim = Arc::clone(&self.claim);
         self.send(|mut entry| {
             Box::pin(async move {
                 let answer = entry.attempt().await;
-                drop(claim);
                 (entry, Answer::Attempt(answer))
             })
         });
-        let _ = order;
     }
 
     pub(super) fn raise(&mut self, to: Token) {
@@ -191,7 +221,10 @@ impl Seat {
                 None
             }
             // The grant stands as it did, with the token that it had.
-            Answer::Raised(_, Err(error)) if error.is_mismatch() => None,
+            Answer::Raised(_, Err(error)) if error.is_mismatch() => {
+                self.outbid = true;
+                None
+            }
             Answer::Left(Ok(left)) => {
                 self.standing = Standing::Left(left);
                 None
@@ -217,7 +250,7 @@ impl Seat {
             None => self.node.answered(),
             Some((error, unknown)) => {
                 self.node.failed(now);
-                self.standing = Standing::Failed(error, unknown);
+                self.standing = Standing::Failed(Some(error), unknown);
             }
         }
         true
@@ -276,13 +309,7 @@ impl Seat {
     pub(super) fn skip(&mut self) {
         if matches!(self.standing, Standing::Fresh) {
             let error = Error::new(ErrorKind::Unreachable, "the node did not answer lately");
-            self.standing = Standing::Failed(error, false);
-        }
-    }
-
-    pub(super) fn set_order(claim: &mut Claim, order: u64) {
-        if let Some(vote) = &mut claim.vote {
-            vote.order = order;
+            self.standing = Standing::Failed(Some(error), false);
         }
     }
 }

@@ -1,0 +1,416 @@
+//! One claim at all nodes.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::seat::{Seat, Standing};
+use super::{Seats, Shared, jittered};
+use crate::backend::{Attempt, Entry, Grant, Left, Reply, Session, Stake};
+use crate::claim::Claim;
+use crate::error::{Error, Result};
+use crate::life::State;
+use crate::parting::Parting;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// So often the older of a split vote asks again before it takes whoever is in its way for the holder.
+const STANDS: u32 = 6;
+/// Whoever waits asks again after this time or twice that, should all hints have been lost.
+const NET: Duration = Duration::from_secs(1);
+/// The pause of one who yields, at first.
+const YIELD: Duration = Duration::from_millis(2);
+
+pub(super) struct QuorumEntry {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    seats: Seats,
+    attached: bool,
+    order: u64,
+    stands: u32,
+    yields: u32,
+    /// The token that is being written back.
+    target: Token,
+    grant: Option<Grant>,
+    left: Option<Left>,
+}
+
+enum Verdict {
+    Won(Token),
+    Refused,
+    Gone,
+    Failed,
+}
+
+impl QuorumEntry {
+    pub(super) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumEntry {
+        let spread = (claim.id.as_u128() >> 64) as u64 & 0xfff;
+        let order = (shared.clock.wall_micros() << 12) | spread;
+        let nodes = shared.nodes.iter().enumerate();
+        let seats =
+            nodes.map(|(number, node)| Seat::new(node, number, shared.nodes.len(), &claim, order, attached));
+        let seats = Arc::new(Mutex::new(seats.collect()));
+        let target = Token::default();
+        let shared = Arc::clone(shared);
+        QuorumEntry {
+            shared,
+            claim,
+            seats,
+            attached,
+            order,
+            stands: 0,
+            yields: 0,
+            target,
+            grant: None,
+            left: None,
+        }
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Polls the seats until `judge` has a verdict; after `until` it is told that it is late, and must have one.
+    async fn judged<T>(
+        &mut self,
+        until: Moment,
+        mut judge: impl FnMut(&mut Self, &mut Vec<Seat>, bool) -> Option<T>,
+    ) -> T {
+        let clock = self.shared.clock.clone();
+        let mut sleep = clock.sleep_until(until);
+        let mut late = false;
+        let seats = Arc::clone(&self.seats);
+        poll_fn(|cx| {
+            let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+            // Once more than anything happens: the judge may have sent something, which begins with its first poll.
+            let mut more = true;
+            loop {
+                let news = seats.iter_mut().fold(false, |news, seat| seat.poll(cx) | news);
+                if let Some(verdict) = judge(self, &mut seats, late) {
+                    return Poll::Ready(verdict);
+                }
+                if !news && !more && !late {
+                    if Pin::new(&mut sleep).poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    late = true;
+                }
+                more = false;
+            }
+        })
+        .await
+    }
+
+    async fn drive(&mut self) -> Result<Attempt> {
+        let clock = self.shared.clock.clone();
+        if self.left.is_some() {
+            return Ok(Attempt::Gone);
+        }
+        if let Some(grant) = &self.grant {
+            let lost = matches!(self.claim.life.state(clock.now()), State::Lost(_));
+            return Ok(if lost { Attempt::Gone } else { Attempt::Granted(grant.clone()) });
+        }
+        loop {
+            // Both from before the first request is sent.
+            let (sent, ttl) = (clock.now(), self.claim.ttl());
+            if !self.ask(sent) {
+                self.dispose(Parting::Withdraw);
+                return Ok(Attempt::Gone);
+            }
+            let late = sent + self.shared.patience;
+            match self.judged(late, |me, seats, late| me.judge(seats, late)).await {
+                Verdict::Won(token) => {
+                    let lives = self.seats().iter().map(|seat| Arc::clone(&seat.claim.life)).collect();
+                    self.claim.life.rest_on(self.shared.need, lives);
+                    self.claim.confirm(sent, ttl);
+                    let grant = Grant::of(token);
+                    self.grant = Some(grant.clone());
+                    return Ok(Attempt::Granted(grant));
+                }
+                Verdict::Gone => return Ok(Attempt::Gone),
+                Verdict::Failed => {
+                    let error = self.failure();
+                    if !self.attached && self.target == Token::default() {
+                        self.undo();
+                    }
+                    return Err(error);
+                }
+                Verdict::Refused if self.attached => return Ok(Attempt::Gone),
+                Verdict::Refused => {
+                    let now = clock.now();
+                    let again = self.refused(now);
+                    if self.claim.join {
+                        return Ok(Attempt::Blocked { again: Some(again), ahead: None });
+                    }
+                    if self.stands == 0 {
+                        self.dispose(Parting::Withdraw);
+                        return Ok(Attempt::Blocked { again: None, ahead: None });
+                    }
+                    clock.sleep_until(again).await;
+                }
+            }
+        }
+    }
+
+    /// Asks every node that has not granted it. `false`: one was undone too often.
+    fn ask(&mut self, now: Moment) -> bool {
+        let proposal = self.shared.proposal();
+        let mut seats = self.seats();
+        let worth: Vec<bool> = seats.iter().map(|seat| seat.node.is_worth(now)).collect();
+        // Without them there is no majority.
+        let all = worth.iter().filter(|worth| **worth).count() < self.shared.need;
+        for (seat, worth) in seats.iter_mut().zip(worth) {
+            if seat.is_away() || seat.won(now).is_some() {
+                continue;
+            }
+            if matches!(seat.standing, Standing::Won(_) | Standing::Gone) && !seat.renew(&self.claim) {
+                return false;
+            }
+            if worth || all { seat.ask(proposal) } else { seat.skip() }
+        }
+        true
+    }
+
+    fn judge(&mut self, seats: &mut [Seat], late: bool) -> Option<Verdict> {
+        let (now, need, nodes) = (self.shared.clock.now(), self.shared.need, seats.len());
+        if self.attached {
+            for seat in
+                seats.iter_mut().filter(|seat| matches!(seat.standing, Standing::Gone) && !seat.is_away())
+            {
+                // It may have been granted there under a later id.
+                if seat.renew(&self.claim) {
+                    seat.ask(Token::default());
+                }
+            }
+        }
+        let tokens: Vec<Token> = seats.iter().filter_map(|seat| seat.won(now)).collect();
+        let count = |token: &Token| tokens.iter().filter(|other| *other == token).count();
+        if tokens.len() >= need && self.attached {
+            return tokens.iter().max_by_key(|token| (count(token), token.get())).copied().map(Verdict::Won);
+        }
+        if tokens.len() >= need {
+            let outbid = seats.iter_mut().fold(false, |any, seat| std::mem::take(&mut seat.outbid) | any);
+            let top = tokens.iter().copied().max().unwrap_or_default().max(self.target);
+            if !outbid && count(&top) >= need {
+                return Some(Verdict::Won(top));
+            }
+            if late {
+                return Some(Verdict::Failed);
+            }
+            // Nodes that differ have clocks of their own: the next proposal is made by theirs.
+            let mut sorted = tokens.clone();
+            sorted.sort_unstable();
+            let (median, wall) =
+                (sorted[sorted.len() / 2].get() as i64, self.shared.clock.wall_micros() as i64);
+            self.shared.offset.store(median.saturating_sub(wall), std::sync::atomic::Ordering::Relaxed);
+            self.target = if outbid { Token::new(top.get() + 1).max(self.shared.proposal()) } else { top };
+            for seat in seats.iter_mut() {
+                if !seat.is_away() && seat.won(now).is_some_and(|token| token < self.target) {
+                    seat.raise(self.target);
+                }
+            }
+            return None;
+        }
+        let away = seats.iter().filter(|seat| seat.is_away()).count();
+        if !late && tokens.len() + away >= need {
+            return None;
+        }
+        let failed = |seat: &&Seat| seat.is_away() || matches!(seat.standing, Standing::Failed(..));
+        if seats.iter().filter(failed).count() > nodes - need {
+            if late {
+                let silent = seats.iter().filter(|seat| seat.is_away());
+                silent.for_each(|seat| seat.node.failed(now));
+            } else if away > 0 {
+                // Some may answer yet.
+                return None;
+            }
+            return Some(Verdict::Failed);
+        }
+        let gone = seats.iter().filter(|seat| matches!(seat.standing, Standing::Gone)).count();
+        Some(if gone >= need { Verdict::Gone } else { Verdict::Refused })
+    }
+
+    /// No majority: keeps what it has if all in its way are younger, else undoes it. When to ask again.
+    fn refused(&mut self, now: Moment) -> Moment {
+        let (mut wins, mut older, mut again) = (false, false, jittered(now, NET, self.claim.id, self.yields));
+        for seat in self.seats().iter() {
+            wins |= seat.won(now).is_some();
+            if let Standing::Refused(soon) = seat.standing {
+                let unknown = self.claim.id.derive(self.yields).as_u128() & 1 == 0;
+                older |= if seat.rival() == 0 { unknown } else { seat.rival() < self.order };
+                again = again.min(soon.unwrap_or(Moment::NEVER));
+            }
+        }
+        if !wins {
+            self.stands = 0;
+        } else if !older && self.stands < STANDS {
+            self.stands += 1;
+            again = jittered(now, Duration::from_micros(400) * self.stands, self.claim.id, self.stands);
+        } else {
+            self.undo();
+            self.stands = 0;
+            let pause = YIELD * (1 << self.yields.min(8));
+            self.yields += 1;
+            again = again.min(jittered(now, pause, self.claim.id, self.yields));
+        }
+        again
+    }
+
+    /// Takes back what was won, in the background; whoever waits for it is told by its node.
+    fn undo(&mut self) {
+        self.target = Token::default();
+        for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, Standing::Won(_))) {
+            seat.retire(Parting::Withdraw);
+            seat.standing = Standing::Gone;
+        }
+    }
+
+    /// Why there is no majority, with what the first of the failed nodes says.
+    fn failure(&self) -> Error {
+        let error = self.shared.unreachable().unknown();
+        let first = self.seats().iter_mut().find_map(Seat::failure);
+        match first {
+            Some(first) => error.because(first),
+            None => error,
+        }
+    }
+
+    fn dispose(&mut self, how: Parting) {
+        self.seats().iter_mut().for_each(|seat| seat.retire(how));
+        self.left = Some(Left::Nothing);
+    }
+
+    async fn leave(&mut self, how: Parting) -> Result<Left> {
+        if let Some(left) = self.left {
+            return Ok(left);
+        }
+        let now = self.shared.clock.now();
+        let valid = self.grant.is_some() && !matches!(self.claim.life.state(now), State::Lost(_));
+        let need = self.shared.need;
+        let until = now + self.shared.patience;
+        let left = self
+            .judged(until, |me, seats, late| {
+                for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
+                    match seat.standing {
+                        // It may have been granted there under a later id.
+                        Standing::Left(Left::Nothing) if me.attached => {
+                            if seat.renew(&me.claim) {
+                                seat.leave(how);
+                            }
+                        }
+                        Standing::Left(_) | Standing::Failed(_, true) | Standing::Detached => {}
+                        Standing::Gone | Standing::Failed(_, false) => {
+                            seat.standing = Standing::Left(Left::Nothing);
+                        }
+                        _ => seat.leave(how),
+                    }
+                }
+                let left = |which: Left| {
+                    let is = |seat: &&Seat| {
+                        matches!(seat.standing, Standing::Left(left) if left == which) && !seat.is_away()
+                    };
+                    seats.iter().filter(is).count()
+                };
+                let (released, withdrawn) = (left(Left::Released), left(Left::Withdrawn));
+                let nothing = left(Left::Nothing);
+                if released >= need {
+                    return Some(Ok(Left::Released));
+                }
+                let gone = released + withdrawn + nothing;
+                let waits = seats.iter().any(Seat::is_away);
+                if waits && !late {
+                    return None;
+                }
+                if gone < need {
+                    return Some(Err(()));
+                }
+                Some(Ok(match () {
+                    () if me.grant.is_none() && !me.attached && withdrawn > 0 => Left::Withdrawn,
+                    () if nothing < need && (valid || me.attached) => Left::Released,
+                    () => Left::Nothing,
+                }))
+            })
+            .await;
+        let Ok(left) = left else {
+            let error = self.failure();
+            // What failed is sent again with the next call.
+            for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
+                if let Standing::Failed(..) = seat.standing {
+                    seat.standing = Standing::Refused(None);
+                }
+            }
+            return Err(error);
+        };
+        self.seats().iter_mut().for_each(|seat| seat.retire(how));
+        self.left = Some(left);
+        Ok(left)
+    }
+
+    async fn cut_loose(&mut self) -> Result<()> {
+        let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
+        for seat in self.seats().iter_mut() {
+            seat.claim.set_ttl(ttl);
+            if matches!(seat.standing, Standing::Won(_)) {
+                seat.detach();
+            }
+        }
+        let need = self.shared.need;
+        let detached = self.judged(until, |_, seats, late| {
+            let done = seats.iter().filter(|seat| matches!(seat.standing, Standing::Detached)).count();
+            (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)
+        });
+        if detached.await < need {
+            return Err(match self.claim.life.state(self.shared.clock.now()) {
+                State::Lost(why) => Error::lost(self.claim.want().name.clone(), why),
+                _ => self.shared.unreachable().unknown(),
+            });
+        }
+        for seat in self.seats().iter_mut() {
+            // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
+            if !matches!(seat.standing, Standing::Won(_)) {
+                seat.retire(Parting::Withdraw);
+            }
+        }
+        self.left = Some(Left::Nothing);
+        Ok(())
+    }
+}
+
+impl Drop for QuorumEntry {
+    fn drop(&mut self) {
+        if self.grant.is_some() {
+            self.shared.held().remove(&self.claim.id);
+        }
+    }
+}
+
+impl Entry for QuorumEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(self.drive())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        let hint = self.seats().iter_mut().fold(false, |hint, seat| seat.poll_hint(cx, until) | hint);
+        if hint { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        self.grant.as_ref()?;
+        self.shared.held().insert(self.claim.id, Arc::clone(&self.seats));
+        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::clone(&self.shared) as Arc<dyn Session> })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        Reply::coming(self.leave(Parting::Withdraw))
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Left>> {
+        Reply::coming(self.leave(Parting::Release))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(self.cut_loose())
+    }
+}

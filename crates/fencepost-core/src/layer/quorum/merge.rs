@@ -1,0 +1,74 @@
+//! What several nodes say, as one.
+
+use std::collections::BTreeMap;
+
+use crate::holder::ClaimInfo;
+use crate::info::{Info, Listing, Page};
+use crate::name::Name;
+
+/// What stands at a majority of the nodes, or may: those that did not answer count for it.
+pub(super) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) -> Info {
+    let missing = nodes - answers.len();
+    let last_token = answers.iter().filter_map(|info| info.last_token).max();
+    // The same claim looks the same everywhere but for its times; claims that look the same are counted.
+    let mut groups: Vec<Vec<Vec<ClaimInfo>>> = Vec::new();
+    for (node, info) in answers.into_iter().enumerate() {
+        for claim in info.claims {
+            let alike = groups
+                .iter_mut()
+                .find(|group| group.iter().flatten().next().is_some_and(|one| same(one, &claim)));
+            let group = match alike {
+                Some(group) => group,
+                None => {
+                    groups.push(Vec::new());
+                    groups.last_mut().expect("it was just pushed")
+                }
+            };
+            group.resize_with(group.len().max(node + 1), Vec::new);
+            group[node].push(claim);
+        }
+    }
+    let mut claims = Vec::new();
+    for mut group in groups {
+        let evicted = group.iter().flatten().filter(|claim| claim.evicted).count() >= need;
+        group.sort_by_key(|alike| std::cmp::Reverse(alike.len()));
+        let times = group.get((need - 1).saturating_sub(missing)).map_or(0, Vec::len);
+        let shown = group.swap_remove(0).into_iter().take(times);
+        claims.extend(shown.map(|claim| ClaimInfo { evicted, ..claim }));
+    }
+    claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
+    Info { name, last_token, claims }
+}
+
+fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {
+    let key = |claim: &ClaimInfo| (claim.token, claim.mode, claim.detached);
+    key(one) == key(other) && one.holder == other.holder && one.reason == other.reason
+}
+
+pub(super) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: usize) -> Listing {
+    let answered = answers.len();
+    // Beyond the end of the shortest page one node has not said what it has.
+    let end = answers.iter().filter_map(|listing| listing.next.clone()).min();
+    let mut by_name: BTreeMap<Name, Vec<Info>> = BTreeMap::new();
+    for info in answers.into_iter().flat_map(|listing| listing.resources) {
+        if end.as_ref().is_none_or(|end| info.name <= *end) {
+            by_name.entry(info.name.clone()).or_default().push(info);
+        }
+    }
+    let limit = page.limit.max(1);
+    let mut resources = Vec::new();
+    for (name, mut infos) in by_name {
+        // A node that lists nothing of it has said so.
+        infos.resize_with(answered, || Info { name: name.clone(), last_token: None, claims: Vec::new() });
+        let merged = info(name, infos, nodes, need);
+        if merged.claims.is_empty() {
+            continue;
+        }
+        if resources.len() == limit {
+            let next = resources.last().map(|last: &Info| last.name.clone());
+            return Listing { resources, next };
+        }
+        resources.push(merged);
+    }
+    Listing { resources, next: end }
+}

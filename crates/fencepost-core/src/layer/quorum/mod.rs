@@ -1,0 +1,237 @@
+//! A quorum: what a majority of independent nodes grants is granted.
+
+mod entry;
+mod merge;
+mod node;
+mod seat;
+mod session;
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::{Backend, Entry, Reply};
+use crate::capability::{Capabilities, Identity};
+use crate::claim::{Claim, ClaimId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{Eviction, Info, Listing, Page};
+use crate::life::Life;
+use crate::local::Gate;
+use crate::name::Name;
+use crate::time::{Clock, Moment};
+use crate::token::Token;
+
+use entry::QuorumEntry;
+use node::Node;
+use seat::Seat;
+
+/// Operators are answered so long after a majority, whoever else is slow.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// A layer over several independent engines: a claim holds a resource when a majority of them grants it.
+///
+/// All nodes are asked at the same time, and the answer is there as soon as a majority decides it: a minority that is slow or
+/// down costs nothing. Wins without a majority are undone; when a vote is split the younger claim yields and the older
+/// asks again. A grant lives as long as a majority of *all* nodes keeps it. Its token is one that a majority of the nodes has
+/// given to it alone: mostly the one that was proposed, else the greatest that was answered, written back before the grant is
+/// made known.
+///
+/// Guaranteed: what the nodes guarantee, as long as no majority of them loses what it granted. Not: order of arrival. A node
+/// that may have lost its data must refuse by itself until the longest lease is over; the layer cannot know.
+pub struct Quorum(Arc<Shared>);
+
+struct Shared {
+    engine: &'static str,
+    nodes: Vec<Arc<Node>>,
+    need: usize,
+    clock: Clock,
+    patience: Duration,
+    /// How far the nodes' tokens are from our wall clock, in microseconds.
+    offset: AtomicI64,
+    held: Mutex<HashMap<ClaimId, Seats>>,
+    life: Arc<Life>,
+    id: u64,
+}
+
+type Seats = Arc<Mutex<Vec<Seat>>>;
+type Job<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+impl Quorum {
+    /// How long an operation waits for nodes that do not answer while no majority has.
+    pub const PATIENCE: Duration = Duration::from_millis(250);
+
+    /// A quorum over these nodes, called `engine` in errors.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) without nodes.
+    pub fn new(engine: &'static str, nodes: Vec<Arc<dyn Backend>>, clock: Clock) -> Result<Quorum> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        if nodes.is_empty() {
+            return Err(Error::invalid("a quorum has at least one node"));
+        }
+        let gated = |node: Arc<dyn Backend>| match node.capabilities().identity {
+            Identity::Claim => node,
+            Identity::Process => Arc::new(Gate::new(node)),
+        };
+        let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(gated(node)))).collect();
+        Ok(Quorum(Arc::new(Shared {
+            engine,
+            need: nodes.len() / 2 + 1,
+            nodes,
+            clock,
+            patience: Quorum::PATIENCE,
+            offset: AtomicI64::new(0),
+            held: Mutex::default(),
+            life: Arc::new(Life::forever()),
+            id: COUNT.fetch_add(1, Ordering::Relaxed),
+        })))
+    }
+}
+
+impl Shared {
+    fn proposal(&self) -> Token {
+        let wall = self.clock.wall_micros();
+        Token::new(wall.saturating_add_signed(self.offset.load(Ordering::Relaxed)).max(1))
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, Seats>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreachable(&self) -> Error {
+        let message = format!("fewer than {} of {} nodes answer; see to them", self.need, self.nodes.len());
+        Error::new(ErrorKind::Unreachable, message).on(self.engine)
+    }
+
+    /// Asks all nodes: what came of it by the time that a majority has answered, and a little more.
+    async fn ask_all<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        ask: impl Fn(&'a dyn Backend) -> Reply<'a, Result<T>>,
+    ) -> Vec<Option<Result<T>>> {
+        let jobs = self.nodes.iter().map(|node| {
+            let reply = ask(&*node.backend);
+            Box::pin(reply) as Job<'a, Result<T>>
+        });
+        let need = self.need;
+        let enough = |answers: &[Option<Result<T>>]| {
+            answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count() >= need
+        };
+        gather(&self.clock, self.patience, jobs.collect(), enough).await
+    }
+}
+
+/// Runs all jobs until they are done, `patience` is over, or `GRACE` after `enough` says so.
+async fn gather<T>(
+    clock: &Clock,
+    patience: Duration,
+    mut jobs: Vec<Job<'_, T>>,
+    enough: impl Fn(&[Option<T>]) -> bool,
+) -> Vec<Option<T>> {
+    let mut answers: Vec<Option<T>> = jobs.iter().map(|_| None).collect();
+    let mut until = clock.now() + patience;
+    let mut sleep = clock.sleep_until(until);
+    let mut hurried = false;
+    poll_fn(|cx| {
+        for (job, answer) in jobs.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(value) = job.as_mut().poll(cx)
+            {
+                *answer = Some(value);
+            }
+        }
+        if answers.iter().all(Option::is_some) {
+            return Poll::Ready(());
+        }
+        if !hurried && enough(&answers) {
+            hurried = true;
+            until = until.min(clock.now() + GRACE);
+            sleep = clock.sleep_until(until);
+        }
+        Pin::new(&mut sleep).poll(cx)
+    })
+    .await;
+    answers
+}
+
+impl Backend for Quorum {
+    fn capabilities(&self) -> Capabilities {
+        let mut all = Capabilities { fair: false, sets: false, ..Capabilities::full(self.0.engine) };
+        for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
+            all.shared &= node.shared;
+            all.permits &= node.permits;
+            all.tokens = all.tokens.min(node.tokens);
+            all.detach &= node.detach;
+            all.inspect &= node.inspect;
+            all.evict &= node.evict;
+            all.min_ttl = all.min_ttl.max(node.min_ttl);
+            all.max_ttl = all.max_ttl.min(node.max_ttl);
+        }
+        all
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(QuorumEntry::new(&self.0, claim, false))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(QuorumEntry::new(&self.0, claim, true))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let answers: Vec<Info> = self.answers(shared.ask_all(|node| node.inspect(name)).await)?;
+            Ok(merge::info(name.clone(), answers, shared.nodes.len(), shared.need))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let answers = self.answers(shared.ask_all(|node| node.list(prefix, page)).await)?;
+            Ok(merge::listing(answers, page, shared.nodes.len(), shared.need))
+        })
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let answers = shared.ask_all(|node| node.evict(name, token, how)).await;
+            let evicted = answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
+            let mut mismatches =
+                answers.into_iter().flatten().filter_map(Result::err).filter(Error::is_mismatch);
+            match mismatches.next() {
+                _ if evicted >= shared.need => Ok(()),
+                Some(first) if 1 + mismatches.count() > shared.nodes.len() - shared.need => Err(first),
+                _ => Err(shared.unreachable().unknown()),
+            }
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let jobs =
+                shared.nodes.iter().map(|node| Box::pin(node.backend.close()) as Job<'_, ()>).collect();
+            gather(&shared.clock, Duration::from_secs(5), jobs, |_| false).await;
+        })
+    }
+}
+
+impl Quorum {
+    /// The good answers, if they are of a majority.
+    fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
+        let good: Vec<T> = answers.into_iter().flatten().filter_map(Result::ok).collect();
+        if good.len() >= self.0.need { Ok(good) } else { Err(self.0.unreachable()) }
+    }
+}
+
+/// A moment `base` to twice that from now, spread by what it is for.
+fn jittered(now: Moment, base: Duration, id: ClaimId, count: u32) -> Moment {
+    let spread = (id.derive(count).as_u128() >> 96) as u32;
+    now + base + Duration::from_nanos((base.as_nanos() as u64 / 1024) * u64::from(spread % 1024))
+}
