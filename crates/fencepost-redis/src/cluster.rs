@@ -216,11 +216,7 @@ impl Cluster {
             let mut story = Story::default();
             let request = Request { command: &command, wait: None };
             match link.attempt(Lane::Keeper, request, None, false, until, &mut story).await {
-                Ok(Value::Array(ranges)) => {
-                    if self.learn(&ranges, &place) {
-                        return Ok(());
-                    }
-                }
+                Ok(Value::Array(ranges)) if self.learn(&ranges, &place) => return Ok(()),
                 Err(Stop::Astray(failure)) => last = Some(failure),
                 Err(Stop::Ends(Trouble::Said(error))) => {
                     let message =

@@ -15,7 +15,7 @@ const OF_SENTINEL: &[&str] =
     &["sentinel_password", "sentinel_password_env", "sentinel_password_file", "sentinel_user"];
 
 /// The schemes of one deployment each; `redlock:` takes several of them.
-pub(crate) const SCHEMES: &[&str] = &[
+pub const SCHEMES: &[&str] = &[
     "redis",
     "rediss",
     "redis+unix",

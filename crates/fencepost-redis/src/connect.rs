@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Task};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -84,11 +86,25 @@ async fn stream(place: &Place, security: Option<&Security>) -> io::Result<Stream
         Place::Tcp(host, port) => {
             let stream = TcpStream::connect((&**host, *port)).await?;
             stream.set_nodelay(true)?;
+            watch(&stream);
             match security {
                 None => Ok(Box::new(stream)),
                 Some(security) => Ok(Box::new(security.wrap(host, stream).await?)),
             }
         }
+    }
+}
+
+/// A connection that only listens must notice by itself that the other end has gone without a word: within about 15 s.
+fn watch(stream: &TcpStream) {
+    // What a system does not have is left out: calls time out by themselves.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    #[cfg(target_os = "linux")]
+    {
+        let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(6));
+        let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(3));
+        let _ = sockopt::set_tcp_keepcnt(stream, 3);
+        let _ = sockopt::set_tcp_user_timeout(stream, 15_000);
     }
 }
 

@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod link;
 mod net;
+mod pulse;
 mod script;
 mod sentinel;
 mod slots;
@@ -14,3 +15,5 @@ mod slots;
 mod testing;
 mod tls;
 mod wire;
+
+pub use config::SCHEMES;

@@ -188,6 +188,9 @@ impl Link {
                     }
                 }
                 Some(Answer::Lost) => {
+                    if let Some(call) = call {
+                        call.repeat();
+                    }
                     story.unknown = true;
                     wire.cut(&line);
                     Err(Stop::Astray(broken(&self.address)))

@@ -1,6 +1,7 @@
 //! The deployment as the line sees it: scripts go in, messages come out.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Aid, Error, Result};
@@ -34,11 +35,21 @@ pub(crate) struct Call {
     pub(crate) slot: u16,
     /// Made by [`Script::command`].
     pub(crate) command: Cmd,
+    repeated: AtomicBool,
 }
 
 impl Call {
     pub(crate) fn new(script: &'static Script, slot: u16, command: Cmd) -> Call {
-        Call { script, slot, command }
+        Call { script, slot, command, repeated: AtomicBool::new(false) }
+    }
+
+    /// Was it sent more than once? A copy may then still be on its way when the answer is here.
+    pub(crate) fn was_repeated(&self) -> bool {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn repeat(&self) {
+        self.repeated.store(true, Ordering::Relaxed);
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) fn add(net: &Net, key: &str, by: i64) -> Call {
     let command = ADD.command(&[key], |command| {
         command.arg(by).arg("fencepost:@inbox");
     });
-    Call { script: &ADD, slot: net.slot(key.as_bytes()), command }
+    Call::new(&ADD, net.slot(key.as_bytes()), command)
 }
 
 pub(crate) async fn number(net: &Net, lane: Lane, key: &str, by: i64) -> Result<i64> {

@@ -5,22 +5,20 @@
 //! more than a command, until that runtime ends or does not run it.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind, Moment, Task};
+use fencepost_core::{Aid, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
 use crate::error::{Failure, closed, read_only};
+use crate::pulse::Pulse;
 use crate::sentinel::Sentinels;
 
 /// The pause after the first attempt that failed, and the longest.
@@ -79,23 +77,6 @@ pub(crate) struct Line {
     /// With whom.
     place: Arc<Place>,
     number: u64,
-}
-
-/// Signs of life.
-pub(crate) struct Pulse {
-    /// How often the connection's task has been polled.
-    polls: AtomicU64,
-    /// How many answers have come.
-    pub(crate) heard: AtomicU64,
-    /// The task has ended.
-    over: AtomicBool,
-    abort: Mutex<Option<AbortHandle>>,
-}
-
-impl Pulse {
-    pub(crate) fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
-    }
 }
 
 impl Wire {
@@ -206,15 +187,6 @@ impl Drop for Wire {
     }
 }
 
-impl Pulse {
-    fn stop(&self) {
-        let abort = self.abort.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(abort) = abort {
-            abort.abort();
-        }
-    }
-}
-
 impl Shared {
     fn home(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
         self.home.lock().unwrap_or_else(PoisonError::into_inner)
@@ -279,15 +251,12 @@ async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
         }
     };
     let (mut connection, work) = connect(&place, &shared.manner, shared.inbox.clone()).await?;
-    let pulse = Arc::new(Pulse {
-        polls: AtomicU64::new(0),
-        heard: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-        abort: Mutex::new(None),
+    let ended = Arc::downgrade(&shared);
+    let pulse = Pulse::start(work, move || {
+        if let Some(shared) = ended.upgrade() {
+            shared.cut(number);
+        }
     });
-    let end = End { pulse: Arc::clone(&pulse), shared: Arc::downgrade(&shared), number };
-    let task = tokio::spawn(Work { work, end });
-    *pulse.abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     if !is_master {
         // A sentinel may not know yet, or the server may not.
         let role = connection.send_packed_command(&role()).await.and_then(Value::extract_error);
@@ -327,7 +296,7 @@ async fn tend(shared: Arc<Shared>) {
             Ok(line) => {
                 let pulse = Arc::clone(&line.pulse);
                 shared.rise(line);
-                if pulse.over.load(Ordering::SeqCst) {
+                if pulse.is_over() {
                     // It ended before it was known to be up.
                     shared.cut(number);
                 }
@@ -383,35 +352,4 @@ pub(crate) fn jitter(pause: Duration, seed: u64) -> Duration {
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     pause / 2 + (pause / 2).mul_f64((mixed >> 40) as f64 / (1u64 << 24) as f64)
-}
-
-/// The connection's task.
-struct Work {
-    work: Task,
-    end: End,
-}
-
-impl Future for Work {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.end.pulse.polls.fetch_add(1, Ordering::Relaxed);
-        self.work.as_mut().poll(cx)
-    }
-}
-
-/// Tells of the end of a connection's task, also when its runtime drops it.
-struct End {
-    pulse: Arc<Pulse>,
-    shared: Weak<Shared>,
-    number: u64,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.pulse.over.store(true, Ordering::SeqCst);
-        if let Some(shared) = self.shared.upgrade() {
-            shared.cut(self.number);
-        }
-    }
 }
