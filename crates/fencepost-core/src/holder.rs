@@ -38,6 +38,19 @@ impl Holder {
     pub fn labelled(label: &str) -> Arc<Holder> {
         Arc::new(Holder { label: label.to_owned(), ..Holder::this_process() })
     }
+
+    /// As one text, for engines to keep: pid and host have no spaces.
+    pub fn to_line(&self) -> String {
+        format!("{} {} {}", self.pid, self.host, self.label)
+    }
+
+    /// Reads what [`to_line`](Holder::to_line) wrote; of anything else what can be made of it.
+    pub fn from_line(text: &str) -> Holder {
+        let mut parts = text.splitn(3, ' ');
+        let pid = parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
+        let host = parts.next().unwrap_or_default().to_owned();
+        Holder { pid, host, label: parts.next().unwrap_or_default().to_owned() }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -83,5 +96,17 @@ impl fmt::Display for ClaimInfo {
             Some(reason) => write!(f, ", reason: {reason}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_survive_as_a_line() {
+        let holder = Holder { label: "a label with spaces".into(), host: "h".into(), pid: 7 };
+        assert_eq!(Holder::from_line(&holder.to_line()), holder);
+        assert_eq!(Holder::from_line("rubbish").pid, 0);
     }
 }

@@ -89,8 +89,11 @@ struct Timers {
     /// By moment, then by order of setting.
     set: BTreeMap<(Moment, u64), Waker>,
     count: u64,
-    /// Woken when a timer is set that is earlier than all others: the driver re-arms.
+    /// Woken when a timer is set that is earlier than it plans to wake: it re-arms. A timer that is taken back does not move
+    /// the plan, so that a request that is answered in time costs the driver nothing.
     driver: Option<Waker>,
+    /// When the driver will wake by itself.
+    planned: Option<Moment>,
     /// Nobody drives this clock any more: timers fire at once.
     stopped: bool,
 }
@@ -212,7 +215,11 @@ impl Clock {
     /// woken when that moment moves forward.
     pub fn poll_drive(&self, cx: &mut Context<'_>) -> Option<Moment> {
         self.timers().driver = Some(cx.waker().clone());
-        self.fire()
+        self.fire();
+        let mut timers = self.timers();
+        // One that was set since and is due already makes the driver come again at once.
+        timers.planned = timers.set.first_key_value().map(|((at, _), _)| *at);
+        timers.planned
     }
 
     /// Nobody will drive the timers any more: all of them fire now, and so does every later one.
@@ -234,9 +241,11 @@ impl Timers {
     fn insert(&mut self, at: Moment, waker: Waker) -> (Moment, u64) {
         self.count += 1;
         let key = (at, self.count);
-        let first = self.set.first_key_value().is_none_or(|((first, _), _)| at < *first);
         self.set.insert(key, waker);
-        if first && let Some(driver) = &self.driver {
+        if self.planned.is_none_or(|planned| at < planned)
+            && let Some(driver) = &self.driver
+        {
+            self.planned = Some(at);
             driver.wake_by_ref();
         }
         key
@@ -338,6 +347,38 @@ mod tests {
         assert!(poll(&mut sleep).is_pending());
         drop(sleep);
         assert_eq!(clock.next_timer(), None);
+    }
+
+    #[test]
+    fn a_timer_that_is_taken_back_costs_the_driver_nothing() {
+        let clock = Clock::manual();
+        let count = Arc::new(Wakes(AtomicU64::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let drive = || clock.poll_drive(&mut Context::from_waker(&waker));
+        assert_eq!(drive(), None);
+        let start = clock.now();
+        for at in 1..=10 {
+            let mut sleep = clock.sleep_until(start + Duration::from_secs(at));
+            assert!(poll(&mut sleep).is_pending());
+        }
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "only the first is earlier than the plan");
+        clock.advance_to(start + Duration::from_secs(1));
+        assert_eq!(drive(), None, "woken for nothing, it plans anew");
+        let mut sleep = clock.sleep_until(start + Duration::from_secs(5));
+        assert!(poll(&mut sleep).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 2, "without a plan every timer counts");
+        let mut earlier = clock.sleep_until(start + Duration::from_secs(4));
+        assert!(poll(&mut earlier).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 3, "and so does an earlier one");
+        assert_eq!(drive(), Some(start + Duration::from_secs(4)));
+    }
+
+    struct Wakes(AtomicU64);
+
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     #[test]

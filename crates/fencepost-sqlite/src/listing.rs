@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Info, Listing, Name, Page, Token};
+use fencepost_core::{ClaimInfo, Holder, Info, Listing, Name, Page, Token};
 use rusqlite::{Connection, params};
 
 use crate::census::{Census, Standing};
 use crate::error::Trouble;
-use crate::row::{self, Row, columns, number};
+use crate::row::{Row, columns, number};
 use crate::shared::Shared;
 
 /// One resource: its living claims, and its last token.
@@ -60,7 +60,7 @@ fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Tr
         let age = Duration::from_micros(census.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(census.now.boot)));
         info.claims.push(ClaimInfo {
-            holder: row::holder_of(&columns.get::<_, String>(13)?),
+            holder: Holder::from_line(&columns.get::<_, String>(13)?),
             mode: row.mode,
             token: row.holds().then(|| Token::new(row.token)),
             since_micros,

@@ -269,18 +269,6 @@ pub(crate) fn set_until(
     Ok(())
 }
 
-/// How a holder is written down: pid and host have no spaces.
-pub(crate) fn holder_text(holder: &Holder) -> String {
-    format!("{} {} {}", holder.pid, holder.host, holder.label)
-}
-
-pub(crate) fn holder_of(text: &str) -> Holder {
-    let mut parts = text.splitn(3, ' ');
-    let pid = parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-    let host = parts.next().unwrap_or_default().to_owned();
-    Holder { pid, host, label: parts.next().unwrap_or_default().to_owned() }
-}
-
 fn mode_number(mode: Mode) -> i64 {
     match mode {
         Mode::Exclusive => 0,
@@ -348,12 +336,5 @@ mod tests {
         ] {
             assert_eq!(mode_of(mode_number(mode)), mode);
         }
-    }
-
-    #[test]
-    fn holders_survive_the_table() {
-        let holder = Holder { label: "a label with spaces".into(), host: "h".into(), pid: 7 };
-        assert_eq!(holder_of(&holder_text(&holder)), holder);
-        assert_eq!(holder_of("rubbish").pid, 0);
     }
 }

@@ -105,7 +105,7 @@ impl Shared {
         {
             return Arc::clone(text);
         }
-        let text: Arc<str> = crate::row::holder_text(holder).into();
+        let text: Arc<str> = holder.to_line().into();
         *known = Some((Arc::clone(holder), Arc::clone(&text)));
         text
     }
