@@ -5,7 +5,7 @@
 //! which is what an uncontended lock costs. The rows above are all other claims in order of arrival; token 0 means that the
 //! claim waits (or that the seat is free).
 
-use fencepost_core::{Holder, Mode};
+use fencepost_core::Mode;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 

@@ -17,6 +17,7 @@
 //! [`Capabilities`] and its own documentation.
 //!
 //! # Features
+//! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:` and `redis+cluster:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //!
@@ -25,6 +26,8 @@
 use std::ops::Deref;
 
 pub use fencepost_core::*;
+#[cfg(feature = "redis")]
+pub use fencepost_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use fencepost_sqlite as sqlite;
 
@@ -90,5 +93,9 @@ pub fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "sqlite")]
     let registry = registry.with("sqlite", fencepost_sqlite::open);
+    #[cfg(feature = "redis")]
+    let registry = fencepost_redis::SCHEMES
+        .iter()
+        .fold(registry, |registry, scheme| registry.with(scheme, fencepost_redis::open));
     registry
 }

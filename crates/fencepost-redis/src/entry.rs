@@ -1,0 +1,249 @@
+//! One claim at the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Attempt, Claim, Entry, Error, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
+};
+
+use crate::line::{BEAT, ENTER, Entered, LEAVE, LIVE, TAKE, ints, nonsense};
+use crate::net::{Call, Lane, Trouble};
+use crate::place::{Collected, Place};
+use crate::session::RedisSession;
+use crate::shared::Shared;
+
+/// A grant that was handed with less than this left is confirmed before anybody works under it.
+const ENOUGH: Duration = Duration::from_millis(300);
+
+pub(crate) struct RedisEntry {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    /// From the first request on.
+    place: Option<Arc<Place>>,
+    at: At,
+    /// Requests to enter that were sent and not answered: a copy of one may still be on its way.
+    unanswered: AtomicU32,
+    /// A request to leave was sent while the claim was still valid, or waiting.
+    leaving: Option<bool>,
+}
+
+#[derive(Clone, Copy)]
+enum At {
+    Nowhere,
+    /// As `Nowhere`, of a claim that takes up a detached grant.
+    Detached,
+    Waiting,
+    Holding,
+    Left(Left),
+}
+
+impl RedisEntry {
+    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
+        let at = if attached { At::Detached } else { At::Nowhere };
+        let unanswered = AtomicU32::new(0);
+        RedisEntry { shared: Arc::clone(shared), claim, place: None, at, unanswered, leaving: None }
+    }
+
+    fn place(&mut self) -> Arc<Place> {
+        let place = self.place.get_or_insert_with(|| self.shared.places.add(&self.claim));
+        Arc::clone(place)
+    }
+
+    fn now(&self) -> Moment {
+        self.claim.aid.clock().now()
+    }
+
+    /// A grant that was pushed, without a round trip if enough of it is left.
+    fn collect(&mut self) -> Option<Attempt> {
+        let place = self.place.as_ref()?;
+        let (pushed, anchor) = match place.collect() {
+            Collected::Nothing => return None,
+            Collected::Gone => {
+                self.at = At::Left(Left::Nothing);
+                return Some(Attempt::Gone);
+            }
+            Collected::Grant { pushed, anchor } => (pushed, anchor),
+        };
+        let (sent, length) = match pushed.confirmed {
+            Some(confirmed) => confirmed,
+            // A lease that nobody renews must have its full length from the start.
+            None if !self.claim.renewed => return None,
+            None => (anchor?, LIVE),
+        };
+        if self.now() + ENOUGH >= sent + length || !self.claim.confirm(sent, length) {
+            return None;
+        }
+        self.shared.places.leave(place);
+        self.at = At::Holding;
+        Some(Attempt::Granted(Grant::of(pushed.token)))
+    }
+
+    async fn ask(&mut self) -> Result<Attempt> {
+        let place = self.place();
+        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let ttl = self.claim.ttl();
+        let call = Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl));
+        let sent = self.now();
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn with a tombstone.
+        let value = self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+        if !call.was_repeated() {
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(match Entered::read(&value)? {
+            Entered::Holds(token) => {
+                self.claim.confirm(sent, ttl);
+                self.shared.places.leave(&place);
+                self.at = At::Holding;
+                Attempt::Granted(Grant::of(token))
+            }
+            Entered::Waits { ahead, again, number } => {
+                let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
+                let due = self.shared.places.stand(&place, sent, number, sent + pause);
+                self.claim.life.waiting(due, Duration::ZERO);
+                self.at = At::Waiting;
+                Attempt::Blocked { again: None, ahead: Some(ahead) }
+            }
+            Entered::Busy { ahead } => {
+                self.at = At::Nowhere;
+                Attempt::Blocked { again: None, ahead: Some(ahead) }
+            }
+            Entered::Gone => {
+                self.at = At::Left(Left::Nothing);
+                Attempt::Gone
+            }
+        })
+    }
+
+    /// Takes up the grant of a lease, or detaches this claim's own.
+    async fn take(&mut self, ours: bool) -> Result<Option<Token>> {
+        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let ttl = self.claim.ttl();
+        let call = Call::new(&TAKE, slot, self.shared.setting.take(&key, self.claim.id, ttl, ours));
+        let sent = self.now();
+        // Dropped here, the lease is extended or not; nothing else changes.
+        let value = self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+        match *ints(&value)? {
+            [1, token] => {
+                self.claim.confirm(sent, ttl);
+                Ok(Some(Token::new(token as u64)))
+            }
+            [4] => Ok(None),
+            _ => Err(nonsense(&value)),
+        }
+    }
+
+    async fn take_up(&mut self) -> Result<Attempt> {
+        let renewed = self.claim.renewed;
+        let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
+        self.place();
+        self.at = At::Holding;
+        Ok(Attempt::Granted(Grant::of(token)))
+    }
+
+    /// Sends the request to leave with the first poll.
+    async fn leave(&mut self) -> Result<Left> {
+        if let Some(place) = &self.place {
+            self.shared.places.leave(place);
+        }
+        let valid = !matches!(self.claim.life.state(self.now()), State::Lost(_));
+        // The second time by the client's own connection: the caller's runtime may be gone or blocked.
+        let lane = if self.leaving.is_none() { Lane::Caller } else { Lane::Keeper };
+        let before = *self.leaving.get_or_insert(valid);
+        let again = matches!(lane, Lane::Keeper);
+        let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
+        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let call = Call::new(&LEAVE, slot, self.shared.setting.leave(&key, self.claim.id, tombstone));
+        // Dropped here, it has left or not: the next call finds out.
+        let value = self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)?;
+        let [what, more] = *ints(&value)? else { return Err(nonsense(&value)) };
+        if more == 1 {
+            self.shared.tend(&self.claim.want().name);
+        }
+        let held = self.claim.life.is_confirmed();
+        Ok(match what {
+            1 => Left::Released,
+            2 => Left::Withdrawn,
+            // The request before this one took effect, and its answer was lost.
+            _ if (again || call.was_repeated()) && before => {
+                if held {
+                    Left::Released
+                } else {
+                    Left::Withdrawn
+                }
+            }
+            _ => Left::Nothing,
+        })
+    }
+}
+
+impl Drop for RedisEntry {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.shared.places.remove(place);
+        }
+    }
+}
+
+impl Entry for RedisEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        match self.at {
+            At::Left(_) => return Reply::ready(Ok(Attempt::Gone)),
+            At::Detached => return Reply::coming(self.take_up()),
+            At::Waiting => {
+                if let Some(attempt) = self.collect() {
+                    return Reply::ready(Ok(attempt));
+                }
+            }
+            At::Nowhere | At::Holding => {}
+        }
+        Reply::coming(self.ask())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+        match (&self.at, &self.place) {
+            (At::Waiting, Some(place)) => place.poll(cx),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        if !matches!(self.at, At::Waiting | At::Holding) {
+            return None;
+        }
+        let (_, slot) = self.shared.key(&self.claim.want().name);
+        Some(Stake {
+            claim: Arc::clone(&self.claim),
+            session: Arc::new(RedisSession::new(&self.shared, slot)),
+        })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        match self.at {
+            // Asked again because the answer was lost: the first one still holds.
+            At::Left(left) => Reply::ready(Ok(left)),
+            At::Nowhere if self.place.is_none() => Reply::ready(Ok(Left::Nothing)),
+            _ => Reply::coming(async move {
+                let left = self.leave().await?;
+                self.at = At::Left(left);
+                Ok(left)
+            }),
+        }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(async move {
+            if self.take(false).await?.is_some() {
+                return Ok(());
+            }
+            let why = match self.claim.life.state(self.now()) {
+                State::Lost(why) => why,
+                State::Held | State::Suspect => Loss::Deleted,
+            };
+            Err(Error::lost(self.claim.want().name.clone(), why))
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! The scripts of the line, what they are given and what they answer.
+
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Mode, Token};
+use redis::{Cmd, Value};
+
+use crate::error::ENGINE;
+use crate::script::Script;
+
+macro_rules! script {
+    ($file:literal) => {
+        Script::new(concat!(include_str!("scripts/line.lua"), include_str!(concat!("scripts/", $file))))
+    };
+}
+
+pub(crate) static ENTER: Script = script!("enter.lua");
+pub(crate) static LEAVE: Script = script!("leave.lua");
+pub(crate) static KEEP: Script = script!("keep.lua");
+pub(crate) static TAKE: Script = script!("take.lua");
+pub(crate) static TEND: Script = script!("tend.lua");
+pub(crate) static EVICT: Script = script!("evict.lua");
+pub(crate) static LOOK: Script = script!("look.lua");
+
+/// How long a process is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
+pub(crate) const LIVE: Duration = Duration::from_millis(1_900);
+/// How often a process says that it still waits.
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// How many locks one call renews at most.
+pub(crate) const BATCH: usize = 500;
+/// How many of its oldest claims a process asks after where it waits.
+pub(crate) const OLDEST: usize = 16;
+/// "Nobody", where a process stands.
+pub(crate) const NOBODY: &[u8; 16] = b"0000000000000000";
+
+/// What is the same for all calls of a client.
+pub(crate) struct Setting {
+    /// What all keys begin with.
+    pub(crate) prefix: Box<str>,
+    /// The client in the line, 16 hex digits.
+    pub(crate) process: String,
+    /// What the channels of all clients begin with.
+    pub(crate) inbox: String,
+    /// How long the last token of an idle lock is kept.
+    pub(crate) retention: Duration,
+    pub(crate) cluster: bool,
+}
+
+impl Setting {
+    /// The key of a lock.
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
+        [self.prefix.as_bytes(), name.as_bytes()].concat()
+    }
+
+    /// The channel of this client.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}{}", self.inbox, self.process)
+    }
+
+    fn cluster(&self) -> &'static str {
+        if self.cluster { "1" } else { "0" }
+    }
+
+    fn retention(&self) -> u64 {
+        u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// See scripts/enter.lua.
+    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
+        ENTER.command(&[key], |command| {
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(&self.process).arg(micros(ttl));
+            command.arg(if claim.join { "1" } else { "0" }).arg(self.retention());
+            command.arg(&self.inbox).arg(self.cluster()).arg(crate::record::fixed(claim, &self.process));
+        })
+    }
+
+    /// See scripts/leave.lua.
+    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool) -> Cmd {
+        LEAVE.command(&[key], |command| {
+            command.arg(&id.as_u128().to_be_bytes()).arg(if tombstone { "1" } else { "0" });
+            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+        })
+    }
+
+    /// See scripts/keep.lua.
+    pub(crate) fn keep(&self, locks: &[Kept]) -> Cmd {
+        let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
+        KEEP.command(&keys, |command| {
+            command.arg(&self.process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+            for lock in locks {
+                command.arg(if lock.waits { "1" } else { "0" }).arg(lock.claims.len());
+                for (id, ttl) in &lock.claims {
+                    command.arg(&id.as_u128().to_be_bytes()).arg(micros(*ttl));
+                }
+            }
+        })
+    }
+
+    /// See scripts/take.lua.
+    pub(crate) fn take(&self, key: &[u8], id: ClaimId, ttl: Duration, ours: bool) -> Cmd {
+        TAKE.command(&[key], |command| {
+            command.arg(&id.as_u128().to_be_bytes());
+            command.arg(if ours { self.process.as_bytes() } else { NOBODY });
+            command.arg(micros(ttl)).arg(self.retention());
+        })
+    }
+
+    /// See scripts/tend.lua.
+    pub(crate) fn tend(&self, key: &[u8]) -> Cmd {
+        TEND.command(&[key], |command| {
+            command.arg(&self.inbox).arg(self.cluster());
+        })
+    }
+
+    /// See scripts/evict.lua.
+    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool) -> Cmd {
+        EVICT.command(&[key], |command| {
+            command.arg(token.get()).arg(if now { "1" } else { "0" });
+            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+        })
+    }
+}
+
+/// One lock in a round of renewal.
+pub(crate) struct Kept {
+    pub(crate) key: Vec<u8>,
+    /// Does the client wait there?
+    pub(crate) waits: bool,
+    pub(crate) claims: Vec<(ClaimId, Duration)>,
+}
+
+/// What enter.lua answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entered {
+    Holds(Token),
+    Waits { ahead: u32, again: Option<Duration>, number: u64 },
+    Busy { ahead: u32 },
+    Gone,
+}
+
+impl Entered {
+    pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
+        Ok(match *ints(value)? {
+            [1, token] => Entered::Holds(Token::new(token as u64)),
+            [2, ahead, again, number] => {
+                Entered::Waits { ahead: count(ahead), again: pause(again), number: number as u64 }
+            }
+            [3, ahead] => Entered::Busy { ahead: count(ahead) },
+            [4] => Entered::Gone,
+            _ => return Err(nonsense(value)),
+        })
+    }
+}
+
+/// How a claim in a round of renewal stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Holds(Token),
+    Waits,
+    Gone,
+    Evicted,
+}
+
+/// What keep.lua answers for one lock.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Renewed {
+    pub(crate) again: Option<Duration>,
+    pub(crate) claims: Vec<Standing>,
+}
+
+impl Renewed {
+    /// One for each of `locks`.
+    pub(crate) fn read(value: &Value, locks: &[Kept]) -> Result<Vec<Renewed>, Error> {
+        let all = ints(value)?;
+        let mut rest = &all[..];
+        let mut read = Vec::with_capacity(locks.len());
+        for lock in locks {
+            let Some((again, after)) = rest.split_first() else { return Err(nonsense(value)) };
+            let Some((claims, after)) = after.split_at_checked(2 * lock.claims.len()) else {
+                return Err(nonsense(value));
+            };
+            let claims = claims.chunks_exact(2).map(|pair| match pair[0] {
+                1 => Standing::Holds(Token::new(pair[1] as u64)),
+                2 => Standing::Waits,
+                5 => Standing::Evicted,
+                _ => Standing::Gone,
+            });
+            read.push(Renewed { again: pause(*again), claims: claims.collect() });
+            rest = after;
+        }
+        Ok(read)
+    }
+}
+
+/// A list of integers.
+pub(crate) fn ints(value: &Value) -> Result<Vec<i64>, Error> {
+    let Value::Array(items) = value else { return Err(nonsense(value)) };
+    items
+        .iter()
+        .map(|item| if let Value::Int(int) = item { Ok(*int) } else { Err(nonsense(value)) })
+        .collect()
+}
+
+/// A script answered something it never answers.
+pub(crate) fn nonsense(value: &Value) -> Error {
+    let kind = match value {
+        Value::Array(_) => "a list",
+        Value::Int(_) => "a number",
+        Value::Nil => "nothing",
+        _ => "something else",
+    };
+    Error::new(
+        ErrorKind::Internal,
+        format!("a script of the lock answered {kind} that it never answers; is this a Redis server?"),
+    )
+    .on(ENGINE)
+}
+
+/// Whole microseconds, at least one.
+pub(crate) fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+fn pause(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+fn count(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// A mode as records have it: its number, permits, and out of how many.
+pub(crate) fn mode_numbers(mode: Mode) -> (u8, u32, u32) {
+    match mode {
+        Mode::Exclusive => (1, 0, 0),
+        Mode::Shared => (2, 0, 0),
+        Mode::Permits { n, of } => (3, n, of),
+    }
+}

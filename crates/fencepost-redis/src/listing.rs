@@ -1,0 +1,130 @@
+//! What operators see.
+
+use std::sync::Arc;
+
+use fencepost_core::{Info, Listing, Name, Page, Result};
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+
+use crate::line::{LOOK, nonsense};
+use crate::net::{Call, Lane, Trouble};
+use crate::record;
+use crate::shared::Shared;
+
+/// How many locks one call reads.
+const BATCH: usize = 100;
+
+/// One resource.
+pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
+    let mut infos = look(shared, std::slice::from_ref(name)).await?;
+    Ok(infos.pop().unwrap_or_else(|| Info { name: name.clone(), last_token: None, claims: Vec::new() }))
+}
+
+/// A page of the resources that somebody holds or waits for.
+pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Result<Listing> {
+    let mut names = names(shared, prefix).await?;
+    if let Some(after) = &page.after {
+        names.retain(|name| name > after);
+    }
+    names.sort_unstable();
+    names.dedup();
+    let mut listing = Listing::default();
+    // Idle locks have a key too, so the page is filled batch by batch.
+    for batch in names.chunks(BATCH) {
+        let mut infos = look(shared, batch).await?;
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        for info in infos.into_iter().filter(|info| !info.claims.is_empty()) {
+            if listing.resources.len() >= page.limit.max(1) {
+                listing.next = listing.resources.last().map(|info| info.name.clone());
+                return Ok(listing);
+            }
+            listing.resources.push(info);
+        }
+    }
+    Ok(listing)
+}
+
+/// The names of all keys with this prefix, idle ones too, in no order and some perhaps twice.
+async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<Vec<Name>> {
+    let key = shared.setting.key(prefix);
+    let pattern = [&*escaped(&key), b"*"].concat();
+    let own = shared.setting.prefix.len();
+    let masters = shared.net.masters();
+    let each = masters.iter().map(|master| async {
+        let mut names = Vec::new();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut scan = Cmd::new();
+            scan.arg("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+            let value = master.command(&scan).await.map_err(Trouble::into_error)?;
+            let Value::Array(parts) = &value else { return Err(nonsense(&value)) };
+            let [Value::BulkString(next), Value::Array(keys)] = &**parts else {
+                return Err(nonsense(&value));
+            };
+            for key in keys {
+                // Keys that are no names are not ours.
+                if let Value::BulkString(key) = key
+                    && let Some(name) = key.get(own..).and_then(|name| std::str::from_utf8(name).ok())
+                    && let Ok(name) = Name::new(name)
+                {
+                    names.push(name);
+                }
+            }
+            if next == b"0" {
+                return Ok(names);
+            }
+            cursor.clone_from(next);
+        }
+    });
+    let answers = join_all(each).await.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// Reads these locks, a call for each slot.
+async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Info>> {
+    let mut keyed: Vec<(u16, Vec<u8>, &Name)> = names
+        .iter()
+        .map(|name| {
+            let (key, slot) = shared.key(name);
+            (slot, key, name)
+        })
+        .collect();
+    keyed.sort_by_key(|(slot, ..)| *slot);
+    let each = keyed.chunk_by(|a, b| a.0 == b.0).map(|keyed| async move {
+        let keys: Vec<&[u8]> = keyed.iter().map(|(_, key, _)| &**key).collect();
+        let call = Call::new(&LOOK, keyed[0].0, LOOK.command(&keys, |_| {}));
+        let value = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+        let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
+        let Some((Value::Int(now), hashes)) = answers.split_first() else { return Err(nonsense(&value)) };
+        let now = u64::try_from(*now).unwrap_or_default();
+        Ok(keyed
+            .iter()
+            .zip(hashes)
+            .map(|((.., name), hash)| record::info(name, &fields(hash), now))
+            .collect())
+    });
+    let answers: Vec<Result<Vec<Info>>> = join_all(each).await;
+    Ok(answers.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The fields of a hash, whether it came as a list or as a map.
+fn fields(hash: &Value) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bytes = |value: &Value| if let Value::BulkString(bytes) = value { bytes.clone() } else { Vec::new() };
+    match hash {
+        Value::Array(items) => items.chunks_exact(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))).collect(),
+        Value::Map(pairs) => pairs.iter().map(|(field, value)| (bytes(field), bytes(value))).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A key as a pattern that matches itself.
+fn escaped(key: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(key.len());
+    for byte in key {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^') {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern
+}

@@ -1,0 +1,218 @@
+//! What a client knows of its own claims: where a message finds the claim it is for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
+
+/// One claim of this client, from its first request until its entry is dropped.
+pub(crate) struct Place {
+    pub(crate) claim: Arc<Claim>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the last request was sent that was answered "still waiting": what a handed grant counts from.
+    anchor: Option<Moment>,
+    /// Its number in line, while it waits.
+    number: Option<u64>,
+    /// A grant that was handed to it, or found by a renewal, and not collected yet.
+    pushed: Option<Pushed>,
+    /// The server does not know it any more.
+    gone: bool,
+    waker: Option<Waker>,
+}
+
+/// A grant that came without being asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Pushed {
+    pub(crate) token: Token,
+    /// When it was confirmed by a request of ours, and for how long; `None`: it counts from the anchor.
+    pub(crate) confirmed: Option<(Moment, Duration)>,
+}
+
+/// What is there to collect.
+pub(crate) enum Collected {
+    Nothing,
+    Gone,
+    Grant { pushed: Pushed, anchor: Option<Moment> },
+}
+
+impl Place {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, change: impl FnOnce(&mut State)) {
+        let waker = {
+            let mut state = self.state();
+            change(&mut state);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A grant came. A confirmed one is not replaced by a message that was late.
+    pub(crate) fn push(&self, pushed: Pushed) {
+        self.wake(|state| {
+            if state.pushed.is_none_or(|known| known.confirmed.is_none()) {
+                state.pushed = Some(pushed);
+            }
+        });
+    }
+
+    /// The server does not know it any more.
+    pub(crate) fn end(&self) {
+        self.wake(|state| state.gone = true);
+    }
+
+    /// Ready when there is something to collect.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.pushed.is_some() || state.gone {
+            return Poll::Ready(());
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn collect(&self) -> Collected {
+        let state = self.state();
+        match state.pushed {
+            _ if state.gone => Collected::Gone,
+            Some(pushed) => Collected::Grant { pushed, anchor: state.anchor },
+            None => Collected::Nothing,
+        }
+    }
+
+    fn anchor(&self, sent: Moment) {
+        let mut state = self.state();
+        state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
+    }
+
+    fn waits(&self) -> bool {
+        let state = self.state();
+        state.number.is_some() && state.pushed.is_none() && !state.gone
+    }
+}
+
+/// The claims of a client, and its own part of each line.
+#[derive(Default)]
+pub(crate) struct Places {
+    all: [Mutex<HashMap<ClaimId, Arc<Place>>>; 16],
+    lines: Mutex<HashMap<Name, Line>>,
+}
+
+/// Where this client waits for one lock.
+struct Line {
+    /// In the order of the server's line. Who is handed the lock is always a front part of it: the rule of admission lets
+    /// nobody overtake, and who is passed over, is passed over with the whole process.
+    waiting: BTreeMap<u64, Arc<Place>>,
+    /// When the place is to be renewed.
+    due: Moment,
+}
+
+impl Places {
+    fn shard(&self, id: ClaimId) -> MutexGuard<'_, HashMap<ClaimId, Arc<Place>>> {
+        let bits = id.as_u128();
+        let shard = (bits ^ (bits >> 64)) as usize % self.all.len();
+        self.all[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<Name, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the first request: a message may be quicker than its answer.
+    pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<Place> {
+        let place = Arc::new(Place { claim: Arc::clone(claim), state: Mutex::default() });
+        self.shard(claim.id).insert(claim.id, Arc::clone(&place));
+        place
+    }
+
+    pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<Place>> {
+        self.shard(id).get(&id).cloned()
+    }
+
+    /// Its entry is gone.
+    pub(crate) fn remove(&self, place: &Place) {
+        self.leave(place);
+        self.shard(place.claim.id).remove(&place.claim.id);
+    }
+
+    /// The server answered a request sent at `sent` that it waits, under this number, and that the line is to be asked again
+    /// at `due`. Returns when that will be.
+    pub(crate) fn stand(&self, place: &Arc<Place>, sent: Moment, number: u64, due: Moment) -> Moment {
+        place.anchor(sent);
+        place.state().number = Some(number);
+        let mut lines = self.lines();
+        let line = lines.entry(place.claim.want().name.clone());
+        let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due });
+        line.waiting.insert(number, Arc::clone(place));
+        line.due = line.due.min(due);
+        line.due
+    }
+
+    /// It waits no more.
+    pub(crate) fn leave(&self, place: &Place) {
+        let Some(number) = place.state().number.take() else { return };
+        let mut lines = self.lines();
+        if let Some(line) = lines.get_mut(&place.claim.want().name) {
+            line.waiting.remove(&number);
+            if line.waiting.is_empty() {
+                lines.remove(&place.claim.want().name);
+            }
+        }
+    }
+
+    /// Is the place in the line of `name` to be renewed by `now`? If so, the oldest claims there; else when it is.
+    pub(crate) fn oldest(&self, name: &Name, now: Moment, count: usize) -> Result<Vec<Arc<Place>>, Moment> {
+        let mut lines = self.lines();
+        let Some(line) = lines.get_mut(name) else { return Ok(Vec::new()) };
+        if now < line.due {
+            return Err(line.due);
+        }
+        // Until the answer is there nobody else asks.
+        line.due = now + crate::line::BEAT;
+        let waiting = line.waiting.values().filter(|place| place.waits());
+        Ok(waiting.take(count).cloned().collect())
+    }
+
+    /// A renewal sent at `sent` found that `first` still waits: so do all behind it. Sets when the line is asked again.
+    pub(crate) fn anchored(&self, name: &Name, first: Option<u64>, sent: Moment, due: Moment) {
+        let mut lines = self.lines();
+        let Some(line) = lines.get_mut(name) else { return };
+        line.due = due;
+        if let Some(first) = first {
+            line.waiting.range(first..).for_each(|(_, place)| place.anchor(sent));
+        }
+        for place in line.waiting.values() {
+            if !place.claim.life.is_confirmed() {
+                place.claim.life.waiting(due, Duration::ZERO);
+            }
+        }
+    }
+
+    /// The number under which it waits.
+    pub(crate) fn number(&self, place: &Place) -> Option<u64> {
+        place.state().number
+    }
+
+    /// Every lock that this client waits for is to be asked about now.
+    pub(crate) fn all_due(&self) -> Vec<Arc<Claim>> {
+        let mut lines = self.lines();
+        let ask = lines.values_mut().filter_map(|line| {
+            line.due = Moment::ZERO;
+            line.waiting.values().next().map(|place| Arc::clone(&place.claim))
+        });
+        ask.collect()
+    }
+}

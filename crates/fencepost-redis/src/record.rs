@@ -1,0 +1,130 @@
+//! The fields of a lock's hash, as scripts/line.lua lays them out.
+
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
+
+use crate::line::{NOBODY, mode_numbers};
+
+/// What of a claim's record never changes: mode, permits, process, then who it is and what for.
+pub(crate) fn fixed(claim: &Claim, process: &str) -> Vec<u8> {
+    let holder = claim.holder.to_line();
+    let reason = claim.reason.as_deref();
+    let mut bytes =
+        Vec::with_capacity(9 + 16 + 4 + holder.len() + reason.map_or(0, |reason| reason.len() + 1));
+    let (mode, n, of) = mode_numbers(claim.want().mode);
+    bytes.push(mode);
+    bytes.extend(n.to_be_bytes());
+    bytes.extend(of.to_be_bytes());
+    bytes.extend(process.as_bytes());
+    bytes.extend(u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes());
+    bytes.extend(holder.as_bytes());
+    if let Some(reason) = reason {
+        bytes.push(b'\n');
+        bytes.extend(reason.as_bytes());
+    }
+    bytes
+}
+
+/// Reads numbers off the front of a field.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.bytes(1).map(|bytes| bytes[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// A number that Lua had as a double: whole and below 2^53.
+    fn number(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(|bytes| f64::from_be_bytes(bytes) as u64)
+    }
+}
+
+/// A claim as its record says.
+struct Record {
+    state: u8,
+    deadline: u64,
+    number: u64,
+    token: u64,
+    since: u64,
+    mode: Mode,
+    detached: bool,
+    process: [u8; 16],
+    holder: String,
+    reason: Option<String>,
+}
+
+impl Record {
+    fn read(field: &[u8]) -> Option<Record> {
+        let mut reader = Reader(field);
+        let state = reader.byte()?;
+        let (deadline, _ttl, number) = (reader.number()?, reader.number()?, reader.number()?);
+        let (token, since) = (reader.number()?, reader.number()?);
+        let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
+            (1, _, _) => Mode::Exclusive,
+            (2, _, _) => Mode::Shared,
+            (_, n, of) => Mode::Permits { n, of },
+        };
+        let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
+        let length = reader.u32().unwrap_or(0) as usize;
+        let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
+        let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
+        let detached = process == *NOBODY;
+        Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
+    }
+
+    /// A tombstone is nobody's claim.
+    fn holds(&self) -> bool {
+        (2..=4).contains(&self.state)
+    }
+}
+
+/// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs).
+pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info {
+    let mut last_token = None;
+    let mut records = Vec::new();
+    let mut alive = Vec::new();
+    for (field, value) in fields {
+        match field.first() {
+            Some(b's') => last_token = last(value),
+            Some(b'c') => records.extend(Record::read(value)),
+            Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => alive.push(&field[1..]),
+            _ => {}
+        }
+    }
+    records.retain(|record| match record.state {
+        1 => alive.contains(&&record.process[..]),
+        _ => record.holds() && record.deadline > now,
+    });
+    records
+        .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
+    let claims = records.into_iter().map(|record| ClaimInfo {
+        holder: Holder::from_line(&record.holder),
+        mode: record.mode,
+        token: record.holds().then(|| Token::new(record.token)),
+        since_micros: record.since,
+        age: Duration::from_micros(now.saturating_sub(record.since)),
+        expires_in: record.holds().then(|| Duration::from_micros(record.deadline.saturating_sub(now))),
+        evicted: record.state == 4,
+        detached: record.detached,
+        reason: record.reason,
+    });
+    Info { name: name.clone(), last_token, claims: claims.collect() }
+}
+
+/// The last token in the summary: after the version, three counts, the permits and two times.
+fn last(summary: &[u8]) -> Option<Token> {
+    let mut reader = Reader(summary);
+    reader.bytes(1 + 1 + 4 + 4 + 3 * 8)?;
+    reader.number().filter(|last| *last > 0).map(Token::new)
+}

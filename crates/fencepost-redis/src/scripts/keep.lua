@@ -1,0 +1,68 @@
+-- Renews what a process holds and its places in line, for many locks of one slot at once.
+--
+-- KEYS the locks. ARGV: 1 process, 2 retention in ms, 3 inbox prefix, 4 "1" in a cluster, then for each lock: "1" if the
+-- process waits there, the number of claims that follow, and for each of those its id and its lease in µs. Of claims that
+-- wait the oldest are enough: who is handed the lock is always among them.
+-- Answers, for each lock: ms until another look is worth it or -1, then two numbers for each claim: 1 and its token: holds, for its lease from
+-- now on; 2 0: waits; 4 0: gone; 5 0: evicted.
+local proc, retention, at, answer = ARGV[1], tonumber(ARGV[2]), 5, {}
+
+for k = 1, #KEYS do
+  local waits, count = ARGV[at], tonumber(ARGV[at + 1])
+  local fields = { 's' }
+  for i = 1, count do fields[i + 1] = 'c' .. ARGV[at + 2 * i] end
+  local got = redis.call('HMGET', KEYS[k], unpack(fields))
+  if got[1] then
+    open(KEYS[k], got[1])
+    local changed, more, _ = purge(), false, nil
+    if waits == '1' then
+      local p = redis.call('HGET', key, 'p' .. proc)
+      if p then
+        local _, places = struct.unpack(PROC, p)
+        touch()
+        redis.call('HSET', key, 'p' .. proc, struct.pack(PROC, now + LIVE, places))
+      end
+      if x == 0 and nw > 0 then
+        _, more = tend(ARGV[3], ARGV[4])
+        save()
+        changed = true
+      end
+    end
+    if changed then got = redis.call('HMGET', key, unpack(fields)) end
+    local longest = now + LIVE
+    answer[#answer + 1] = 0
+    local place = #answer
+    for i = 1, count do
+      local rec, ttl = got[i + 1], tonumber(ARGV[at + 2 * i + 1])
+      local state, tok = 4, 0
+      if rec then
+        local deadline, length, seq, since
+        state, deadline, length, seq, tok, since = struct.unpack(REC, rec)
+        if state == 1 then
+          state, tok = 2, 0
+        elseif state == 4 then
+          state, tok = 5, 0
+        elseif state == 5 or deadline <= now then
+          state, tok = 4, 0
+        else
+          deadline = math.max(state == 2 and 0 or deadline, now + ttl)
+          longest = math.max(longest, deadline)
+          set(fields[i + 1], struct.pack(DYN, 3, deadline, ttl, seq, tok, since) .. string.sub(rec, 42))
+          state = 1
+        end
+      end
+      answer[#answer + 1], answer[#answer + 2] = state, tok
+    end
+    expire(longest, retention)
+    if #sets > 0 or move then
+      touch()
+      save()
+    end
+    answer[place] = more and 0 or mind > now and math.ceil((mind - now) / 1000) or -1
+  else
+    answer[#answer + 1] = -1
+    for _ = 1, count do answer[#answer + 1], answer[#answer + 2] = 4, 0 end
+  end
+  at = at + 2 + 2 * count
+end
+return answer

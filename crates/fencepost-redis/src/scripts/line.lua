@@ -1,0 +1,236 @@
+-- What every script of the line begins with.
+--
+-- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
+-- Fields of the hash:
+--   s        the summary, see SUM: version, holders by mode, the least deadline, time last seen, last token, when the key
+--            expires, the line's first and next number, how many wait, how many tombstones there are
+--   c<id>    a claim, see REC: state, deadline, lease, number in line, token, since when, mode, permits, process, then text
+--   w<n>     number n in line: id and process of the claim
+--   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
+-- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
+-- tombstone: it has left, and must not come back by a command that was replayed.
+--
+-- Invariants: time is TIME, frozen at the start; times are µs of the server's wall clock and nothing outlives `now` plus
+-- its length, so that a clock set back cannot lengthen a lease. Tokens are max(last + 1, now). The first write of a call is
+-- one that a full server allows (HDEL, PEXPIREAT), and PUBLISH comes after it: no message goes out whose grant is refused.
+
+local SUM, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
+-- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
+local LIVE = 1900000
+-- A tombstone lasts between one and two of these.
+local TOMB = 60000000
+-- So many dead are cleared away by one call at most, and five times as many admitted.
+local MOST = 100
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local key, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt
+-- Has this call written yet? Is the key's expiry to be moved? What is left to be written.
+local dirty, move, sets, dels = false, false, {}, {}
+
+local function open(name, s)
+  key, move, sets, dels = name, false, {}, {}
+  if not s then
+    x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
+    return
+  end
+  local version
+  version, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
+  if version ~= 1 then error('FENCEPOST layout ' .. version .. ' of the lock is not known to this version') end
+end
+
+local function set(field, value)
+  local n = #sets
+  sets[n + 1], sets[n + 2] = field, value
+end
+
+local function del(field)
+  dels[#dels + 1] = field
+end
+
+-- The key lives as long as anything in it may, and `retention` ms more; moved seldom.
+local function expire(until_us, retention)
+  local need = math.floor(math.max(now, last, until_us) / 1000) + retention
+  if exp < need then
+    exp, move = need + math.floor(retention / 2), true
+  end
+end
+
+-- Makes the writes that follow allowed, whatever the server's memory.
+local function touch()
+  if #dels > 0 then
+    redis.call('HDEL', key, unpack(dels))
+    dels, dirty = {}, true
+  elseif not dirty then
+    redis.call('PEXPIREAT', key, exp)
+    dirty = true
+  end
+end
+
+local function save()
+  seen = now
+  if x + sh + ph + nt == 0 then mind = 0 end
+  set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt))
+  if #dels > 0 then touch() end
+  redis.call('HSET', key, unpack(sets))
+  if move then redis.call('PEXPIREAT', key, exp) end
+  dirty, move, sets = true, false, {}
+end
+
+local function add(mode, n)
+  if mode == 1 then x = x + 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
+end
+
+local function remove(mode, n)
+  if mode == 1 then x = x - 1 elseif mode == 2 then sh = sh - 1 else ph, pn = ph - 1, pn - n end
+end
+
+-- The rule of admission's first half: may it be held beside what is held?
+local function fits(mode, n, of)
+  if mode == 1 then return x + sh + ph == 0 end
+  if mode == 2 then return x + ph == 0 end
+  return x + sh == 0 and pn + n <= of
+end
+
+local function due(deadline)
+  if mind == 0 or deadline < mind then mind = deadline end
+end
+
+local function token()
+  last = math.max(last + 1, now)
+  return last
+end
+
+-- Clears away holders and tombstones whose time is over, and draws in what a clock set back has lengthened. A scan, but one
+-- that is made only when the least deadline has passed. Writes at once. Returns whether there was anything to do.
+local function purge()
+  if mind == 0 and now >= seen or mind > now and now >= seen then return false end
+  local all, least, dead = redis.call('HGETALL', key), 0, 0
+  for i = 1, #all, 2 do
+    local field, value = all[i], all[i + 1]
+    local kind = string.byte(field)
+    if kind == 99 then
+      local state, deadline, ttl, seq, tok, since, mode, n = struct.unpack(REC, value)
+      if state > 1 then
+        local length = state == 2 and LIVE or state == 5 and 2 * TOMB or ttl
+        if deadline > now + length then
+          deadline = now + length
+          set(field, struct.pack(DYN, state, deadline, ttl, seq, tok, since) .. string.sub(value, 42))
+        end
+        if deadline <= now and dead < MOST then
+          del(field)
+          dead = dead + 1
+          if state < 5 then remove(mode, n) else nt = nt - 1 end
+        elseif least == 0 or deadline < least then
+          least = deadline
+        end
+      end
+    elseif kind == 112 then
+      local alive, count = struct.unpack(PROC, value)
+      if alive > now + LIVE then set(field, struct.pack(PROC, now + LIVE, count)) end
+    end
+    if #sets > 200 then
+      touch()
+      redis.call('HSET', key, unpack(sets))
+      sets = {}
+    end
+  end
+  mind, seen = least, now
+  touch()
+  if #sets > 0 then
+    redis.call('HSET', key, unpack(sets))
+    sets = {}
+  end
+  return true
+end
+
+-- Hands the lock to whoever is next: walks the line from its head, clears away the places of the dead, and makes holders of
+-- those that fit, up to the first that does not. Each winner's process gets one message. A process that no message reaches is
+-- passed over and keeps its places; in a cluster, where the count is that of one node, it is believed to be reached.
+-- Returns whether nobody who can be reached is left waiting, and whether another call has more to do.
+local function tend(inbox, cluster)
+  local passed, procs, gone, clear, more = {}, {}, 0, true, false
+  while nw > 0 do
+    local won, pos, step, first, stop = {}, head, 1, 0, false
+    clear = true
+    while pos < tail and not stop do
+      local fields = {}
+      for i = 1, math.min(step, tail - pos) do fields[i] = 'w' .. pos + i - 1 end
+      local line = redis.call('HMGET', key, unpack(fields))
+      for i = 1, #fields do
+        local place = line[i]
+        if place then
+          local id, proc = string.sub(place, 1, 16), string.sub(place, 17)
+          if passed[proc] then
+            if first == 0 then first = pos end
+          else
+            local got = redis.call('HMGET', key, 'c' .. id, 'p' .. proc)
+            local rec, p = got[1], procs[proc]
+            if not p then
+              p = { 0, 0 }
+              if got[2] then p[1], p[2] = struct.unpack(PROC, got[2]) end
+              procs[proc] = p
+            end
+            if p[1] <= now then
+              del(fields[i])
+              del('c' .. id)
+              nw, gone, p[2], p[3] = nw - 1, gone + 1, p[2] - 1, true
+              if gone >= MOST then stop, clear, more = true, false, true end
+            else
+              local _, _, ttl, seq, _, _, mode, n, of = struct.unpack(REC, rec)
+              if fits(mode, n, of) then
+                add(mode, n)
+                won[#won + 1] = { fields[i], place, id, proc, rec, ttl, seq, mode, n, token() }
+                -- Nothing stands beside an exclusive holder: no need to look further.
+                if mode == 1 then stop, clear = true, nw <= #won end
+                if #won >= MOST * 5 then stop, clear, more = true, false, true end
+              else
+                stop, clear = true, false
+                if first == 0 then first = pos end
+              end
+            end
+          end
+        end
+        pos = pos + 1
+        if stop then break end
+      end
+      step = math.min(step * 8, 96)
+    end
+    head = first > 0 and first or pos
+    if #won == 0 then break end
+    local messages, reached = {}, {}
+    for _, w in ipairs(won) do
+      del(w[1])
+      messages[w[4]] = (messages[w[4]] or '') .. 'G' .. w[3] .. struct.pack('>d', w[10])
+    end
+    touch()
+    local again = false
+    for proc, message in pairs(messages) do
+      local count = redis.call('PUBLISH', inbox .. proc, message)
+      if count == 0 and cluster == '0' then passed[proc], again = true, true end
+    end
+    for _, w in ipairs(won) do
+      local p = procs[w[4]]
+      if passed[w[4]] then
+        remove(w[8], w[9])
+        set(w[1], w[2])
+        head = math.min(head, w[7])
+      else
+        nw, p[2], p[3] = nw - 1, p[2] - 1, true
+        due(p[1])
+        set('c' .. w[3], struct.pack(DYN, 2, p[1], w[6], w[7], w[10], now) .. string.sub(w[5], 42))
+      end
+    end
+    if not again or more then break end
+    -- The next turn reads what this one has put back.
+    redis.call('HSET', key, unpack(sets))
+    sets = {}
+  end
+  if nw == 0 then head = tail end
+  for proc, p in pairs(procs) do
+    if p[3] then
+      if p[2] > 0 then set('p' .. proc, struct.pack(PROC, p[1], p[2])) else del('p' .. proc) end
+    end
+  end
+  return clear, more
+end

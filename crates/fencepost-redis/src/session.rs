@@ -1,0 +1,178 @@
+//! Renewal: what a client holds and where it waits, a call for many locks at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Claim, Life, Loss, Moment, Name, Reply, Result, Session};
+use futures_util::future::join_all;
+
+use crate::line::{BATCH, BEAT, KEEP, Kept, OLDEST, Renewed, Standing};
+use crate::net::{Call, Lane, Trouble};
+use crate::place::{Place, Pushed};
+use crate::shared::Shared;
+
+/// What renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
+/// slots.
+pub(crate) struct RedisSession {
+    shared: Arc<Shared>,
+    slot: u16,
+    life: Arc<Life>,
+}
+
+/// One lock in a round.
+struct Part<'a> {
+    name: &'a Name,
+    key: Vec<u8>,
+    slot: u16,
+    waits: bool,
+    held: Vec<(&'a Arc<Claim>, Duration)>,
+    oldest: Vec<Arc<Place>>,
+}
+
+impl RedisSession {
+    pub(crate) fn new(shared: &Arc<Shared>, slot: u16) -> RedisSession {
+        RedisSession { shared: Arc::clone(shared), slot, life: Arc::new(Life::forever()) }
+    }
+
+    /// One for a round over all slots.
+    pub(crate) fn of(shared: &Arc<Shared>) -> RedisSession {
+        RedisSession::new(shared, 0)
+    }
+
+    /// One round.
+    pub(crate) async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
+        let sent = self.shared.aid.clock().now();
+        let mut parts = self.parts(due, sent);
+        parts.sort_by_key(|part| part.slot);
+        let mut calls: Vec<&[Part<'_>]> = Vec::new();
+        for slot in parts.chunk_by(|a, b| a.slot == b.slot) {
+            calls.extend(slot.chunks(BATCH));
+        }
+        // All at once: they are pipelined, and in a cluster they go to several servers.
+        let answers = join_all(calls.into_iter().map(|parts| self.ask(parts, sent))).await;
+        answers.into_iter().collect::<Result<Vec<()>>>().map(|_| ())
+    }
+
+    fn parts<'a>(&self, due: &'a [Arc<Claim>], now: Moment) -> Vec<Part<'a>> {
+        let places = &self.shared.places;
+        let mut parts: HashMap<&Name, Part<'a>> = HashMap::with_capacity(due.len());
+        // Lines that were asked about a moment ago, for other claims of ours.
+        let mut later: HashMap<&Name, Moment> = HashMap::new();
+        for claim in due {
+            let name = &claim.want().name;
+            let held = claim.life.is_confirmed();
+            if !held && let Some(at) = later.get(name) {
+                claim.life.waiting(*at, Duration::ZERO);
+                continue;
+            }
+            let waits = !held && parts.get(name).is_none_or(|part| !part.waits);
+            let oldest = if waits { places.oldest(name, now + BEAT / 4, OLDEST) } else { Ok(Vec::new()) };
+            let oldest = match oldest {
+                Ok(oldest) => oldest,
+                Err(at) => {
+                    claim.life.waiting(at, Duration::ZERO);
+                    later.insert(name, at);
+                    continue;
+                }
+            };
+            let part = parts.entry(name).or_insert_with(|| {
+                let (key, slot) = self.shared.key(name);
+                Part { name, key, slot, waits: false, held: Vec::new(), oldest: Vec::new() }
+            });
+            if held {
+                part.held.push((claim, claim.ttl()));
+            } else if waits {
+                part.waits = true;
+                part.oldest = oldest;
+            }
+        }
+        parts.into_values().collect()
+    }
+
+    /// One call for these locks, or one for each if they are being moved to another server one by one.
+    async fn ask(&self, parts: &[Part<'_>], sent: Moment) -> Result<()> {
+        match self.ask_together(parts, sent).await {
+            Err(Trouble::Divided) => {
+                let each = parts.chunks(1).map(|part| self.ask_together(part, sent));
+                let answers =
+                    join_all(each).await.into_iter().map(|answer| answer.map_err(Trouble::into_error));
+                answers.collect::<Result<Vec<()>>>().map(|_| ())
+            }
+            answer => answer.map_err(Trouble::into_error),
+        }
+    }
+
+    async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
+        let call = Call::new(&KEEP, parts[0].slot, shared.setting.keep(&locks));
+        // Dropped here, the leases are renewed or not; whoever is asked again says so.
+        let value = shared.net.call(Lane::Keeper, &call).await?;
+        let renewed = Renewed::read(&value, &locks).map_err(Trouble::Said)?;
+        for (part, renewed) in parts.iter().zip(renewed) {
+            part.heed(shared, &renewed, sent);
+        }
+        Ok(())
+    }
+}
+
+impl Part<'_> {
+    fn kept(&self) -> Kept {
+        let held = self.held.iter().map(|(claim, ttl)| (claim.id, *ttl));
+        let oldest = self.oldest.iter().map(|place| (place.claim.id, place.claim.ttl()));
+        Kept { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
+    }
+
+    /// Passes the answer on to the claims.
+    fn heed(&self, shared: &Arc<Shared>, renewed: &Renewed, sent: Moment) {
+        let (held, oldest) = renewed.claims.split_at(self.held.len());
+        for ((claim, ttl), standing) in self.held.iter().zip(held) {
+            match standing {
+                Standing::Holds(_) => {
+                    claim.confirm(sent, *ttl);
+                }
+                Standing::Evicted => claim.life.end(Loss::Evicted),
+                Standing::Waits | Standing::Gone => claim.life.end(Loss::Deleted),
+            }
+        }
+        if !self.waits {
+            return;
+        }
+        let mut first = None;
+        for (place, standing) in self.oldest.iter().zip(oldest) {
+            match standing {
+                // Its message was lost, or is not here yet.
+                Standing::Holds(token) => {
+                    let confirmed = Some((sent, place.claim.ttl()));
+                    place.push(Pushed { token: *token, confirmed });
+                }
+                Standing::Waits if first.is_none() => first = shared.places.number(place),
+                Standing::Waits => {}
+                Standing::Gone | Standing::Evicted => place.end(),
+            }
+        }
+        // With none of the oldest waiting any more, the others are to be asked about at once.
+        let all_gone = first.is_none() && !self.oldest.is_empty();
+        let pause = match renewed.again {
+            _ if all_gone => Duration::ZERO,
+            Some(again) => (again + Duration::from_millis(20)).min(BEAT),
+            None => BEAT,
+        };
+        shared.places.anchored(self.name, first, sent, sent + pause);
+    }
+}
+
+impl Session for RedisSession {
+    fn id(&self) -> u64 {
+        self.shared.number << 16 | u64::from(self.slot)
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(self.renew(due))
+    }
+}

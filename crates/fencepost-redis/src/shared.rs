@@ -1,0 +1,123 @@
+//! What the parts of one client share.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use fencepost_core::{Aid, ClaimId, Loss, Name, Result, Token};
+
+use crate::config::Config;
+use crate::line::{Setting, TEND};
+use crate::net::{Call, Events, Lane, Net};
+use crate::place::{Places, Pushed};
+use crate::session::RedisSession;
+
+/// One client of a deployment.
+pub(crate) struct Shared {
+    pub(crate) net: Arc<Net>,
+    pub(crate) setting: Setting,
+    pub(crate) aid: Aid,
+    pub(crate) places: Arc<Places>,
+    /// What tells this client's sessions from those of other backends.
+    pub(crate) number: u64,
+}
+
+impl Shared {
+    pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>> {
+        let process = format!("{:016x}", aid.client());
+        let inbox = format!("{}@", config.prefix);
+        let mut setting = Setting {
+            prefix: config.prefix.as_str().into(),
+            process,
+            inbox,
+            retention: config.retention,
+            cluster: false,
+        };
+        let messages = Arc::new(Inbox { places: Arc::default(), shared: OnceLock::new() });
+        let places = Arc::clone(&messages.places);
+        let net =
+            Net::open(config, &aid, setting.channel(), Arc::clone(&messages) as Arc<dyn Events>).await?;
+        setting.cluster = net.is_cluster();
+        let number = fresh_number();
+        let shared = Arc::new(Shared { net, setting, aid, places, number });
+        let _ = messages.shared.set(Arc::downgrade(&shared));
+        Ok(shared)
+    }
+
+    /// The lock's key and the slot it is in.
+    pub(crate) fn key(&self, name: &Name) -> (Vec<u8>, u16) {
+        let key = self.setting.key(name.as_str());
+        let slot = self.net.slot(&key);
+        (key, slot)
+    }
+
+    /// A line was longer than one call clears away: goes on in the background.
+    pub(crate) fn tend(self: &Arc<Self>, name: &Name) {
+        let (key, slot) = self.key(name);
+        let shared = Arc::clone(self);
+        self.aid.spawn(async move {
+            let call = Call::new(&TEND, slot, shared.setting.tend(&key));
+            // Whoever waits asks each second; this is only quicker.
+            while let Ok(redis::Value::Int(1)) = shared.net.call(Lane::Keeper, &call).await {}
+        });
+    }
+
+    /// Messages may have been lost: asks about every lock that is waited for.
+    fn ask_all(self: &Arc<Self>) {
+        let shared = Arc::clone(self);
+        self.aid.spawn(async move {
+            let due = shared.places.all_due();
+            if !due.is_empty()
+                && let Err(error) = RedisSession::of(&shared).renew(&due).await
+            {
+                tracing::debug!(%error, "the lines could not be asked about after a break; the next beat does");
+            }
+        });
+    }
+}
+
+/// A number that no other call of this got.
+fn fresh_number() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Where messages come in.
+struct Inbox {
+    places: Arc<Places>,
+    shared: OnceLock<Weak<Shared>>,
+}
+
+impl Events for Inbox {
+    fn message(&self, mut payload: &[u8]) {
+        // G, id, token: handed a grant. E, id: evicted. Several may stand in one message.
+        loop {
+            match payload {
+                [b'G', rest @ ..] if rest.len() >= 24 => {
+                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                        let token =
+                            rest[16..24].try_into().map_or(0, |bytes| f64::from_be_bytes(bytes) as u64);
+                        place.push(Pushed { token: Token::new(token), confirmed: None });
+                    }
+                    payload = &rest[24..];
+                }
+                [b'E', rest @ ..] if rest.len() >= 16 => {
+                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                        place.claim.life.end(Loss::Evicted);
+                    }
+                    payload = &rest[16..];
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn restored(&self) {
+        if let Some(shared) = self.shared.get().and_then(Weak::upgrade) {
+            shared.ask_all();
+        }
+    }
+}
+
+fn id(bytes: &[u8]) -> Option<ClaimId> {
+    bytes.get(..16)?.try_into().ok().map(|bytes| ClaimId::from_u128(u128::from_be_bytes(bytes)))
+}
