@@ -23,12 +23,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>> {
         let process = format!("{:016x}", aid.client());
-        let inbox = format!("{}@", config.prefix);
+        let inbox = format!("{}@", config.prefix());
         let mut setting = Setting {
-            prefix: config.prefix.as_str().into(),
+            prefix: config.prefix().into(),
             process,
             inbox,
-            retention: config.retention,
+            retention: config.retention(),
             cluster: false,
         };
         let messages = Arc::new(Inbox { places: Arc::default(), shared: OnceLock::new() });
