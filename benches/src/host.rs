@@ -31,7 +31,7 @@ impl Host {
             date: date(
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400),
             ),
-            versions: ["fencepost-core", "tokio", "async-lock", "rusqlite"]
+            versions: ["fencepost-core", "tokio", "async-lock", "rusqlite", "redis"]
                 .into_iter()
                 .filter_map(version)
                 .collect(),

@@ -4,6 +4,7 @@ mod command;
 mod figure;
 mod host;
 mod memory;
+mod redis;
 mod simulation;
 mod sqlite;
 mod usage;
@@ -30,6 +31,12 @@ fn main() -> ExitCode {
             return side(|| sqlite::handoff::bare(usize::from(*number == "1"), Path::new(place)));
         }
         ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
+        ["redis-side-ours", url, name] => return side(|| redis::side::ours(url, name)),
+        ["redis-side-floor", url, name] => return side(|| redis::side::floor(url, name)),
+        ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
+        ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
+        ["redis-side-holder", url] => return side(|| redis::killed::holder(url)),
+        ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
@@ -48,6 +55,22 @@ fn main() -> ExitCode {
         ["command-killed"] => command::kill::wrappers(),
         ["command-frozen"] => command::frozen::wrappers(),
         ["command-crowd"] => command::crowd::runs(),
+        ["redis-commands"] => redis::cycle::commands(),
+        ["redis-commands-contended"] => redis::handoff::commands(),
+        ["redis-commands-waiting"] => redis::waiting::commands(),
+        ["redis-handoff", waiters] => ratio(&redis::handoff::rate(number(waiters))),
+        ["redis-script"] => redis::handoff::script(),
+        ["redis-longest"] => redis::handoff::longest(),
+        ["redis-owners"] => redis::owners::changes(),
+        ["redis-one-task"] => ratio(&redis::cycle::one_task()[0]),
+        ["redis-dropped"] => ratio(&redis::cycle::one_task()[1]),
+        ["redis-many-tasks"] => ratio(&redis::cycle::many_tasks()),
+        ["redis-peers"] => redis::ahead(),
+        ["redis-held", question, count] => redis::held::locks(number(count), about(question)),
+        ["redis-killed-waiters"] => redis::killed::waiters(),
+        ["redis-killed-holders"] => redis::killed::holders(),
+        ["redis-stopped"] => redis::stopped::holders(),
+        ["redis-partition"] => redis::partition::holders(),
         _ => {
             eprintln!(
                 "fencepost-bench: `{}` is no measurement; cargo xtask prove knows them",
@@ -68,6 +91,18 @@ fn asked(word: &str) -> Question {
     }
 }
 
+fn about(word: &str) -> redis::held::Question {
+    match word {
+        "client" => redis::held::Question::Client,
+        "memory" => redis::held::Question::Memory,
+        _ => redis::held::Question::Server,
+    }
+}
+
+fn number(word: &str) -> usize {
+    word.parse().expect("a number")
+}
+
 fn side(work: impl FnOnce()) -> ExitCode {
     work();
     ExitCode::SUCCESS
@@ -76,7 +111,8 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 2] = [("memory", rate::figures), ("sqlite", sqlite_figures)];
+const ENGINES: [Engine; 3] =
+    [("memory", rate::figures), ("sqlite", sqlite_figures), ("redis", redis::figures)];
 
 fn sqlite_figures() -> Vec<Figure> {
     vec![sqlite::cycle::normal(), sqlite::cycle::full(), sqlite::handoff::figure()]

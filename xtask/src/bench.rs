@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: each figure beside the bare driver's and the peers', from the same run.
 
 use crate::line::number;
+use crate::peers;
 use crate::workspace::Workspace;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -45,7 +46,14 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let host = Host::of(workspace, &bench)?;
     let mut arguments = vec!["figures"];
     arguments.extend(engines.iter().map(String::as_str));
-    let output = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(1800)).run()?;
+    let figures = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(3600));
+    let redis = engines.is_empty() || engines.iter().any(|engine| engine == "redis");
+    let figures = if redis {
+        figures.env("FENCEPOST_PEERS", &peers::build(workspace)?.to_string_lossy())
+    } else {
+        figures
+    };
+    let output = figures.run()?;
     let figures: Vec<Figure> = output
         .text
         .lines()
@@ -99,7 +107,10 @@ fn page(host: &Host, figures: &[Figure]) -> String {
          the bare driver in the same run; ours and the floor alternate over several rounds, and the ratio is the median of the \
          rounds' ratios. Only ratios carry over to another machine. The bare transactions write and remove the row that a lock by \
          hand has, with the engine's durability and the driver's defaults otherwise. tokio's Mutex is first come, first \
-         served, as ours is; async-lock's lets a running task go before those that wait.\n\n",
+         served, as ours is; async-lock's lets a running task go before those that wait. On Redis a lock by hand is `SET NX PX` \
+         and a script that compares and deletes, without a token or a line; a handoff's floor is a token in a list that each \
+         waiter takes by BLPOP on a connection of its own and passes on by LPUSH. There all stand in line in four processes, then \
+         the lock passes through all of them, and every handoff changes the owner; peers are told to do the same.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}", host.shown());

@@ -1,5 +1,6 @@
 //! One line of `cargo xtask prove`: what is promised, how it is measured, and whether it holds.
 
+use crate::peers;
 use crate::workspace::Workspace;
 use serde::Deserialize;
 use std::time::Duration;
@@ -68,8 +69,12 @@ impl Bound {
 impl Line {
     /// Runs the program and reads its last line.
     pub(crate) fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
-        let output =
-            workspace.program(self.id, bench, self.measure).limit(Duration::from_secs(self.limit)).run()?;
+        let mut program =
+            workspace.program(self.id, bench, self.measure).limit(Duration::from_secs(self.limit));
+        if self.measure.iter().any(|word| word.ends_with("-peers")) {
+            program = program.env("FENCEPOST_PEERS", &peers::build(workspace)?.to_string_lossy());
+        }
+        let output = program.run()?;
         let last = output.text.lines().rev().find(|line| line.starts_with('{'));
         let last = last.ok_or_else(|| format!("{} printed no result", self.measure.join(" ")))?;
         serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))

@@ -10,6 +10,7 @@ mod line;
 mod lines;
 mod metadata;
 mod packages;
+mod peers;
 mod process;
 mod prove;
 mod rules;
@@ -44,7 +45,7 @@ enum Command {
     },
     /// Measure each engine beside its bare driver and its peers; writes docs/benchmarks.md
     Bench {
-        /// Engines to measure: memory, sqlite (default: all)
+        /// Engines to measure: memory, sqlite, redis (default: all)
         #[arg(value_name = "ENGINE")]
         engines: Vec<String>,
         /// Print the tables without writing docs/benchmarks.md
@@ -53,7 +54,7 @@ enum Command {
     },
     /// Check every point of the bar that is too long for `test`; writes docs/proof.md
     Prove {
-        /// Engines to prove: memory, sqlite, core, command (default: all)
+        /// Engines to prove: memory, sqlite, redis, core, command (default: all)
         #[arg(value_name = "ENGINE")]
         engines: Vec<String>,
         /// Run only the lines whose id contains one of these words, and leave docs/proof.md alone

@@ -6,7 +6,7 @@ pub(crate) mod idle;
 pub(crate) mod kill;
 pub(crate) mod stopped;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -66,6 +66,13 @@ impl Wrapper {
             command.stdout(Stdio::piped()).spawn().expect("the fencepost command beside this program");
         let output = BufReader::new(process.stdout.take().expect("its output"));
         Wrapper { process, output }
+    }
+
+    /// Writes a line to its input.
+    pub(crate) fn say(&mut self, line: &str) {
+        let input = self.process.stdin.as_mut().expect("its input");
+        // One that has ended already shows it in its output.
+        let _ = writeln!(input, "{line}");
     }
 
     /// Sends it the word to begin.

@@ -1,0 +1,140 @@
+// redsync on the measuring line: see ../README.md for the words it is spoken to with.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	client "github.com/redis/go-redis/v9"
+)
+
+const (
+	lease    = 30 * time.Second
+	patience = time.Minute
+)
+
+var locks *redsync.Redsync
+
+// lock waits for a minute at most, with the library's own pauses.
+func lock(name string) *redsync.Mutex {
+	within, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	mutex := locks.NewMutex(name, redsync.WithExpiry(lease), redsync.WithTries(1<<30))
+	if mutex.LockContext(within) != nil {
+		return nil
+	}
+	return mutex
+}
+
+func main() {
+	var pools []redis.Pool
+	for _, url := range strings.Split(os.Args[2], ",") {
+		options, err := client.ParseURL(url)
+		if err != nil {
+			panic(err)
+		}
+		pools = append(pools, goredis.NewPool(client.NewClient(options)))
+	}
+	locks = redsync.New(pools...)
+	switch os.Args[1] {
+	case "cycle":
+		cycle(number(3))
+	case "tasks":
+		tasks(number(3), time.Duration(number(4))*time.Second)
+	case "drain":
+		drain(os.Args[3])
+	}
+}
+
+func number(at int) int {
+	number, err := strconv.Atoi(os.Args[at])
+	if err != nil {
+		panic(err)
+	}
+	return number
+}
+
+func cycle(count int) {
+	times := make([]float64, 0, count)
+	for range count {
+		start := time.Now()
+		mutex := lock("uncontended")
+		mutex.Unlock()
+		times = append(times, float64(time.Since(start).Nanoseconds())/1e3)
+	}
+	slices.Sort(times)
+	fmt.Printf("{\"p50\":%f}\n", times[count/2])
+}
+
+func tasks(count int, span time.Duration) {
+	var cycles atomic.Int64
+	var running sync.WaitGroup
+	start := time.Now()
+	for task := range count {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			name := fmt.Sprintf("task/%d", task)
+			for time.Since(start) < span {
+				if mutex := lock(name); mutex != nil {
+					mutex.Unlock()
+					cycles.Add(1)
+				}
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Printf("{\"rate\":%f}\n", float64(cycles.Load())/time.Since(start).Seconds())
+}
+
+func drain(name string) {
+	fmt.Println("ready")
+	var held *redsync.Mutex
+	var waiting []chan int64
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		word, count, _ := strings.Cut(lines.Text(), " ")
+		switch word {
+		case "hold":
+			held = lock(name)
+			fmt.Println("held")
+		case "line":
+			waiters, _ := strconv.Atoi(count)
+			for range waiters {
+				granted := make(chan int64, 1)
+				waiting = append(waiting, granted)
+				go func() {
+					defer close(granted)
+					if mutex := lock(name); mutex != nil {
+						granted <- time.Now().UnixMicro()
+						mutex.Unlock()
+					}
+				}()
+			}
+			fmt.Println("waiting")
+		case "free":
+			fmt.Println("freed", time.Now().UnixMicro())
+			held.Unlock()
+		default:
+			done := "done"
+			for _, granted := range waiting {
+				if at, ok := <-granted; ok {
+					done += fmt.Sprintf(" %d", at)
+				}
+			}
+			waiting = nil
+			fmt.Println(done)
+		}
+	}
+}

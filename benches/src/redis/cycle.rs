@@ -1,0 +1,138 @@
+//! Lock and release of names that nobody else wants, beside the same by hand over the same driver.
+
+use super::byhand::ByHand;
+use super::server::{Auditor, start, url};
+use super::{connect, peers};
+use crate::figure::{Figure, Measured, Named, Rounds, median};
+use fencepost::{Locks, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+const ROUNDS: usize = 9;
+/// Cycles of each way in a round.
+const CYCLES: usize = 1_000;
+/// Tasks that share one connection, and for how long in a round.
+const TASKS: usize = 64;
+const SPAN: Duration = Duration::from_millis(300);
+
+const BY_HAND: &str = "SET NX PX, then compare and delete, by hand";
+
+/// One task: released, and dropped.
+pub(crate) fn one_task() -> [Figure; 2] {
+    let server = start();
+    let runtime = runtime();
+    let (mut hand, locks) = runtime.block_on(clients(&url(&server)));
+    let lock = locks.mutex("uncontended").expect("a good name");
+    let rounds = Rounds::run(ROUNDS, 3, |way| {
+        runtime.block_on(async {
+            let mut times = Vec::with_capacity(CYCLES);
+            for _ in 0..CYCLES {
+                let start = Instant::now();
+                match way {
+                    0 => hand.cycle("by hand").await,
+                    1 => {
+                        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held")
+                    }
+                    _ => drop(lock.lock().await.expect("nobody else wants it")),
+                }
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            median(times)
+        })
+    });
+    runtime.block_on(locks.close());
+    let peers = peers::cycle(&url(&server));
+    let figure = |way: usize, figure, bar, peers| Figure {
+        engine: "redis",
+        figure,
+        unit: "µs",
+        floor: Named { name: BY_HAND, value: rounds.median(0) },
+        ours: rounds.median(way),
+        ratio: rounds.ratio(way, 0),
+        bar,
+        peers,
+    };
+    [
+        figure(1, "lock and release, p50", "≤ 1.2 ×", peers),
+        figure(2, "lock and drop of the guard, p50", "≤ 0.8 ×", Vec::new()),
+    ]
+}
+
+/// Many tasks on one connection, each with a name of its own.
+pub(crate) fn many_tasks() -> Figure {
+    let server = start();
+    let runtime = runtime();
+    let (hand, locks) = runtime.block_on(clients(&url(&server)));
+    let rounds = Rounds::run(ROUNDS, 2, |way| {
+        runtime.block_on(async {
+            let start = Instant::now();
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|task| {
+                    let name = format!("task/{task}");
+                    let lock = locks.mutex(&name).expect("a good name");
+                    let mut hand = hand.clone();
+                    tokio::spawn(async move {
+                        let mut cycles = 0;
+                        while start.elapsed() < SPAN {
+                            if way == 0 {
+                                hand.cycle(&name).await
+                            } else {
+                                cycle(&lock).await
+                            }
+                            cycles += 1;
+                        }
+                        cycles
+                    })
+                })
+                .collect();
+            let mut cycles = 0;
+            for task in tasks {
+                cycles += task.await.expect("a task that does not panic");
+            }
+            f64::from(cycles) / start.elapsed().as_secs_f64()
+        })
+    });
+    runtime.block_on(locks.close());
+    Figure {
+        engine: "redis",
+        figure: "lock and release, 64 tasks on one connection",
+        unit: "1/s",
+        floor: Named { name: BY_HAND, value: rounds.median(0) },
+        ours: rounds.median(1),
+        ratio: rounds.ratio(1, 0),
+        bar: "≥ 0.5 ×",
+        peers: peers::tasks(&url(&server), TASKS),
+    }
+}
+
+/// What clients send for each cycle.
+pub(crate) fn commands() -> Measured {
+    let server = start();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let locks = connect(&url(&server)).await;
+        let lock = locks.mutex("uncontended").expect("a good name");
+        // Scripts are loaded now.
+        cycle(&lock).await;
+        let mut auditor = Auditor::of(&server);
+        auditor.reset();
+        for _ in 0..CYCLES {
+            cycle(&lock).await;
+        }
+        let (sent, which) = auditor.sent();
+        locks.close().await;
+        Measured { figure: sent / CYCLES as f64, note: format!("{CYCLES} cycles: {which}") }
+    })
+}
+
+async fn cycle(lock: &Mutex) {
+    lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+}
+
+async fn clients(url: &str) -> (ByHand, Locks) {
+    (ByHand::connect(url).await, connect(url).await)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}

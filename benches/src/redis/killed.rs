@@ -1,0 +1,97 @@
+//! kill -9: of a process with many waiters, and of a holder.
+
+use super::server::{start, url};
+use super::waiting::stand;
+use super::{NAME, connect};
+use crate::command::Wrapper;
+use crate::figure::{Measured, median};
+use fencepost_testkit::redis::Redis;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How often each is killed.
+const TIMES: usize = 5;
+/// The lease of a holder that is killed.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// The longest time, in seconds, that a process with this many waiters costs the one behind them when it is killed.
+pub(crate) fn waiters() -> Measured {
+    let mut notes = Vec::new();
+    let mut worst: f64 = 0.0;
+    for count in [1, 100, 1_000] {
+        let server = start();
+        let seconds: Vec<f64> = (0..TIMES).map(|_| one_killed(&server, count)).collect();
+        let slowest = seconds.iter().copied().fold(0.0, f64::max);
+        worst = worst.max(slowest);
+        notes.push(format!("{count} waiters: {:.2} s (median), {slowest:.2} s (worst)", median(seconds)));
+    }
+    Measured { figure: worst, note: format!("{TIMES} kills each; {}", notes.join("; ")) }
+}
+
+fn one_killed(server: &Redis, count: usize) -> f64 {
+    runtime().block_on(async {
+        let locks = connect(&url(server)).await;
+        let lock = locks.mutex(NAME).expect("a good name");
+        let guard = lock.lock().await.expect("nobody else wants it");
+        let mut doomed = stand(server, &locks, 1, count).await;
+        let behind = tokio::spawn(async move { lock.lock().await });
+        while locks.inspect(NAME).await.expect("a server that answers").waiters().count() <= count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // The lock passes to the dead at once: nothing had the time to notice.
+        doomed.iter_mut().for_each(Wrapper::kill);
+        let killed = Instant::now();
+        guard.release().await.expect("it is held");
+        let next = behind.await.expect("a task that does not panic").expect("its turn comes");
+        let seconds = killed.elapsed().as_secs_f64();
+        next.release().await.expect("it is held");
+        locks.close().await;
+        seconds
+    })
+}
+
+/// The longest time, in seconds, past its lease after which a killed holder's lock is granted to the next.
+pub(crate) fn holders() -> Measured {
+    let server = start();
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+        command.args(["redis-side-holder", &url(&server)]).stdin(Stdio::null());
+        let mut holder = Wrapper::start(command);
+        assert_eq!(holder.line(), "held");
+        runtime().block_on(async {
+            let locks = connect(&url(&server)).await;
+            let lock = locks.mutex(NAME).expect("a good name");
+            let behind = tokio::spawn(async move { lock.lock().await });
+            while locks.inspect(NAME).await.expect("a server that answers").waiters().count() == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let killed = Instant::now();
+            holder.kill();
+            let next = behind.await.expect("a task that does not panic").expect("its turn comes");
+            times.push(killed.elapsed().as_secs_f64() - LEASE.as_secs_f64());
+            next.release().await.expect("it is held");
+            locks.close().await;
+        });
+    }
+    let worst = times.iter().copied().fold(f64::MIN, f64::max);
+    let note =
+        format!("{TIMES} holders with a lease of {} s; {:+.2} s (median)", LEASE.as_secs(), median(times));
+    Measured { figure: worst, note }
+}
+
+/// One that holds until it is killed.
+pub(crate) fn holder(url: &str) {
+    super::side::run(async {
+        let locks = connect(url).await;
+        let guard =
+            locks.mutex(NAME).expect("a good name").lock().ttl(LEASE).await.expect("nobody else wants it");
+        println!("held");
+        guard.lost().await;
+    });
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}

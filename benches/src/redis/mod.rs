@@ -1,0 +1,39 @@
+//! Redis: beside the bare driver and other libraries, and under kills, stops and cut networks.
+
+mod byhand;
+mod crowd;
+pub(crate) mod cycle;
+pub(crate) mod handoff;
+pub(crate) mod held;
+pub(crate) mod killed;
+pub(crate) mod owners;
+pub(crate) mod partition;
+mod peers;
+mod server;
+pub(crate) mod side;
+pub(crate) mod stopped;
+pub(crate) mod waiting;
+
+use crate::figure::{Figure, Measured};
+use fencepost::Locks;
+
+/// The lock of every measurement that needs but one.
+const NAME: &str = "crowded";
+
+/// A client of the server at `url`.
+async fn connect(url: &str) -> Locks {
+    Locks::connect(url).await.expect("a server that answers")
+}
+
+/// Every row of the table.
+pub(crate) fn figures() -> Vec<Figure> {
+    let mut figures = Vec::from(cycle::one_task());
+    figures.push(cycle::many_tasks());
+    figures.extend(handoff::LINES.map(handoff::rate));
+    figures
+}
+
+/// Counts the lines on which a peer is ahead of fencepost, where it should not be.
+pub(crate) fn ahead() -> Measured {
+    peers::ahead(&figures())
+}

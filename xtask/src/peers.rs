@@ -1,0 +1,101 @@
+//! Other libraries, as programs to measure fencepost beside: built from benches/peers into the build folder where their
+//! tools are, with pinned versions. Only `bench` and `prove` do that, never `test`.
+
+use crate::process::on_path;
+use crate::workspace::Workspace;
+use std::path::{Path, PathBuf};
+
+/// Builds what can be built; the folder with a `NAME.command` for each program, one argument a line. What is left out is
+/// said on a line of its own.
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+    let place = workspace.scratch("peers");
+    std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let source = workspace.root().join("benches/peers");
+    let families: [(&str, &[&str], Family); 5] = [
+        ("rslock, redlock and distributed-lock", &["cargo"], rust),
+        ("redsync", &["go"], go),
+        ("Redisson", &["java", "mvn"], java),
+        ("redis-py and python-redis-lock", &["python3"], python),
+        ("redlock for Node.js", &["node", "npm"], node),
+    ];
+    for (name, tools, family) in families {
+        if let Some(missing) = tools.iter().find(|tool| !on_path(tool)) {
+            println!("peers: {name} left out: no `{missing}` here");
+            continue;
+        }
+        if let Err(error) = family(workspace, &source, &place) {
+            println!("peers: {name} left out: {}", error.lines().next().unwrap_or_default());
+        }
+    }
+    Ok(place)
+}
+
+type Family = fn(&Workspace, &Path, &Path) -> Result<(), String>;
+
+fn rust(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let target = place.join("rust");
+    let arguments = ["build", "--release", "--locked", "--target-dir", &shown(&target)];
+    workspace.cargo_in(&source.join("rust"), "peers in Rust", &arguments).run()?;
+    ["rslock", "redlock", "distributed-lock"]
+        .into_iter()
+        .try_for_each(|name| command(place, name, &[&shown(&target.join("release").join(name))]))
+}
+
+fn go(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let program = shown(&place.join("redsync-program"));
+    let folder = shown(&source.join("go"));
+    workspace.program("peers in Go", "go", &["build", "-C", &folder, "-o", &program, "."]).run()?;
+    command(place, "redsync", &[&program])
+}
+
+fn java(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let (pom, out) = (shown(&source.join("java/pom.xml")), shown(&place.join("java")));
+    let arguments = [
+        "--quiet",
+        "--batch-mode",
+        "--file",
+        &pom,
+        &format!("-Dout={out}"),
+        &format!("-DoutputDirectory={out}/lib"),
+        "package",
+        "dependency:copy-dependencies",
+    ];
+    workspace.program("peers in Java", "mvn", &arguments).run()?;
+    let classes = format!("{out}/peers.jar:{out}/lib/*");
+    command(place, "redisson", &["java", "-cp", &classes, "Redisson", "plain"])?;
+    command(place, "redisson-fair", &["java", "-cp", &classes, "Redisson", "fair"])
+}
+
+fn python(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let (folder, source) = (shown(&place.join("python")), source.join("python"));
+    workspace.program("peers in Python, place", "python3", &["-m", "venv", &folder]).run()?;
+    let python = format!("{folder}/bin/python");
+    let needed = shown(&source.join("requirements.txt"));
+    let arguments = ["-m", "pip", "install", "--quiet", "--requirement", &needed];
+    workspace.program("peers in Python", &python, &arguments).run()?;
+    let program = shown(&source.join("peers.py"));
+    ["redis-py", "python-redis-lock"]
+        .into_iter()
+        .try_for_each(|name| command(place, name, &[&python, &program, name]))
+}
+
+fn node(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let (folder, source) = (place.join("node"), source.join("node"));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for file in ["package.json", "package-lock.json"] {
+        std::fs::copy(source.join(file), folder.join(file)).map_err(|error| format!("{file}: {error}"))?;
+    }
+    let arguments = ["ci", "--no-audit", "--no-fund", "--prefix", &shown(&folder)];
+    workspace.program("peers in JavaScript", "npm", &arguments).run()?;
+    command(place, "node-redlock", &["node", &shown(&source.join("peers.js"))])
+}
+
+/// Leaves the command line of a program.
+fn command(place: &Path, name: &str, line: &[&str]) -> Result<(), String> {
+    let file = place.join(name).with_extension("command");
+    std::fs::write(&file, line.join("\n")).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
