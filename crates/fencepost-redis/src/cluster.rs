@@ -67,7 +67,14 @@ impl Cluster {
             me: Weak::clone(me),
             terms,
         });
-        cluster.look().await?;
+        let mut story = Story::default();
+        // A glance is too short for the first connection over a slow network, which goes on being made.
+        while let Err(failure) = cluster.look().await {
+            if failure.lasts() || cluster.terms.aid.clock().now() >= until {
+                return Err(failure);
+            }
+            story.pause(&cluster.terms, until).await;
+        }
         cluster.inbox.connected(until, true).await?;
         Ok(cluster)
     }

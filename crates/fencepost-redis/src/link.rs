@@ -227,7 +227,7 @@ impl Link {
         let mut sent = pin!(tokio::task::unconstrained(request.send(&mut connection, asking)));
         let polls = line.pulse.polls();
         let mut answer = None;
-        if wire.is_guest() {
+        if line.guest {
             let stall = (clock.now() + self.terms.timeout / 4).min(until);
             answer = clock.within(stall, sent.as_mut()).await;
             if answer.is_none() && line.pulse.polls() == polls {

@@ -127,7 +127,7 @@ impl Net {
             }
             Servers::Sentinel { sentinels, master, login } => {
                 let manner = manner(login, 0);
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, manner, aid.clock().clone()));
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, manner, &terms));
                 let whereabouts = Whereabouts::Master(Arc::clone(&sentinels));
                 let link = Arc::new(Link::new(whereabouts, &terms, Some(inbox), false));
                 link.open(until).await?;

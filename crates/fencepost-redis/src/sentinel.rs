@@ -14,22 +14,24 @@ use crate::link::{Link, Terms};
 use crate::net::Events;
 use crate::wire::{Whereabouts, Wire};
 
-/// How long one sentinel may take; then the next one is asked.
-const TURN: Duration = Duration::from_millis(500);
-
 /// Sentinels that watch over one master.
 pub(crate) struct Sentinels {
     places: Vec<Place>,
     name: String,
     manner: Arc<Manner>,
     clock: Clock,
+    /// How long one sentinel may take; then the next one is asked.
+    patience: Duration,
     /// Whom to ask first: the next one after each failure.
     turn: AtomicUsize,
 }
 
 impl Sentinels {
-    pub(crate) fn new(places: Vec<Place>, name: String, manner: Arc<Manner>, clock: Clock) -> Sentinels {
-        Sentinels { places, name, manner, clock, turn: AtomicUsize::new(0) }
+    pub(crate) fn new(places: Vec<Place>, name: String, manner: Arc<Manner>, terms: &Terms) -> Sentinels {
+        let clock = terms.aid.clock().clone();
+        // Half of what connecting to the master may take with all that it needs.
+        let patience = terms.connect_timeout / 2;
+        Sentinels { places, name, manner, clock, patience, turn: AtomicUsize::new(0) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -42,7 +44,7 @@ impl Sentinels {
         for _ in &self.places {
             let turn = self.turn.load(Ordering::Relaxed);
             let place = &self.places[turn % self.places.len()];
-            let until = self.clock.now() + TURN;
+            let until = self.clock.now() + self.patience;
             let asked = self.clock.within(until, self.ask(place)).await;
             match asked.unwrap_or_else(|| Err(silent(&place.to_string()))) {
                 Ok(master) => return Ok(master),

@@ -58,6 +58,8 @@ struct Shared {
     patience: Duration,
     /// The runtime of the user, as long as it runs what it is given. None: the client's own host.
     home: Mutex<Option<Handle>>,
+    /// It did not run the last connection: the next one is made on the client's own host.
+    stalled: AtomicBool,
     state: watch::Sender<State>,
     /// Somebody has asked for a connection, so that there is a task that makes it.
     tended: AtomicBool,
@@ -74,6 +76,8 @@ enum State {
 pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) pulse: Arc<Pulse>,
+    /// Its task runs on the user's runtime, which may stop.
+    pub(crate) guest: bool,
     /// With whom.
     place: Arc<Place>,
     number: u64,
@@ -95,6 +99,7 @@ impl Wire {
             aid: aid.clone(),
             patience,
             home: Mutex::new(home),
+            stalled: AtomicBool::new(false),
             state: watch::Sender::new(State::Down(None)),
             tended: AtomicBool::new(false),
         }))
@@ -161,15 +166,10 @@ impl Wire {
 
     /// The user's runtime does not run the connection's task: the next one runs on the client's own host.
     pub(crate) fn move_home(&self, line: &Line) {
-        if self.0.home().take().is_some() {
-            tracing::debug!(server = %self.0.whereabouts, "the runtime stands still; its connection moves to the client's thread");
-        }
+        let server = &self.0.whereabouts;
+        tracing::debug!(%server, "the runtime stands still; its connection moves to the client's thread");
+        self.0.stalled.store(true, Ordering::SeqCst);
         self.0.cut(line.number);
-    }
-
-    /// Is the connection's task run by somebody who may stop?
-    pub(crate) fn is_guest(&self) -> bool {
-        self.0.home().is_some()
     }
 
     /// Ends it for good.
@@ -220,9 +220,16 @@ impl Shared {
                 format!("{} has not taken a connection within {:?}", self.whereabouts, self.patience),
             )
         };
-        let home = self.home().clone();
+        let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
         if let Some(home) = home {
-            let task = home.spawn(open(Arc::clone(self), number));
+            let ran = Arc::new(AtomicBool::new(false));
+            let task = home.spawn({
+                let (shared, ran) = (Arc::clone(self), Arc::clone(&ran));
+                async move {
+                    ran.store(true, Ordering::SeqCst);
+                    open(shared, number, true).await
+                }
+            });
             let abort = task.abort_handle();
             match self.aid.clock().within(until, task).await {
                 Some(Ok(result)) => return result,
@@ -230,18 +237,24 @@ impl Shared {
                 Some(Err(_)) => *self.home() = None,
                 None => {
                     abort.abort();
-                    // It stands still, or the server does: the client's own host will tell.
-                    *self.home() = None;
+                    if !ran.load(Ordering::SeqCst) {
+                        // Nobody runs it.
+                        *self.home() = None;
+                    }
                     return Err(late());
                 }
             }
         }
-        self.aid.clock().within(until, open(Arc::clone(self), number)).await.unwrap_or_else(|| Err(late()))
+        self.aid
+            .clock()
+            .within(until, open(Arc::clone(self), number, false))
+            .await
+            .unwrap_or_else(|| Err(late()))
     }
 }
 
 /// Makes a connection and starts its task where this runs.
-async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
+async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Failure> {
     let (place, is_master) = match &shared.whereabouts {
         Whereabouts::Fixed(place) => (place.clone(), true),
         Whereabouts::Master(sentinels) => (sentinels.master().await?, false),
@@ -276,7 +289,7 @@ async fn open(shared: Arc<Shared>, number: u64) -> Result<Line, Failure> {
             return Err(crate::error::handshake(&error, &place.to_string()));
         }
     }
-    Ok(Line { connection, pulse, place: Arc::new(place), number })
+    Ok(Line { connection, pulse, guest, place: Arc::new(place), number })
 }
 
 fn role() -> Cmd {

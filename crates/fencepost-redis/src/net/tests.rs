@@ -170,3 +170,44 @@ async fn tls_trusts_the_named_authority_alone() {
         client(&format!("rediss://127.0.0.1:{port}"), &thread).await.err().expect("an unknown authority");
     assert!(error.is_configuration() && error.to_string().contains("ca="), "{error}");
 }
+
+#[tokio::test]
+async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it() {
+    let (server, thread) = (plain(), Thread::start());
+    let mut proxy = fencepost_testkit::server::Proxy::start(server.address()).expect("a proxy");
+    let url = format!("redis://{}?timeout=300ms&connect_timeout=300ms", proxy.address());
+    let mut client = client(&url, &thread).await.expect("a client");
+    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    assert_eq!(within(client.messages.recv()).await.expect("a message"), b"1");
+    proxy.silence().expect("silence");
+    for _ in 0..3 {
+        let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("nothing comes through");
+        assert!(error.is_unreachable(), "{error}");
+    }
+    proxy.mend().expect("a mended network");
+    client.post.restored(1).await;
+    // What was held back in the network may have arrived after all.
+    let n = number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    loop {
+        let heard = within(client.messages.recv()).await.expect("a message");
+        if heard == n.to_string().into_bytes() {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_client_says_so() {
+    let (server, thread) = (plain(), Thread::start());
+    let client = client(&server.url(), &thread).await.expect("a client");
+    client.net.close().await;
+    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is closed");
+    assert!(error.is_closed(), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_at_once() {
+    let (port, thread) = (fencepost_testkit::server::free_port().expect("a port"), Thread::start());
+    let error = client(&format!("redis://127.0.0.1:{port}"), &thread).await.err().expect("nobody");
+    assert!(error.is_unreachable() && error.to_string().contains("nothing listens"), "{error}");
+}
