@@ -24,20 +24,20 @@ const NET: Duration = Duration::from_secs(1);
 const YIELD: Duration = Duration::from_millis(2);
 
 pub(super) struct QuorumEntry {
-    shared: Arc<Shared>,
-    claim: Arc<Claim>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) claim: Arc<Claim>,
     seats: Seats,
-    attached: bool,
+    pub(super) attached: bool,
     order: u64,
     stands: u32,
     yields: u32,
     /// The token that is being written back.
-    target: Token,
+    pub(super) target: Token,
     grant: Option<Grant>,
     left: Option<Left>,
 }
 
-enum Verdict {
+pub(super) enum Verdict {
     Won(Token),
     Refused,
     Gone,
@@ -171,65 +171,6 @@ impl QuorumEntry {
             if worth || all { seat.ask(proposal) } else { seat.skip() }
         }
         true
-    }
-
-    fn judge(&mut self, seats: &mut [Seat], late: bool) -> Option<Verdict> {
-        let (now, need, nodes) = (self.shared.clock.now(), self.shared.need, seats.len());
-        if self.attached {
-            for seat in
-                seats.iter_mut().filter(|seat| matches!(seat.standing, Standing::Gone) && !seat.is_away())
-            {
-                // It may have been granted there under a later id.
-                if seat.renew(&self.claim) {
-                    seat.ask(Token::default());
-                }
-            }
-        }
-        let tokens: Vec<Token> = seats.iter().filter_map(|seat| seat.won(now)).collect();
-        let count = |token: &Token| tokens.iter().filter(|other| *other == token).count();
-        if tokens.len() >= need && self.attached {
-            return tokens.iter().max_by_key(|token| (count(token), token.get())).copied().map(Verdict::Won);
-        }
-        if tokens.len() >= need {
-            let outbid = seats.iter_mut().fold(false, |any, seat| std::mem::take(&mut seat.outbid) | any);
-            let top = tokens.iter().copied().max().unwrap_or_default().max(self.target);
-            if !outbid && count(&top) >= need {
-                return Some(Verdict::Won(top));
-            }
-            if late {
-                return Some(Verdict::Failed);
-            }
-            // Nodes that differ have clocks of their own: the next proposal is made by theirs.
-            let mut sorted = tokens.clone();
-            sorted.sort_unstable();
-            let (median, wall) =
-                (sorted[sorted.len() / 2].get() as i64, self.shared.clock.wall_micros() as i64);
-            self.shared.offset.store(median.saturating_sub(wall), std::sync::atomic::Ordering::Relaxed);
-            self.target = if outbid { Token::new(top.get() + 1).max(self.shared.proposal()) } else { top };
-            for seat in seats.iter_mut() {
-                if !seat.is_away() && seat.won(now).is_some_and(|token| token < self.target) {
-                    seat.raise(self.target);
-                }
-            }
-            return None;
-        }
-        let away = seats.iter().filter(|seat| seat.is_away()).count();
-        if !late && tokens.len() + away >= need {
-            return None;
-        }
-        let failed = |seat: &&Seat| seat.is_away() || matches!(seat.standing, Standing::Failed(..));
-        if seats.iter().filter(failed).count() > nodes - need {
-            if late {
-                let silent = seats.iter().filter(|seat| seat.is_away());
-                silent.for_each(|seat| seat.node.failed(now));
-            } else if away > 0 {
-                // Some may answer yet.
-                return None;
-            }
-            return Some(Verdict::Failed);
-        }
-        let gone = seats.iter().filter(|seat| matches!(seat.standing, Standing::Gone)).count();
-        Some(if gone >= need { Verdict::Gone } else { Verdict::Refused })
     }
 
     /// No majority: keeps what it has if all in its way are younger, else undoes it. When to ask again.

@@ -1,6 +1,7 @@
 //! A quorum: what a majority of independent nodes grants is granted.
 
 mod entry;
+mod judge;
 mod merge;
 mod node;
 mod seat;

@@ -11,6 +11,9 @@ use crate::claim::Claim;
 use crate::error::Result;
 use crate::life::{Life, margin};
 
+/// What is renewed together at one node.
+type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
+
 impl Session for Shared {
     fn id(&self) -> u64 {
         self.id
@@ -23,7 +26,7 @@ impl Session for Shared {
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let sent = self.clock.now();
-            let mut rounds: BTreeMap<(usize, u64), (Arc<dyn Session>, Vec<Arc<Claim>>)> = BTreeMap::new();
+            let mut rounds: BTreeMap<(usize, u64), Round> = BTreeMap::new();
             let mut kept = Vec::with_capacity(due.len());
             for claim in due {
                 let Some(seats) = self.held().get(&claim.id).cloned() else { continue };
