@@ -1,4 +1,33 @@
-//! Redis engine of fencepost.
+//! Redis engine of fencepost: one server, a master that Sentinel names, or a cluster. Redis 6.0 or newer.
+//!
+//! | URL | deployment |
+//! |---|---|
+//! | `redis://[user[:password]@]host[:port][/db]` | one server; `rediss:` with TLS |
+//! | `redis+unix:///its/path.sock?db=N` | one server by its socket |
+//! | `redis+sentinel://[user:password@]host[:port],…/master[/db]` | the master that these sentinels name; `rediss+sentinel:` with TLS |
+//! | `redis+cluster://[user:password@]host[:port],…` | a cluster, by some of its nodes; `rediss+cluster:` with TLS |
+//!
+//! | option | default | meaning |
+//! |---|---|---|
+//! | `prefix` | `fencepost:` | what all keys and channels begin with |
+//! | `retention` | `1h` | how long the last token of an idle lock is kept |
+//! | `timeout` | `2s` | how long a request may take with all its attempts |
+//! | `connect_timeout` | `2s` | how long an attempt to connect may take |
+//! | `password_env`, `password_file` | | where the password is, so that it need not stand in the URL |
+//! | `ca` | the system's | a file of authorities, with TLS |
+//! | `sentinel_user`, `sentinel_password`, `sentinel_password_env`, `sentinel_password_file` | none | who we are to the sentinels |
+//!
+//! # What is guaranteed
+//! - Mutual exclusion and first come, first served, judged by the server's clock alone, as long as the server keeps its data.
+//! - A connection that breaks is made again by itself, scripts are loaded again, a failover is followed. A request whose answer was
+//!   lost is made again within its time; it takes effect once.
+//! - Tokens grow also after a flush, a failover or a restart without data, as long as the server's clock is not set back.
+//!
+//! # What is not
+//! - Replication is asynchronous: a failover may forget a grant, and two may hold at once. The resource that checks tokens is
+//!   safe; who must be safe without that uses another engine.
+//! - The same holds for a server that restarts without its latest data, or that evicts keys (`maxmemory-policy allkeys-*`).
+
 #![allow(dead_code)]
 
 mod backend;
