@@ -100,9 +100,9 @@ impl RedisEntry {
                 self.at = At::Holding;
                 Attempt::Granted(Grant::of(token))
             }
-            Entered::Waits { ahead, again, number } => {
+            Entered::Waits { ahead, again, number, last } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
-                let due = self.shared.places.stand(&place, sent, number, sent + pause);
+                let due = self.shared.places.stand(&place, (sent, last), number, sent + pause);
                 self.claim.life.waiting(due, Duration::ZERO);
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }

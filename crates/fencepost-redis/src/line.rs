@@ -133,8 +133,16 @@ pub(crate) struct Kept {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
     Holds(Token),
-    Waits { ahead: u32, again: Option<Duration>, number: u64 },
-    Busy { ahead: u32 },
+    /// No grant up to token `last` is this claim's any more.
+    Waits {
+        ahead: u32,
+        again: Option<Duration>,
+        number: u64,
+        last: Token,
+    },
+    Busy {
+        ahead: u32,
+    },
     Gone,
 }
 
@@ -142,9 +150,12 @@ impl Entered {
     pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
         Ok(match *ints(value)? {
             [1, token] => Entered::Holds(Token::new(token as u64)),
-            [2, ahead, again, number] => {
-                Entered::Waits { ahead: count(ahead), again: pause(again), number: number as u64 }
-            }
+            [2, ahead, again, number, last] => Entered::Waits {
+                ahead: count(ahead),
+                again: pause(again),
+                number: number as u64,
+                last: Token::new(last as u64),
+            },
             [3, ahead] => Entered::Busy { ahead: count(ahead) },
             [4] => Entered::Gone,
             _ => return Err(nonsense(value)),
@@ -156,7 +167,8 @@ impl Entered {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
     Holds(Token),
-    Waits,
+    /// No grant up to this token is the claim's any more.
+    Waits(Token),
     Gone,
     Evicted,
 }
@@ -181,7 +193,7 @@ impl Renewed {
             };
             let claims = claims.chunks_exact(2).map(|pair| match pair[0] {
                 1 => Standing::Holds(Token::new(pair[1] as u64)),
-                2 => Standing::Waits,
+                2 => Standing::Waits(Token::new(pair[1] as u64)),
                 5 => Standing::Evicted,
                 _ => Standing::Gone,
             });

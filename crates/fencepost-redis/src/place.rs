@@ -17,6 +17,9 @@ pub(crate) struct Place {
 struct State {
     /// When the last request was sent that was answered "still waiting": what a handed grant counts from.
     anchor: Option<Moment>,
+    /// The lock's last token at that request. A message about a grant up to it is about one that has ended: it may lie in the
+    /// socket of a process that was stopped, and be read when the claim stands in line again, with a fresh anchor.
+    floor: Token,
     /// Its number in line, while it waits.
     number: Option<u64>,
     /// A grant that was handed to it, or found by a renewal, and not collected yet.
@@ -60,7 +63,8 @@ impl Place {
     /// A grant came. A confirmed one is not replaced by a message that was late.
     pub(crate) fn push(&self, pushed: Pushed) {
         self.wake(|state| {
-            if state.pushed.is_none_or(|known| known.confirmed.is_none()) {
+            let stale = pushed.confirmed.is_none() && pushed.token <= state.floor;
+            if !stale && state.pushed.is_none_or(|known| known.confirmed.is_none()) {
                 state.pushed = Some(pushed);
             }
         });
@@ -93,9 +97,12 @@ impl Place {
         }
     }
 
-    fn anchor(&self, sent: Moment) {
+    /// A request sent at `sent` was answered "still waiting" when the lock's last token was `last`.
+    fn anchor(&self, (sent, last): (Moment, Token)) {
         let mut state = self.state();
         state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
+        state.floor = state.floor.max(last);
+        state.pushed = state.pushed.filter(|pushed| pushed.confirmed.is_some() || pushed.token > last);
     }
 
     fn waits(&self) -> bool {
@@ -148,10 +155,18 @@ impl Places {
         self.shard(place.claim.id).remove(&place.claim.id);
     }
 
-    /// The server answered a request sent at `sent` that it waits, under this number, and that the line is to be asked again
-    /// at `due`. Returns when that will be.
-    pub(crate) fn stand(&self, place: &Arc<Place>, sent: Moment, number: u64, due: Moment) -> Moment {
-        place.anchor(sent);
+    /// The server answered a request (when it was sent, and the lock's last token) that it waits, under this number, and that
+    /// the line is to be asked again at `due`. Returns when that will be.
+    pub(crate) fn stand(
+        &self,
+        place: &Arc<Place>,
+        answered: (Moment, Token),
+        number: u64,
+        due: Moment,
+    ) -> Moment {
+        // It may have stood there under another number before.
+        self.leave(place);
+        place.anchor(answered);
         place.state().number = Some(number);
         let mut lines = self.lines();
         let line = lines.entry(place.claim.want().name.clone());
@@ -186,13 +201,14 @@ impl Places {
         Ok(waiting.take(count).cloned().collect())
     }
 
-    /// A renewal sent at `sent` found that `first` still waits: so do all behind it. Sets when the line is asked again.
-    pub(crate) fn anchored(&self, name: &Name, first: Option<u64>, sent: Moment, due: Moment) {
+    /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it.
+    /// Sets when the line is asked again.
+    pub(crate) fn anchored(&self, name: &Name, first: Option<(u64, Token)>, sent: Moment, due: Moment) {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(name) else { return };
         line.due = due;
-        if let Some(first) = first {
-            line.waiting.range(first..).for_each(|(_, place)| place.anchor(sent));
+        if let Some((first, last)) = first {
+            line.waiting.range(first..).for_each(|(_, place)| place.anchor((sent, last)));
         }
         for place in line.waiting.values() {
             if !place.claim.life.is_confirmed() {

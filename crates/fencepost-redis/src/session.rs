@@ -133,7 +133,7 @@ impl Part<'_> {
                     claim.confirm(sent, *ttl);
                 }
                 Standing::Evicted => claim.life.end(Loss::Evicted),
-                Standing::Waits | Standing::Gone => claim.life.end(Loss::Deleted),
+                Standing::Waits(_) | Standing::Gone => claim.life.end(Loss::Deleted),
             }
         }
         if !self.waits {
@@ -147,8 +147,10 @@ impl Part<'_> {
                     let confirmed = Some((sent, place.claim.ttl()));
                     place.push(Pushed { token: *token, confirmed });
                 }
-                Standing::Waits if first.is_none() => first = shared.places.number(place),
-                Standing::Waits => {}
+                Standing::Waits(last) if first.is_none() => {
+                    first = shared.places.number(place).map(|number| (number, *last));
+                }
+                Standing::Waits(_) => {}
                 Standing::Gone | Standing::Evicted => place.end(),
             }
         }

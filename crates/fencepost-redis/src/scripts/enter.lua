@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the lock. ARGV: 1 claim id (16 bytes), 2 process (16 hex digits), 3 lease in µs, 4 "1" to join the line, 5 retention
 -- in ms, 6 inbox prefix, 7 "1" in a cluster, 8 what follows the dynamic part of REC: mode, permits, process, text.
--- Answers {1, token}: holds; {2, ahead, ms until another look is worth it or -1, number}: waits; {3, ahead}: busy, nothing left behind;
+-- Answers {1, token}: holds; {2, ahead, ms until another look is worth it or -1, number, last token}: waits; {3, ahead}: busy, nothing left behind;
 -- {4}: gone. Repeating it changes nothing but the lease and the place's time.
 local id, proc, ttl, retention = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
 local mine = 'c' .. id
@@ -22,7 +22,7 @@ end
 
 local function stand(seq)
   local again = more and 0 or mind > now and math.ceil((mind - now) / 1000) or -1
-  return { 2, x + sh + ph + math.max(nw - 1, 0), again, seq }
+  return { 2, x + sh + ph + math.max(nw - 1, 0), again, seq, last }
 end
 
 local function place()

@@ -4,7 +4,7 @@
 -- process waits there, the number of claims that follow, and for each of those its id and its lease in µs. Of claims that
 -- wait the oldest are enough: who is handed the lock is always among them.
 -- Answers, for each lock: ms until another look is worth it or -1, then two numbers for each claim: 1 and its token: holds, for its lease from
--- now on; 2 0: waits; 4 0: gone; 5 0: evicted.
+-- now on; 2 and the last token: waits; 4 0: gone; 5 0: evicted.
 local proc, retention, at, answer = ARGV[1], tonumber(ARGV[2]), 5, {}
 
 for k = 1, #KEYS do
@@ -39,7 +39,7 @@ for k = 1, #KEYS do
         local deadline, length, seq, since
         state, deadline, length, seq, tok, since = struct.unpack(REC, rec)
         if state == 1 then
-          state, tok = 2, 0
+          state, tok = 2, last
         elseif state == 4 then
           state, tok = 5, 0
         elseif state == 5 or deadline <= now then

@@ -1,0 +1,164 @@
+//! The suite that every engine passes, on each way people run Redis.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Cluster, Config, Look, Proxied, Sentinel};
+
+/// A deployment, by its URL and connections to all servers that take writes.
+#[derive(Clone)]
+struct Place {
+    url: String,
+    prefix: String,
+    looks: Arc<dyn Fn() -> Vec<Look> + Send + Sync>,
+    server: Option<Proxied>,
+}
+
+impl Place {
+    /// A prefix that no other case has.
+    fn at(url: String, looks: impl Fn() -> Vec<Look> + Send + Sync + 'static) -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let prefix = format!("case{}:", NEXT.fetch_add(1, Ordering::Relaxed));
+        Place { url: format!("{url}?prefix={prefix}"), prefix, looks: Arc::new(looks), server: None }
+    }
+}
+
+/// One server for each case, which writes every grant to its disk before it answers, behind a proxy.
+struct One;
+
+impl Fixture for One {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let server = Proxied::start(&Config::new().durable()).expect("a server starts");
+        let seen = server.clone();
+        let place =
+            Place { server: Some(server.clone()), ..Place::at(server.url(), move || vec![seen.look()]) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+/// One deployment with Sentinel, for all cases.
+struct Watched;
+
+static SENTINEL: LazyLock<Mutex<Sentinel>> =
+    LazyLock::new(|| Mutex::new(Sentinel::start(1, &Config::new()).expect("Sentinel starts")));
+
+impl Fixture for Watched {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let sentinel = || SENTINEL.lock().unwrap_or_else(PoisonError::into_inner);
+        let url = sentinel().url();
+        let place = Place::at(url, move || vec![sentinel().master().look()]);
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+/// One cluster, for all cases.
+struct Clustered;
+
+static CLUSTER: LazyLock<Mutex<Cluster>> =
+    LazyLock::new(|| Mutex::new(Cluster::start(&Config::new()).expect("a cluster starts")));
+
+impl Fixture for Clustered {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let cluster = || CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        let url = cluster().url();
+        let masters = move || cluster().nodes()[..3].iter().map(|node| node.look()).collect();
+        let place = Place::at(url, masters);
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+fn registry() -> Registry {
+    ["redis", "redis+sentinel", "redis+cluster"]
+        .into_iter()
+        .fold(Registry::new(), |registry, scheme| registry.with(scheme, fencepost_redis::open))
+}
+
+impl Namespace for Place {
+    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = Address::parse(&self.url).expect("the URL is sound");
+        Box::pin(fencepost_redis::open(address, aid))
+    }
+
+    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+        Box::pin(async { (self.looks)().iter_mut().flat_map(|look| left(look, &self.prefix)).collect() })
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        self.server.clone().map(|server| Box::new(server) as Box<dyn Faults>)
+    }
+
+    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        Some(Box::new(Holder::start(&self.url, name, ttl)))
+    }
+}
+
+/// What a server has under a prefix that is alive or would stay for ever. A lock that nobody holds leaves its last token for a
+/// while, and a claim that was taken back its tombstone.
+fn left(look: &mut Look, prefix: &str) -> Vec<String> {
+    let mut left = Vec::new();
+    let [seconds, micros]: [u64; 2] = look.ask(&["TIME"]);
+    let now = (seconds * 1_000_000 + micros) as f64;
+    for key in look.keys(&format!("{prefix}*")) {
+        let (ttl, fields): (i64, Vec<(Vec<u8>, Vec<u8>)>) =
+            (look.ask(&["PTTL", &key]), look.ask(&["HGETALL", &key]));
+        if ttl == -1 {
+            left.push(format!("{key:?} never expires"));
+        }
+        for (field, value) in fields {
+            let time = |at: usize| {
+                value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0., f64::from_be_bytes)
+            };
+            match field.first() {
+                // Handed over, held or evicted, until its deadline.
+                Some(b'c') if (2..5).contains(&value[0]) && time(1) > now => {
+                    left.push(format!("a claim in state {} on {key:?}", value[0]));
+                }
+                Some(b'p') if time(0) > now => left.push(format!("a process in line for {key:?}")),
+                _ => {}
+            }
+        }
+    }
+    left
+}
+
+/// What the other process does; nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&registry());
+}
+
+mod one {
+    use super::*;
+
+    fencepost_testkit::conformance!(One);
+}
+
+mod sentinel {
+    use super::*;
+
+    // What many cases share is not killed under them: failover has tests of its own.
+    fencepost_testkit::conformance!(
+        Watched,
+        excused: [
+            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            network_gets_slow
+        ]
+    );
+}
+
+mod cluster {
+    use super::*;
+
+    // What many cases share is not killed under them: failover has tests of its own.
+    fencepost_testkit::conformance!(
+        Clustered,
+        excused: [
+            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            network_gets_slow
+        ]
+    );
+}

@@ -1,0 +1,82 @@
+//! A replica takes its master's place.
+
+use crate::kit::{Fenced, LONG, SOON, connect, counter, granted, lock, wait, within};
+use fencepost_testkit::redis::{Cluster, Config, Sentinel};
+use std::time::Duration;
+
+/// Redis breaks its promise here, and the page on it says so: what holds is the token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_lags_loses_the_grant_but_not_the_order_of_tokens() {
+    let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
+    let mut look = sentinel.master().look();
+    lock(&one, "lock").await.release().await.unwrap();
+    counter(&mut look);
+    let copied: u32 = look.ask(&["WAIT", "1", "5000"]);
+    assert_eq!(copied, 1, "the replica has it so far");
+    sentinel.cut_replica().unwrap();
+    let stale = lock(&one, "lock").await;
+    let counted = counter(&mut sentinel.master().look());
+    sentinel.fail_over().unwrap();
+    let mutex = two.mutex("lock").unwrap();
+    let fresh = within(SOON + SOON, mutex.lock()).await.expect("the client follows the failover");
+    assert!(stale.ensure_held().is_ok(), "nothing could tell it yet: the two overlap");
+    let recounted = counter(&mut sentinel.master().look());
+    assert!(recounted <= counted, "a counter repeats its value: this is what the clock in a token is for");
+    assert!(fresh.token() > stale.token());
+    let mut resource = Fenced::default();
+    assert!(resource.write(fresh.token()));
+    assert!(!resource.write(stale.token()), "the stale writer is stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_kept_up_keeps_grants_and_places() {
+    let mut sentinel = Sentinel::start(3, &Config::new()).unwrap();
+    let locks = connect(&sentinel.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    let mut look = sentinel.master().look();
+    look.ask::<()>(&["SET", "mark", "1"]);
+    let copied: u32 = look.ask(&["WAIT", "1", "5000"]);
+    assert_eq!(copied, 1, "the replica has it all");
+    sentinel.fail_over().unwrap();
+    guard.ensure_held().unwrap();
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    within(SOON + SOON, guard.release()).await.expect("it was still held");
+    assert!(granted(waiting, SOON + SOON).await.token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_follow_a_failover() {
+    let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let ttl = Duration::from_secs(8);
+    let locks = connect(&sentinel.url(), ttl).await;
+    let guard = lock(&locks, "lock").await;
+    let mut look = sentinel.master().look();
+    look.ask::<()>(&["SET", "mark", "1"]);
+    assert_eq!(look.ask::<u32>(&["WAIT", "1", "5000"]), 1);
+    sentinel.fail_over().unwrap();
+    tokio::time::sleep(ttl + Duration::from_secs(1)).await;
+    guard.ensure_held().expect("it is renewed at the new master");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_replaces_a_master() {
+    let mut cluster = Cluster::start(&Config::new()).unwrap();
+    let locks = connect(&cluster.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    let slot = cluster.slot("fencepost:lock");
+    let mut look = cluster.nodes()[cluster.master_of(slot)].look();
+    look.ask::<()>(&["HSET", "fencepost:lock", "mark", "1"]);
+    assert_eq!(look.ask::<u32>(&["WAIT", "1", "5000"]), 1, "the replica has it all");
+    look.ask::<()>(&["HDEL", "fencepost:lock", "mark"]);
+    assert_eq!(look.ask::<u32>(&["WAIT", "1", "5000"]), 1, "the replica has it all");
+    cluster.fail_over(slot).unwrap();
+    let token = guard.token();
+    within(SOON + SOON, guard.release()).await.expect("it was still held");
+    assert!(granted(waiting, SOON + SOON).await.token() > token);
+    lock(&locks, "another").await.release().await.unwrap();
+}

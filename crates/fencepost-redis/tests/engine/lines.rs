@@ -1,0 +1,95 @@
+//! Processes that stop or die while they wait or hold.
+
+use crate::kit::{LONG, Other, SOON, connect, granted, line_of, lock, wait};
+use fencepost_testkit::redis::{Config, Redis};
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_winner_that_is_stopped_while_its_message_waits_does_not_hold_beside_its_successor() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let first = lock(&locks, "lock").await;
+    let winner = Other::waits(&redis.url(), 1, LONG);
+    line_of(&locks, "lock", 1).await;
+    let behind = wait(&locks, "lock", 2).await;
+    winner.stop();
+    first.release().await.unwrap();
+    // The message lies in the socket of the one that is stopped, and its unconfirmed grant ends.
+    let next = granted(behind, SOON).await;
+    winner.cont();
+    let past = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < past {
+        next.ensure_held().expect("it is its own");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let released = Instant::now();
+    next.release().await.unwrap();
+    let held = winner.heard("held");
+    assert!(held >= released, "it held {:?} before its successor's release", released - held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_process_with_many_waiters_costs_those_behind_it_two_seconds() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let first = lock(&locks, "lock").await;
+    let mut crowd = Other::waits(&redis.url(), 250, LONG);
+    line_of(&locks, "lock", 250).await;
+    let behind = wait(&locks, "lock", 251).await;
+    crowd.kill();
+    let killed = Instant::now();
+    first.release().await.unwrap();
+    let next = granted(behind, SOON).await;
+    assert!(killed.elapsed() < Duration::from_secs(3), "it cost {:?}", killed.elapsed());
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_killed_while_it_is_handed_the_lock_costs_two_seconds() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let first = lock(&locks, "lock").await;
+    let mut winner = Other::waits(&redis.url(), 1, LONG);
+    line_of(&locks, "lock", 1).await;
+    let behind = wait(&locks, "lock", 2).await;
+    // Stopped it takes messages and answers nothing, so that it dies between its turn and its word.
+    winner.stop();
+    first.release().await.unwrap();
+    winner.kill();
+    let killed = Instant::now();
+    let next = granted(behind, SOON).await;
+    assert!(killed.elapsed() < Duration::from_secs(3), "it cost {:?}", killed.elapsed());
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_holder_costs_its_lease_and_a_second() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let ttl = Duration::from_secs(2);
+    let mut holder = Other::waits(&redis.url(), 1, ttl);
+    tokio::task::block_in_place(|| holder.heard("held"));
+    let waiting = wait(&locks, "lock", 1).await;
+    holder.kill();
+    let killed = Instant::now();
+    granted(waiting, ttl + SOON).await.release().await.unwrap();
+    assert!(killed.elapsed() < ttl + Duration::from_secs(2), "it cost {:?}", killed.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_stopped_past_its_lease_knows_at_once_when_it_wakes() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let holder = Other::waits(&redis.url(), 1, Duration::from_secs(1));
+    tokio::task::block_in_place(|| holder.heard("held"));
+    let waiting = wait(&locks, "lock", 1).await;
+    holder.stop();
+    let next = granted(waiting, SOON).await;
+    let woken = Instant::now();
+    holder.cont();
+    // It asserts that `ensure_held` fails with it.
+    let told = tokio::task::block_in_place(|| holder.heard("lost"));
+    assert!(told - woken < Duration::from_secs(1), "it was told after {:?}", told - woken);
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+}

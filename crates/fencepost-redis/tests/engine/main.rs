@@ -1,0 +1,15 @@
+//! The rules of the line, each on a real server that is troubled just so.
+
+mod clock;
+mod failover;
+mod kit;
+mod lines;
+mod memory;
+mod restart;
+mod slots;
+
+/// What the processes do that these tests start; nothing without a role.
+#[test]
+fn role() {
+    kit::role();
+}

@@ -1,0 +1,48 @@
+//! A server whose memory is full.
+
+use crate::kit::{LONG, SOON, connect, granted, lock, wait};
+use fencepost_testkit::redis::{Config, Look, Redis};
+use std::time::{Duration, Instant};
+
+/// Fills the server until it takes nothing more, however small, and has more than it may: the room that a script or a
+/// connection needs comes and goes.
+fn fill(look: &mut Look) {
+    look.ask::<()>(&["CONFIG", "SET", "maxmemory", "16000000"]);
+    for size in [100_000, 1_000, 10] {
+        let value = "x".repeat(size);
+        while look.try_ask::<()>(&["APPEND", "fill", &value]).is_ok() {}
+    }
+    look.ask::<()>(&["CONFIG", "SET", "maxmemory", "8000000"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_goes_on_and_what_is_new_is_refused() {
+    let redis = Redis::start(&Config::new().memory(8_000_000, "noeviction")).unwrap();
+    let ttl = Duration::from_secs(2);
+    let (locks, other) = (connect(&redis.url(), ttl).await, connect(&redis.url(), LONG).await);
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    fill(&mut redis.look());
+    let past = Instant::now() + 2 * ttl;
+    while Instant::now() < past {
+        guard.ensure_held().expect("renewals go on");
+        assert!(!waiting.is_finished(), "two hold it");
+        tokio::time::sleep(ttl / 20).await;
+    }
+    let refused = other.mutex("new").unwrap().lock().wait(Duration::from_millis(500)).await;
+    let error = refused.expect_err("there is no room for one more lock");
+    let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+    assert!(said.contains("memory"), "the error says what is the matter: {said}");
+    let token = guard.token();
+    guard.release().await.expect("a release needs no room");
+    let next = granted(waiting, SOON).await;
+    assert!(next.token() > token);
+    assert!(
+        other.mutex("lock").unwrap().try_lock().await.map_or(true, |answer| answer.is_none()),
+        "two hold it"
+    );
+    next.release().await.expect("a release needs no room");
+    redis.look().ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    lock(&other, "new").await.release().await.unwrap();
+    lock(&other, "lock").await.release().await.unwrap();
+}

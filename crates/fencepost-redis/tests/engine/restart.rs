@@ -1,0 +1,95 @@
+//! The data is lost, or is not; scripts and subscriptions are lost.
+
+use crate::kit::{LONG, SOON, connect, counter, granted, lock, wait};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Config, Redis};
+
+/// Takes and releases the lock, and says which token that had; and what a counter said.
+async fn token(redis: &Redis) -> (u64, u64) {
+    let locks = connect(&redis.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let tokens = (guard.token().get(), counter(&mut redis.look()));
+    guard.release().await.unwrap();
+    locks.close().await;
+    tokens
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_outlive_the_data_and_a_counter_does_not() {
+    let mut redis = Redis::start(&Config::new()).unwrap();
+    let mut before = token(&redis).await;
+    for loss in ["flush", "deletion", "restart"] {
+        match loss {
+            "flush" => redis.look().ask::<()>(&["FLUSHALL"]),
+            "deletion" => redis.look().ask::<()>(&["DEL", "fencepost:lock", "counter"]),
+            _ => redis.restart().unwrap(),
+        }
+        assert_eq!(redis.look().ask::<u64>(&["DBSIZE"]), 0, "{loss} loses all");
+        let after = token(&redis).await;
+        assert!(after.0 > before.0, "{loss}: {} is not above {}", after.0, before.0);
+        assert!(after.1 <= before.1, "{loss} rewinds a counter: this is what the clock in a token is for");
+        before = after;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_server_keeps_grants_and_places_through_a_kill() {
+    let mut redis = Redis::start(&Config::new().durable()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    redis.kill().unwrap();
+    redis.restart().unwrap();
+    let other = connect(&redis.url(), LONG).await;
+    assert!(other.mutex("lock").unwrap().try_lock().await.unwrap().is_none(), "it is still held");
+    guard.ensure_held().unwrap();
+    let token = guard.token();
+    guard.release().await.expect("it was still held");
+    assert!(granted(waiting, SOON).await.token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let mut look = redis.look();
+    let mut forget = || look.ask::<()>(&["SCRIPT", "FLUSH"]);
+    let guard = lock(&locks, "lock").await;
+    forget();
+    let waiting = wait(&locks, "lock", 1).await;
+    forget();
+    guard.release().await.unwrap();
+    let mut guard = granted(waiting, SOON).await;
+    forget();
+    guard.extend(LONG).await.unwrap();
+    forget();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_loses_no_wake_up() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let (holder, waiter) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
+    for kind in ["pubsub", "normal", "pubsub", "normal"] {
+        let guard = lock(&holder, "lock").await;
+        let waiting = wait(&waiter, "lock", 1).await;
+        // The handoff's message finds nobody, or somebody who has just come back. The killer is not killed.
+        redis.look().ask::<u64>(&["CLIENT", "KILL", "TYPE", kind]);
+        guard.release().await.unwrap();
+        granted(waiting, SOON).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_expires_in_the_end() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&format!("{}?retention=1s", redis.url()), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    guard.release().await.unwrap();
+    granted(waiting, SOON).await.release().await.unwrap();
+    locks.close().await;
+    let mut look = redis.look();
+    let ttl: i64 = look.ask(&["PTTL", "fencepost:lock"]);
+    assert!((0..=4_000).contains(&ttl), "an idle lock's key goes soon after its retention, not in {ttl} ms");
+}
