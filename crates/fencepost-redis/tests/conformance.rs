@@ -103,9 +103,8 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
     let [seconds, micros]: [u64; 2] = look.ask(&["TIME"]);
     let now = (seconds * 1_000_000 + micros) as f64;
     for key in look.keys(&format!("{prefix}*")) {
-        let (ttl, fields): (i64, Vec<(Vec<u8>, Vec<u8>)>) =
-            (look.ask(&["PTTL", &key]), look.ask(&["HGETALL", &key]));
-        if ttl == -1 {
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = look.ask(&["HGETALL", &key]);
+        if look.ask::<i64>(&["PTTL", &key]) == -1 {
             left.push(format!("{key:?} never expires"));
         }
         for (field, value) in fields {
