@@ -36,6 +36,10 @@ fn main() -> ExitCode {
         ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-holder", url] => return side(|| redis::killed::holder(url)),
+        ["redis-side-torture", url, history, tally, name, cycles] => {
+            let (history, tally) = (Path::new(history), Path::new(tally));
+            return side(|| redis::torture::side(url, history, tally, number(name) as u32, number(cycles)));
+        }
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         ["redis-killed-waiters"] => redis::killed::waiters(),
         ["redis-killed-holders"] => redis::killed::holders(),
         ["redis-stopped"] => redis::stopped::holders(),
+        ["redis-torture", cycles, seed] => redis::torture::cycles(number(cycles), number(seed) as u64),
         ["redis-partition"] => redis::partition::holders(),
         _ => {
             eprintln!(

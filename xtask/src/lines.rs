@@ -286,6 +286,14 @@ pub(crate) const LINES: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "redis-torture",
+        engine: "redis",
+        promise: "1,000,000 cycles by 4 processes of 16 tasks on 8 locks under kill -9, SIGSTOP, bad networks and restarts of the server (AOF always): histories checked, nothing left",
+        measure: &["redis-torture", "1000000", "1"],
+        bound: AtMost(0.0, "violations"),
+        limit: 1800,
+    },
+    Line {
         id: "command-killed",
         engine: "command",
         promise: "kill -9 of a wrapper, 1,000 times: child and grandchild are gone and the next waiter runs within 1 s, tokens grow",

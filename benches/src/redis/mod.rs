@@ -12,6 +12,7 @@ mod peers;
 mod server;
 pub(crate) mod side;
 pub(crate) mod stopped;
+pub(crate) mod torture;
 pub(crate) mod waiting;
 
 use crate::figure::{Figure, Measured};
