@@ -1,0 +1,50 @@
+//! A request that arrives when its sender has long given up.
+
+use crate::kit::{LONG, SOON, connect, lock, within};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Config, Proxied};
+use redis::{Cmd, Value, from_redis_value};
+use std::time::Duration;
+
+/// The words of the request to enter of the holder `late`, from the server's log of slow commands.
+fn entered(connection: &mut redis::Connection) -> Option<Vec<Vec<u8>>> {
+    let log: Vec<Vec<Value>> =
+        redis::cmd("SLOWLOG").arg("GET").arg(-1).query(connection).expect("the log can be read");
+    let commands = log.into_iter().rev().filter_map(|entry| {
+        let words: Vec<Vec<u8>> = from_redis_value(entry.get(3)?.clone()).ok()?;
+        Some(words)
+    });
+    // Its one key and eight arguments: no other script of one lock has as many.
+    commands.into_iter().find(|words| {
+        let enters = words[0].eq_ignore_ascii_case(b"EVALSHA") && words.len() == 12;
+        enters && words[11].windows(4).any(|part| part == b"late")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
+    let config = Config::new().line("slowlog-log-slower-than 0").line("slowlog-max-len 1000");
+    let mut proxied = Proxied::start(&config).unwrap();
+    let locks = connect(&proxied.url(), LONG).await;
+    lock(&locks, "other").await.release().await.unwrap();
+    proxied.look().ask::<()>(&["SLOWLOG", "RESET"]);
+    proxied.silence().unwrap();
+    let mutex = locks.mutex("lock").unwrap();
+    let unanswered = mutex.lock().holder("late").wait(Duration::from_millis(200)).await;
+    unanswered.expect_err("nothing is answered");
+    proxied.mend().unwrap();
+    let others = connect(&proxied.url(), LONG).await;
+    let guard = lock(&others, "lock").await;
+    guard.release().await.unwrap();
+    within(SOON, locks.close()).await;
+    // What a driver does whose connection broke before the answer came.
+    let client = redis::Client::open(proxied.direct_url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let words = entered(&mut connection).expect("the request arrived after all");
+    assert!(words.iter().all(|word| word.len() < 128), "the log has cut a word: {words:?}");
+    let mut replay = Cmd::new();
+    words.iter().for_each(|word| _ = replay.arg(word));
+    assert_eq!(replay.query::<Vec<i64>>(&mut connection).unwrap(), [4], "the claim is gone");
+    let guard = others.mutex("lock").unwrap().try_lock().await.unwrap().expect("nobody holds it");
+    guard.release().await.unwrap();
+}
