@@ -62,6 +62,14 @@ impl Address {
         self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| &**value)
     }
 
+    /// The same with the options of `other`, less those named: for a part of a URL whose options stand at its end.
+    #[must_use]
+    pub fn with_options_of(mut self, other: &Address, less: &[&str]) -> Address {
+        let wanted = other.options.iter().filter(|(key, _)| !less.contains(&&**key));
+        self.options = wanted.cloned().collect();
+        self
+    }
+
     /// Refuses options that are not among `known`.
     ///
     /// # Errors

@@ -35,8 +35,8 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
     }
 }
 
-struct RedisBackend {
-    shared: Arc<Shared>,
+pub(crate) struct RedisBackend {
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Backend for RedisBackend {

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
 };
 
-use crate::line::{BEAT, ENTER, Entered, LEAVE, LIVE, TAKE, ints, nonsense};
+use crate::error::ENGINE;
+use crate::line::{BEAT, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, VOTE, ints, nonsense};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::session::RedisSession;
@@ -28,6 +29,8 @@ pub(crate) struct RedisEntry {
     unanswered: AtomicU32,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
+    /// How often its vote was refused.
+    tries: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -44,7 +47,7 @@ impl RedisEntry {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let unanswered = AtomicU32::new(0);
-        RedisEntry { shared: Arc::clone(shared), claim, place: None, at, unanswered, leaving: None }
+        RedisEntry { shared: Arc::clone(shared), claim, place: None, at, unanswered, leaving: None, tries: 0 }
     }
 
     fn place(&mut self) -> Arc<Place> {
@@ -85,7 +88,13 @@ impl RedisEntry {
         let place = self.place();
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
-        let call = Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl));
+        let call = match &self.claim.vote {
+            None => Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl)),
+            Some(vote) => {
+                let proposal = vote.proposal.load(Ordering::Relaxed);
+                Call::new(&VOTE, slot, self.shared.setting.vote(&key, &self.claim, ttl, proposal))
+            }
+        };
         let sent = self.now();
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn with a tombstone.
@@ -109,13 +118,30 @@ impl RedisEntry {
             }
             Entered::Busy { ahead } => {
                 self.at = At::Nowhere;
-                Attempt::Blocked { again: None, ahead: Some(ahead) }
+                let again = self.claim.vote.is_some().then(|| self.next_try());
+                Attempt::Blocked { again, ahead: Some(ahead) }
+            }
+            Entered::Out(left) => {
+                let message = format!(
+                    "this node restarted, lost data or is new, and stays out for {} s; \
+                     redlock::vouch says that nothing was lost",
+                    left.as_secs() + 1
+                );
+                return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));
             }
             Entered::Gone => {
                 self.at = At::Left(Left::Nothing);
                 Attempt::Gone
             }
         })
+    }
+
+    /// When a vote that was refused is asked for again: soon at first, spread by the claim's id.
+    fn next_try(&mut self) -> Moment {
+        self.tries += 1;
+        let spread = (self.claim.id.derive(self.tries).as_u128() >> 100) as u64 % 1024;
+        let base = 1_000u64 << self.tries.min(5);
+        self.now() + Duration::from_micros(base + base * spread / 1024)
     }
 
     /// Takes up the grant of a lease, or detaches this claim's own.
@@ -232,6 +258,24 @@ impl Entry for RedisEntry {
                 Ok(left)
             }),
         }
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        Reply::coming(async move {
+            let name = &self.claim.want().name;
+            let (key, slot) = self.shared.key(name);
+            let call = Call::new(&RAISE, slot, self.shared.setting.raise(&key, self.claim.id, to));
+            match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
+                redis::Value::Int(1) => Ok(()),
+                redis::Value::Int(_) => Err(Error::new(
+                    ErrorKind::Mismatch,
+                    format!("token {to} cannot be this grant's any more"),
+                )
+                .of(name.clone())
+                .on(ENGINE)),
+                other => Err(nonsense(&other)),
+            }
+        })
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

@@ -43,6 +43,7 @@ mod net;
 mod place;
 mod pulse;
 mod record;
+pub mod redlock;
 mod script;
 mod sentinel;
 mod session;

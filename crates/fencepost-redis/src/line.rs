@@ -15,6 +15,13 @@ macro_rules! script {
 }
 
 pub(crate) static ENTER: Script = script!("enter.lua");
+pub(crate) static VOTE: Script = Script::new(concat!(
+    include_str!("scripts/line.lua"),
+    include_str!("scripts/vote.lua"),
+    include_str!("scripts/enter.lua")
+));
+pub(crate) static RAISE: Script = script!("raise.lua");
+pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
 pub(crate) static LEAVE: Script = script!("leave.lua");
 pub(crate) static KEEP: Script = script!("keep.lua");
 pub(crate) static TAKE: Script = script!("take.lua");
@@ -44,6 +51,8 @@ pub(crate) struct Setting {
     /// How long the last token of an idle lock is kept.
     pub(crate) retention: Duration,
     pub(crate) cluster: bool,
+    /// The longest lease, where the server is a node of a quorum.
+    pub(crate) max_ttl: Duration,
 }
 
 impl Setting {
@@ -63,6 +72,35 @@ impl Setting {
 
     fn retention(&self) -> u64 {
         u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The key that says since when a node of a quorum has all its data. No lock's key begins so.
+    pub(crate) fn marker(&self) -> String {
+        format!("redlock:{}", self.prefix)
+    }
+
+    /// See scripts/vote.lua.
+    pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, proposal: u64) -> Cmd {
+        VOTE.command(&[key], |command| {
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(&self.process).arg(micros(ttl));
+            command.arg("0").arg(self.retention()).arg(&self.inbox).arg("0");
+            command.arg(crate::record::fixed(claim, &self.process)).arg(proposal).arg(self.marker());
+            command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
+        })
+    }
+
+    /// See scripts/raise.lua.
+    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token) -> Cmd {
+        RAISE.command(&[key], |command| {
+            command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
+        })
+    }
+
+    /// See scripts/vouch.lua.
+    pub(crate) fn vouch(&self) -> Cmd {
+        VOUCH.command(&[self.marker()], |command| {
+            command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
+        })
     }
 
     /// See scripts/enter.lua.
@@ -144,6 +182,8 @@ pub(crate) enum Entered {
         ahead: u32,
     },
     Gone,
+    /// A node of a quorum that may have lost data.
+    Out(Duration),
 }
 
 impl Entered {
@@ -158,6 +198,7 @@ impl Entered {
             },
             [3, ahead] => Entered::Busy { ahead: count(ahead) },
             [4] => Entered::Gone,
+            [9, ms] => Entered::Out(pause(ms).unwrap_or_default()),
             _ => return Err(nonsense(value)),
         })
     }

@@ -1,6 +1,7 @@
 //! What the parts of one client share.
 
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use fencepost_core::{Aid, ClaimId, Loss, Name, Result, Token};
 
@@ -22,6 +23,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>> {
+        Shared::as_node(config, aid, crate::redlock::MAX_TTL).await
+    }
+
+    /// As a node of a quorum whose longest lease this is.
+    pub(crate) async fn as_node(config: Config, aid: Aid, max_ttl: Duration) -> Result<Arc<Shared>> {
         let process = format!("{:016x}", aid.client());
         let inbox = format!("{}@", config.prefix());
         let mut setting = Setting {
@@ -30,6 +36,7 @@ impl Shared {
             inbox,
             retention: config.retention(),
             cluster: false,
+            max_ttl,
         };
         let messages = Arc::new(Inbox { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);

@@ -96,6 +96,7 @@ pub fn registry() -> Registry {
     #[cfg(feature = "redis")]
     let registry = fencepost_redis::SCHEMES
         .iter()
-        .fold(registry, |registry, scheme| registry.with(scheme, fencepost_redis::open));
+        .fold(registry, |registry, scheme| registry.with(scheme, fencepost_redis::open))
+        .with(fencepost_redis::redlock::SCHEME, fencepost_redis::redlock::open);
     registry
 }

@@ -1,0 +1,213 @@
+//! Redlock: a majority of independent Redis masters.
+//!
+//! `redlock:URL,URL…` takes the full URLs of the nodes, one server each, separated by commas; options after a `?` at the end
+//! are those of every node, and `max_ttl=` (seconds, 60 by default) is the longest lease of the deployment. All clients give the
+//! same nodes.
+//!
+//! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
+//! grant. It is known by a marker that holds the run id of the server, read in every vote. [`vouch`] lets new nodes in at once.
+//!
+//! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
+//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back. Not: order of arrival;
+//! who waits asks again, at growing intervals, and is not shown to operators.
+
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Address, Aid, Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Left,
+    Listing, Moment, Name, Page, Quorum, Reply, Result, Stake, Token, Tokens,
+};
+use futures_util::future::join_all;
+
+use crate::backend::RedisBackend;
+use crate::config::{Config, Servers};
+use crate::line::VOUCH;
+use crate::net::{Call, Lane, Trouble};
+use crate::shared::Shared;
+
+/// The scheme.
+pub const SCHEME: &str = "redlock";
+const ENGINE: &str = "redlock";
+/// The longest lease, unless the URL says another.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
+/// A node that cannot be reached at first is tried again so often.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Opens the quorum that a URL names: register it as `Registry::new().with("redlock", fencepost_redis::redlock::open)`.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) for a URL that breaks a rule, and what the first node says if no majority can be reached.
+///
+/// # Cancel safety
+/// May be dropped; nothing stays at the servers.
+pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    let (configs, max_ttl) = match parse(&address) {
+        Ok(parsed) => parsed,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    Reply::coming(async move {
+        let need = configs.len() / 2 + 1;
+        let mut nodes: Vec<Arc<dyn Backend>> = Vec::with_capacity(configs.len());
+        let opening = configs.iter().map(|config| Shared::as_node(config.clone(), aid.clone(), max_ttl));
+        let mut first = None;
+        let mut opened = 0;
+        for (answer, config) in join_all(opening).await.into_iter().zip(&configs) {
+            let node = Node { redis: Arc::default(), max_ttl };
+            match answer {
+                Ok(shared) => {
+                    opened += 1;
+                    let _ = node.redis.set(RedisBackend { shared });
+                }
+                Err(error) => {
+                    let _ = first.get_or_insert(error);
+                    node.keep_trying(config.clone(), &aid);
+                }
+            }
+            nodes.push(Arc::new(node));
+        }
+        if let Some(error) = first
+            && opened < need
+        {
+            return Err(error);
+        }
+        Ok(Arc::new(Quorum::new(ENGINE, nodes, aid.clock().clone())?) as Arc<dyn Backend>)
+    })
+}
+
+/// Says that the nodes of `url` have lost nothing, or that nobody holds anything there: they grant at once. For a new
+/// deployment, and after a restart of which the operator knows that it lost no data. Wrong, it can let two hold one lock.
+///
+/// # Errors
+/// A bad URL, or what the first node says that could not be reached; the others are vouched for.
+///
+/// # Cancel safety
+/// Dropped midway, some are vouched for.
+pub async fn vouch(url: &str, aid: Aid) -> Result<()> {
+    let (configs, max_ttl) = parse(&Address::parse(url)?)?;
+    let each = configs.into_iter().map(|config| {
+        let aid = aid.clone();
+        async move {
+            let shared = Shared::as_node(config, aid, max_ttl).await?;
+            let call = Call::new(&VOUCH, 0, shared.setting.vouch());
+            let answer = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error);
+            shared.net.close().await;
+            answer.map(|_| ())
+        }
+    });
+    join_all(each).await.into_iter().collect()
+}
+
+fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
+    let invalid = |message: &str| Error::invalid(message).on(ENGINE);
+    let max_ttl = match address.option("max_ttl") {
+        None => MAX_TTL,
+        Some(text) => {
+            let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+            Duration::from_secs(seconds.ok_or_else(|| invalid("max_ttl is a number of seconds, 1 to 86400"))?)
+        }
+    };
+    let mut configs = Vec::new();
+    for url in address.rest.split(',') {
+        let node = Address::parse(url)?.with_options_of(address, &["max_ttl"]);
+        let config = Config::parse(&node)?;
+        if !matches!(config.servers, Servers::One(_)) {
+            return Err(invalid("a node of a quorum is one server: redis:, rediss: or redis+unix:"));
+        }
+        if configs.contains(&config) {
+            return Err(invalid("a node stands twice in the URL; each has one vote"));
+        }
+        configs.push(config);
+    }
+    if configs.len() < 3 {
+        return Err(invalid("a quorum has three nodes or more: redlock:redis://a,redis://b,redis://c"));
+    }
+    Ok((configs, max_ttl))
+}
+
+/// One master, which may not have been reached yet.
+struct Node {
+    redis: Arc<OnceLock<RedisBackend>>,
+    max_ttl: Duration,
+}
+
+impl Node {
+    fn keep_trying(&self, config: Config, aid: &Aid) {
+        let (redis, max_ttl, ours) = (Arc::downgrade(&self.redis), self.max_ttl, aid.clone());
+        aid.spawn(async move {
+            while redis.strong_count() > 0 {
+                ours.clock().sleep_until(ours.clock().now() + RETRY).await;
+                if let Ok(shared) = Shared::as_node(config.clone(), ours.clone(), max_ttl).await {
+                    if let Some(redis) = redis.upgrade() {
+                        let _ = redis.set(RedisBackend { shared });
+                    }
+                    return;
+                }
+            }
+        });
+    }
+
+    fn redis(&self) -> Result<&RedisBackend> {
+        self.redis.get().ok_or_else(unreached)
+    }
+}
+
+fn unreached() -> Error {
+    Error::new(ErrorKind::Unreachable, "this node was not reached yet").on(ENGINE)
+}
+
+impl Backend for Node {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens: Tokens::ClockBounded, max_ttl: self.max_ttl, ..Capabilities::full(ENGINE) }
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.redis().map_or_else(|_| Box::new(Unreached) as _, |redis| redis.enter(claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.redis().map_or_else(|_| Box::new(Unreached) as _, |redis| redis.attach(claim))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.inspect(name))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.list(prefix, page))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.evict(name, token, how))
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.redis().map_or_else(|_| Reply::ready(()), Backend::close)
+    }
+}
+
+/// A claim at a node that was not there when it was made.
+struct Unreached;
+
+impl Entry for Unreached {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        Reply::ready(Err(unreached()))
+    }
+
+    fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        None
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        Reply::ready(Ok(Left::Nothing))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::ready(Err(unreached()))
+    }
+}
