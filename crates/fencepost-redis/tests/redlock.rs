@@ -42,11 +42,13 @@ async fn cycle(locks: &Locks) -> Token {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_nobody_vouched_for_stay_out() {
     let masters = Masters::start(3, &Config::new()).expect("servers start");
-    let locks = client(&format!("{}?max_ttl=2", masters.url())).await;
+    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
+    let url = format!("{}?max_ttl=2", masters.url());
+    let builder = Locks::builder().ttl(Duration::from_secs(1));
+    let locks = builder.connect(&registry, &url).await.expect("a majority can be reached");
     let start = Instant::now();
     let mutex = locks.mutex("lock").unwrap();
-    let guard =
-        mutex.lock().ttl(Duration::from_secs(1)).wait(WAIT).await.expect("they come in by themselves");
+    let guard = mutex.lock().wait(WAIT).await.expect("they come in by themselves");
     assert!(
         start.elapsed() >= Duration::from_millis(1_900),
         "they granted before the longest lease was over"
