@@ -21,7 +21,13 @@ if ARGV[2] == '1' then
   set(mine, struct.pack(DYN, 5, till, 2 * TOMB, 0, 0, now) .. struct.pack('>BI4I4c16', 0, 0, 0, string.rep('0', 16)))
   expire(till, retention)
 elseif not rec or state == 5 then
-  return { 0, 0 }
+  -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
+  local more, _ = false, nil
+  if dirty and nw > 0 and x == 0 then
+    _, more = tend(ARGV[4], ARGV[5])
+    save()
+  end
+  return { 0, more and 1 or 0 }
 else
   del(mine)
 end

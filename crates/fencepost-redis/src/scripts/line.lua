@@ -135,12 +135,10 @@ local function purge()
       sets = {}
     end
   end
-  mind, seen = least, now
+  mind = least
   touch()
-  if #sets > 0 then
-    redis.call('HSET', key, unpack(sets))
-    sets = {}
-  end
+  -- At once, whatever the script does next: a summary that counts somebody who was cleared away locks for ever.
+  save()
   return true
 end
 

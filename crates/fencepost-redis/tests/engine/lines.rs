@@ -93,3 +93,21 @@ async fn a_holder_stopped_past_its_lease_knows_at_once_when_it_wakes() {
     next.ensure_held().unwrap();
     next.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let mutex = locks.mutex("lock").unwrap();
+    let late = mutex.lock().lease(Duration::from_millis(300)).await.unwrap();
+    late.lost().await;
+    let start = Instant::now();
+    // A look changes nothing, so that the release is the first to clear the grant away.
+    while locks.inspect("lock").await.unwrap().claims.iter().any(|claim| claim.holds()) {
+        assert!(start.elapsed() < SOON, "its lease does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(late.release().await.unwrap_err().is_lost());
+    let next = mutex.try_lock().await.unwrap().expect("nobody holds it");
+    next.release().await.unwrap();
+}
