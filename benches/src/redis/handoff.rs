@@ -4,6 +4,7 @@ use super::crowd::{Crowd, Drained, Observer, floor, ours};
 use super::peers;
 use super::server::{Auditor, start, wait_until};
 use crate::figure::{Figure, Measured, Named, Rounds};
+use fencepost_testkit::redis::Redis;
 
 /// Lengths of the line.
 pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
@@ -81,7 +82,7 @@ pub(crate) fn commands() -> Measured {
 /// Server time of a script in µs, at worst over the lengths of the line.
 pub(crate) fn script() -> Measured {
     worst(|waiters| {
-        let (auditor, _) = &mut drained(waiters);
+        let (_server, auditor, _) = &mut drained(waiters);
         let count = auditor.scripts();
         (count.usec, format!("{waiters} waiters: {:.1} µs over {} calls", count.usec, count.calls))
     })
@@ -90,7 +91,7 @@ pub(crate) fn script() -> Measured {
 /// The longest wait as a multiple of the mean, at worst over the lengths of the line.
 pub(crate) fn longest() -> Measured {
     worst(|waiters| {
-        let (_, all) = drained(waiters);
+        let (_server, _, all) = drained(waiters);
         // The median over the drains: one late wakeup of a process is the machine's.
         let longest = crate::figure::median(all.iter().map(Drained::longest).collect());
         (longest, format!("{waiters} waiters: {longest:.2} ×"))
@@ -98,7 +99,7 @@ pub(crate) fn longest() -> Measured {
 }
 
 /// Lines of this length that have drained, and who has counted.
-fn drained(waiters: usize) -> (Auditor, Vec<Drained>) {
+fn drained(waiters: usize) -> (Redis, Auditor, Vec<Drained>) {
     let server = start();
     let observer = Observer::of(&server);
     let mut crowd = Crowd::gather(waiters, || ours(&server));
@@ -106,7 +107,8 @@ fn drained(waiters: usize) -> (Auditor, Vec<Drained>) {
     let mut auditor = Auditor::of(&server);
     auditor.reset();
     let all = (0..drains(waiters)).map(|_| crowd.drain(|count| observer.in_line(count))).collect();
-    (auditor, all)
+    drop((crowd, observer));
+    (server, auditor, all)
 }
 
 fn worst(measure: impl FnMut(usize) -> (f64, String)) -> Measured {
