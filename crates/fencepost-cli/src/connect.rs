@@ -23,7 +23,7 @@ pub(crate) struct Options {
 
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
-    Registry::new().with("sqlite", fencepost_sqlite::open)
+    fencepost_redis::register(Registry::new().with("sqlite", fencepost_sqlite::open))
 }
 
 /// Opens the engine that the user chose.

@@ -56,3 +56,10 @@ mod wire;
 
 pub use backend::open;
 pub use config::SCHEMES;
+
+/// Adds every scheme of this crate to a registry: those of [`SCHEMES`] and [`redlock`].
+#[must_use]
+pub fn register(registry: fencepost_core::Registry) -> fencepost_core::Registry {
+    let registry = registry.with(redlock::SCHEME, redlock::open);
+    SCHEMES.iter().fold(registry, |registry, scheme| registry.with(scheme, open))
+}

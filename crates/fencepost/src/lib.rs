@@ -17,7 +17,8 @@
 //! [`Capabilities`] and its own documentation.
 //!
 //! # Features
-//! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:` and `redis+cluster:`.
+//! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
+//!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //!
@@ -94,9 +95,6 @@ pub fn registry() -> Registry {
     #[cfg(feature = "sqlite")]
     let registry = registry.with("sqlite", fencepost_sqlite::open);
     #[cfg(feature = "redis")]
-    let registry = fencepost_redis::SCHEMES
-        .iter()
-        .fold(registry, |registry, scheme| registry.with(scheme, fencepost_redis::open))
-        .with(fencepost_redis::redlock::SCHEME, fencepost_redis::redlock::open);
+    let registry = fencepost_redis::register(registry);
     registry
 }
