@@ -31,6 +31,13 @@ pub(super) struct QuorumEntry {
     order: u64,
     stands: u32,
     yields: u32,
+    /// It was refused before: one node is asked first and the others only by whoever wins there, so that many contenders do
+    /// not split the vote again and again.
+    contended: bool,
+    /// The node that is asked first in this round.
+    pub(super) first: Option<usize>,
+    /// How often another claim was given the token that this one was to have.
+    pub(super) outbids: u32,
     /// The token that is being written back.
     pub(super) target: Token,
     grant: Option<Grant>,
@@ -62,6 +69,9 @@ impl QuorumEntry {
             order,
             stands: 0,
             yields: 0,
+            contended: false,
+            first: None,
+            outbids: 0,
             target,
             grant: None,
             left: None,
@@ -139,6 +149,7 @@ impl QuorumEntry {
                 }
                 Verdict::Refused if self.attached => return Ok(Attempt::Gone),
                 Verdict::Refused => {
+                    self.contended = true;
                     let now = clock.now();
                     let again = self.refused(now);
                     if self.claim.join {
@@ -161,15 +172,23 @@ impl QuorumEntry {
         let worth: Vec<bool> = seats.iter().map(|seat| seat.node.is_worth(now)).collect();
         // Without them there is no majority.
         let all = worth.iter().filter(|worth| **worth).count() < self.shared.need;
-        for (seat, worth) in seats.iter_mut().zip(worth) {
+        let staged = self.contended && !self.attached && !all;
+        let wins = seats.iter().any(|seat| seat.won(now).is_some() || seat.is_away());
+        let first = worth.iter().position(|worth| *worth).filter(|_| staged && !wins);
+        for (number, (seat, worth)) in seats.iter_mut().zip(worth).enumerate() {
             if seat.is_away() || seat.won(now).is_some() {
                 continue;
             }
             if matches!(seat.standing, Standing::Won(_) | Standing::Gone) && !seat.renew(&self.claim) {
                 return false;
             }
+            if first.is_some_and(|first| first != number) {
+                continue;
+            }
             if worth || all { seat.ask(proposal) } else { seat.skip() }
         }
+        drop(seats);
+        self.first = first;
         true
     }
 

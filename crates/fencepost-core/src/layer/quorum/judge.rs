@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::entry::{QuorumEntry, Verdict};
 use super::seat::{Seat, Standing};
+use crate::queue::Mode;
 use crate::token::Token;
 
 impl QuorumEntry {
@@ -18,6 +19,23 @@ impl QuorumEntry {
                 if seat.renew(&self.claim) {
                     seat.ask(Token::default());
                 }
+            }
+        }
+        if let Some(first) = self.first {
+            if seats[first].is_away() && !late {
+                return None;
+            }
+            self.first = None;
+            if let Standing::Refused(_) = seats[first].standing {
+                return Some(Verdict::Refused);
+            }
+            // It won there, or that node failed.
+            let proposal = self.shared.proposal();
+            for seat in seats.iter_mut().filter(|seat| !seat.is_away() && seat.won(now).is_none()) {
+                seat.ask(proposal);
+            }
+            if !late {
+                return None;
             }
         }
         let tokens: Vec<Token> = seats.iter().filter_map(|seat| seat.won(now)).collect();
@@ -40,7 +58,16 @@ impl QuorumEntry {
             let (median, wall) =
                 (sorted[sorted.len() / 2].get() as i64, self.shared.clock.wall_micros() as i64);
             self.shared.offset.store(median.saturating_sub(wall), Ordering::Relaxed);
-            self.target = if outbid { Token::new(top.get() + 1).max(self.shared.proposal()) } else { top };
+            // Beside others who hold it with us, the next token is soon somebody else's: ours is put where theirs do not come.
+            let alone = self.claim.want().mode == Mode::Exclusive && !outbid;
+            if outbid || (!alone && self.target == Token::default()) {
+                self.outbids += 1;
+                let spread = (self.claim.id.derive(self.outbids).as_u128() >> 100) as u64 % 1024;
+                let ahead = (500u64 << self.outbids.min(6)) + spread;
+                self.target = Token::new(top.max(self.shared.proposal()).get() + ahead);
+            } else {
+                self.target = top;
+            }
             for seat in seats.iter_mut() {
                 if !seat.is_away() && seat.won(now).is_some_and(|token| token < self.target) {
                     seat.raise(self.target);
