@@ -69,8 +69,14 @@ pub(crate) fn side(url: &str, name: &str) {
         let watched = Arc::clone(&guard);
         // A thread of its own sees the gap at once, whatever the runtime is doing.
         let watch = std::thread::spawn(move || {
+            let mut told = false;
             loop {
                 let before = boottime();
+                // Only now: a stop that comes before the first look at the clock would not be seen.
+                if !told {
+                    println!("held");
+                    told = true;
+                }
                 std::thread::sleep(Duration::from_millis(1));
                 let now = boottime();
                 if now - before > GAP.as_nanos() as u64 {
@@ -78,7 +84,6 @@ pub(crate) fn side(url: &str, name: &str) {
                 }
             }
         });
-        println!("held");
         guard.lost().await;
         let lost = boottime();
         let (believes, woke) = watch.join().expect("a thread that does not panic");
