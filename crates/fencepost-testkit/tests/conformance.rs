@@ -122,7 +122,8 @@ mod quorum_of_memory {
         Five,
         excused: [
             first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
-            crash_frees, stop_and_continue, engine_out_of_reach
+            crash_frees, stop_and_continue, engine_out_of_reach, server_killed_and_restarted, network_goes_dark,
+            network_is_dark_within_a_lease, network_gets_slow
         ]
     );
 }
