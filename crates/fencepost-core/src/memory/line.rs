@@ -166,7 +166,7 @@ impl Line {
             Some(Standing::Holding { .. }) => Left::Released,
         };
         self.remove(key);
-        if self.waiting > 0 {
+        if self.waiting > 0 || !self.voters.is_empty() {
             if planted!(memory.planted, LostWakeup) && memory.next_token().get().is_multiple_of(64) {
                 return left;
             }

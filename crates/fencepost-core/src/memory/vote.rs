@@ -28,7 +28,7 @@ struct Voter {
     /// Forgotten then, unless it asks again.
     until: Moment,
     waker: Option<Waker>,
-    /// It may be free, and nobody was there to be told.
+    /// It may be free.
     hinted: bool,
 }
 
@@ -80,10 +80,9 @@ impl Voters {
             } else {
                 spare -= 1;
             }
-            match voter.waker.take() {
-                Some(waker) => wakers.push(Some(waker)),
-                None => voter.hinted = true,
-            }
+            // Until it asks again, or whoever is woken would find nothing new and sleep on.
+            voter.hinted = true;
+            wakers.push(voter.waker.take());
         }
     }
 

@@ -183,6 +183,7 @@ impl QuorumEntry {
                 return false;
             }
             if first.is_some_and(|first| first != number) {
+                seat.sit_out();
                 continue;
             }
             if worth || all { seat.ask(proposal) } else { seat.skip() }

@@ -59,6 +59,8 @@ pub(super) struct Seat {
     pub(super) claim: Arc<Claim>,
     slot: Slot,
     pub(super) standing: Standing,
+    /// It was asked in this round: a hint of a node that was not has not been acted upon, and would come again and again.
+    listens: bool,
     /// Somebody else was given the token that this grant was to have.
     pub(super) outbid: bool,
 }
@@ -105,6 +107,7 @@ impl Seat {
             claim,
             slot,
             standing,
+            listens: false,
             outbid: false,
         }
     }
@@ -158,6 +161,7 @@ impl Seat {
         let vote = self.vote();
         vote.proposal.store(proposal.get(), Ordering::Relaxed);
         vote.rival.store(0, Ordering::Relaxed);
+        self.listens = true;
         self.send(|mut entry| {
             Box::pin(async move {
                 let answer = entry.attempt().await;
@@ -256,10 +260,17 @@ impl Seat {
         true
     }
 
+    /// It is left out of this round.
+    pub(super) fn sit_out(&mut self) {
+        self.listens = false;
+    }
+
     /// Ready: the node has a hint.
     pub(super) fn poll_hint(&mut self, cx: &mut Context<'_>, until: Moment) -> bool {
         match (&mut self.slot, &self.standing) {
-            (Slot::Here(entry), Standing::Refused(_)) => entry.poll_wait(cx, until).is_ready(),
+            (Slot::Here(entry), Standing::Refused(_)) if self.listens => {
+                entry.poll_wait(cx, until).is_ready()
+            }
             (Slot::Away(_), _) => self.poll(cx) && matches!(self.standing, Standing::Won(_)),
             _ => false,
         }
