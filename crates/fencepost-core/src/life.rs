@@ -209,11 +209,24 @@ impl Life {
     fn rests_in_doubt(&self, now: Moment) -> bool {
         self.rest
             .get()
-            .is_some_and(|(q, of)| of.iter().filter(|life| life.state(now) == State::Held).count() < *q)
+            .is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
     }
 
+    /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.
+    fn is_held(&self, now: Moment) -> bool {
+        self.end.get().is_none()
+            && self.is_valid(now)
+            && now.as_nanos() < self.suspect.load(Ordering::Acquire)
+            && !self.rests_in_doubt(now)
+    }
+
+    /// What most of the lives that it rests on ended by.
     fn why_invalid(&self) -> Loss {
-        self.rest.get().and_then(|(_, of)| of.iter().find_map(|life| life.ended())).unwrap_or(Loss::Expired)
+        let ended: Vec<Loss> =
+            self.rest.get().into_iter().flat_map(|(_, of)| of).filter_map(|life| life.ended()).collect();
+        let times = |why: &Loss| ended.iter().filter(|other| *other == why).count();
+        // Of those that are equal the first.
+        ended.iter().copied().rev().max_by_key(times).unwrap_or(Loss::Expired)
     }
 
     fn wake(&self) {
@@ -347,6 +360,21 @@ mod tests {
         assert_eq!(whole.state(clock.now()), State::Held);
         parts[0].end(Loss::SessionEnded);
         assert_eq!(whole.state(clock.now()), State::Lost(Loss::SessionEnded));
+    }
+
+    #[test]
+    fn a_part_that_answers_late_still_counts() {
+        let clock = Clock::manual();
+        let parts: Vec<_> = (0..5).map(|_| Arc::new(Life::new())).collect();
+        parts[2..].iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+        let whole = Life::new();
+        whole.rest_on(3, parts.clone());
+        assert_eq!(whole.state(clock.now()), State::Held);
+        assert!(parts[0].confirm(&clock, clock.now(), TTL), "its answer came after the majority's");
+        parts[4].end(Loss::Deleted);
+        assert_eq!(whole.state(clock.now()), State::Held);
+        parts[2..4].iter().for_each(|part| part.end(Loss::Evicted));
+        assert_eq!(whole.state(clock.now()), State::Lost(Loss::Evicted), "that is what most say");
     }
 
     #[test]
