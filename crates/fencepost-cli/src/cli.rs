@@ -2,7 +2,9 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::verbs::{acquire, completions, evict, extend, hold, ls, man, queue, release, run, show, watch};
+use crate::verbs::{
+    acquire, completions, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
+};
 
 /// Run a program only while a lock is held; see and evict holders.
 #[derive(Debug, Parser)]
@@ -31,6 +33,7 @@ pub(crate) enum Verb {
     Watch(watch::Args),
     Evict(evict::Args),
     Hold(hold::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

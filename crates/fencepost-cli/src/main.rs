@@ -27,7 +27,9 @@ use clap::error::ErrorKind;
 use crate::cli::{Cli, Verb};
 use crate::exit::{Failure, USAGE};
 use crate::signals::Signals;
-use crate::verbs::{acquire as acquire_verb, completions, evict, extend, hold, ls, man, queue, release, run};
+use crate::verbs::{
+    acquire as acquire_verb, completions, doctor, evict, extend, hold, ls, man, queue, release, run,
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -85,6 +87,7 @@ fn start(verb: Verb) -> Result<u8, Failure> {
         Verb::Queue(args) => wait_for(queue::run(args)),
         Verb::Watch(args) => wait_for(verbs::watch::run(args)),
         Verb::Evict(args) => wait_for(evict::run(args)),
+        Verb::Doctor(args) => wait_for(doctor::run(args)),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
     }

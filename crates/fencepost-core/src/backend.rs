@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::info::{Eviction, Info, Listing, Page};
 use crate::life::Life;
 use crate::name::Name;
+use crate::report::Report;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -88,6 +89,15 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
+
+    /// Looks at the deployment itself: how it is set up and how it fares, and what that means for locks. What cannot be looked at
+    /// is a finding, no error. Nothing is changed.
+    ///
+    /// # Errors
+    /// Only where nothing at all could be looked at.
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::ready(Ok(Report::default()))
+    }
 
     /// Nothing will be asked any more: lets go of connections and files. Entries that still exist may fail.
     fn close(&self) -> Reply<'_, ()> {

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::info::{Eviction, Info, Listing, Page};
 use crate::memory::Memory;
 use crate::name::Name;
+use crate::report::Report;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -67,6 +68,10 @@ impl Backend for Gate {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.inner.evict(name, token, how)
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        self.inner.examine()
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -66,6 +66,11 @@ impl Locks {
         &self.client.capabilities
     }
 
+    /// What this client lends to its engine: for functions of engine crates that work beside it.
+    pub fn aid(&self) -> &Aid {
+        &self.client.aid
+    }
+
     /// A lock for one holder at a time. No I/O.
     ///
     /// # Errors

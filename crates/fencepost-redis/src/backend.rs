@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use fencepost_core::{
     Address, Aid, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
-    Reply, Result, Token, Tokens,
+    Reply, Report, Result, Token, Tokens,
 };
 
 use crate::config::Config;
 use crate::entry::RedisEntry;
 use crate::error::ENGINE;
+use crate::examine::examine;
 use crate::line::{EVICT, nonsense};
 use crate::listing;
 use crate::net::{Call, Lane, Trouble};
@@ -76,6 +77,10 @@ impl Backend for RedisBackend {
                 other => Err(nonsense(&other)),
             }
         })
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(examine(self.shared.config.clone(), &self.shared.aid, None))
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -38,6 +38,11 @@ impl Failure {
         !self.transient
     }
 
+    /// In the server's own words, if there are any.
+    pub(crate) fn cause(&self) -> &str {
+        self.cause.as_deref().unwrap_or(&self.message)
+    }
+
     pub(crate) fn error(&self) -> Error {
         let error = Error::new(self.kind, &*self.message).transient(self.transient).on(ENGINE);
         match &self.cause {

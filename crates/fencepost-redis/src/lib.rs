@@ -36,6 +36,7 @@ mod config;
 mod connect;
 mod entry;
 mod error;
+mod examine;
 mod line;
 mod link;
 mod listing;

@@ -74,9 +74,9 @@ impl Setting {
         u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The key that says since when a node of a quorum has all its data. No lock's key begins so.
+    /// See [`marker`].
     pub(crate) fn marker(&self) -> String {
-        format!("redlock:{}", self.prefix)
+        marker(&self.prefix)
     }
 
     /// See scripts/vote.lua.
@@ -157,6 +157,11 @@ impl Setting {
             command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
         })
     }
+}
+
+/// The key that says since when a node of a quorum has all its data. No lock's key begins so.
+pub(crate) fn marker(prefix: &str) -> String {
+    format!("redlock:{prefix}")
 }
 
 /// One lock in a round of renewal.

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use fencepost_core::{
     Address, Aid, Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Left,
-    Listing, Moment, Name, Page, Quorum, Reply, Result, Stake, Token, Tokens,
+    Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
 };
 use futures_util::future::join_all;
 
 use crate::backend::RedisBackend;
 use crate::config::{Config, Servers};
+use crate::examine::examine;
 use crate::line::VOUCH;
 use crate::net::{Call, Lane, Trouble};
 use crate::shared::Shared;
@@ -54,7 +55,7 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         let mut first = None;
         let mut opened = 0;
         for (answer, config) in join_all(opening).await.into_iter().zip(&configs) {
-            let node = Node { redis: Arc::default(), max_ttl };
+            let node = Node { redis: Arc::default(), max_ttl, config: config.clone(), aid: aid.clone() };
             match answer {
                 Ok(shared) => {
                     opened += 1;
@@ -62,7 +63,7 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
                 }
                 Err(error) => {
                     let _ = first.get_or_insert(error);
-                    node.keep_trying(config.clone(), &aid);
+                    node.keep_trying();
                 }
             }
             nodes.push(Arc::new(node));
@@ -130,12 +131,15 @@ fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
 struct Node {
     redis: Arc<OnceLock<RedisBackend>>,
     max_ttl: Duration,
+    config: Config,
+    aid: Aid,
 }
 
 impl Node {
-    fn keep_trying(&self, config: Config, aid: &Aid) {
-        let (redis, max_ttl, ours) = (Arc::downgrade(&self.redis), self.max_ttl, aid.clone());
-        aid.spawn(async move {
+    fn keep_trying(&self) {
+        let (redis, max_ttl) = (Arc::downgrade(&self.redis), self.max_ttl);
+        let (config, ours) = (self.config.clone(), self.aid.clone());
+        self.aid.spawn(async move {
             while redis.strong_count() > 0 {
                 ours.clock().sleep_until(ours.clock().now() + RETRY).await;
                 if let Ok(shared) = Shared::as_node(config.clone(), ours.clone(), max_ttl).await {
@@ -180,6 +184,10 @@ impl Backend for Node {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.evict(name, token, how))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(examine(self.config.clone(), &self.aid, Some(self.max_ttl)))
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -13,6 +13,7 @@ use crate::session::RedisSession;
 
 /// One client of a deployment.
 pub(crate) struct Shared {
+    pub(crate) config: Config,
     pub(crate) net: Arc<Net>,
     pub(crate) setting: Setting,
     pub(crate) aid: Aid,
@@ -41,10 +42,11 @@ impl Shared {
         let messages = Arc::new(Inbox { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);
         let net =
-            Net::open(config, &aid, setting.channel(), Arc::clone(&messages) as Arc<dyn Events>).await?;
+            Net::open(config.clone(), &aid, setting.channel(), Arc::clone(&messages) as Arc<dyn Events>)
+                .await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();
-        let shared = Arc::new(Shared { net, setting, aid, places, number });
+        let shared = Arc::new(Shared { config, net, setting, aid, places, number });
         let _ = messages.shared.set(Arc::downgrade(&shared));
         Ok(shared)
     }

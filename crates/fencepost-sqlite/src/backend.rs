@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Result,
-    Token,
+    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Token,
 };
 
 use crate::config::Config;
 use crate::entry::SqliteEntry;
 use crate::error::{ENGINE, Trouble};
+use crate::examine::examine;
 use crate::session::SqliteSession;
 use crate::shared::{PATIENCE, Shared};
 use crate::{evict, listing};
@@ -80,6 +81,10 @@ impl Backend for SqliteBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how.now))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        self.shared.patiently(PATIENCE, move || examine(&self.shared.store))
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -58,6 +58,7 @@ mod config;
 mod entry;
 mod error;
 mod evict;
+mod examine;
 mod lease;
 mod line;
 mod listing;

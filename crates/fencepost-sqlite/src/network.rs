@@ -33,6 +33,38 @@ const REFUSED: &[(u32, &str)] = &[
 /// Files served by a program: sshfs and s3fs, but ntfs-3g too. Nobody can tell from here.
 const FUSE: u32 = 0x6573_5546;
 
+/// Those that are common under a database, by name.
+const LOCAL: &[(u32, &str)] = &[
+    (0xef53, "ext4"),
+    (0x0102_1994, "tmpfs"),
+    (0x5846_5342, "XFS"),
+    (0x9123_683e, "Btrfs"),
+    (0x2fc1_2fc1, "ZFS"),
+    (0x794c_7630, "overlayfs"),
+    (0xf2f5_2010, "F2FS"),
+];
+
+/// What a file lies on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Local(String),
+    Fuse,
+    Network(&'static str),
+}
+
+/// What the file system below `path`, which must exist, is.
+pub(crate) fn ground(path: &Path) -> nix::Result<Ground> {
+    let kind = kind(path)?;
+    Ok(match judge(kind) {
+        Some(Refusal::Fuse) => Ground::Fuse,
+        Some(Refusal::Network(name)) => Ground::Network(name),
+        None => {
+            let known = LOCAL.iter().find(|(magic, _)| *magic == kind);
+            Ground::Local(known.map_or_else(|| format!("type {kind:#x}"), |(_, name)| (*name).to_owned()))
+        }
+    })
+}
+
 /// Why a path is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -42,9 +74,13 @@ pub(crate) enum Refusal {
 
 /// Looks at the file system below `path`, which must exist.
 pub(crate) fn check(path: &Path, trusted: bool) -> nix::Result<Option<Refusal>> {
-    // The type is a signed long on some platforms, an unsigned int on others; the numbers are of 32 bits.
-    let kind = statfs(path)?.filesystem_type().0 as u32;
+    let kind = kind(path)?;
     Ok(if trusted { None } else { judge(kind) })
+}
+
+/// The type is a signed long on some platforms, an unsigned int on others; the numbers are of 32 bits.
+fn kind(path: &Path) -> nix::Result<u32> {
+    Ok(statfs(path)?.filesystem_type().0 as u32)
 }
 
 fn judge(kind: u32) -> Option<Refusal> {

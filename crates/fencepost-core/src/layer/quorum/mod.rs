@@ -4,6 +4,7 @@ mod entry;
 mod judge;
 mod merge;
 mod node;
+mod report;
 mod seat;
 mod session;
 
@@ -23,6 +24,7 @@ use crate::info::{Eviction, Info, Listing, Page};
 use crate::life::Life;
 use crate::local::Gate;
 use crate::name::Name;
+use crate::report::Report;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
 
@@ -32,6 +34,8 @@ use seat::Seat;
 
 /// Operators are answered so long after a majority, whoever else is slow.
 const GRACE: Duration = Duration::from_millis(20);
+/// How long an examination of the nodes may take.
+const EXAMINATION: Duration = Duration::from_secs(10);
 
 /// A layer over several independent engines: a claim holds a resource when a majority of them grants it.
 ///
@@ -210,6 +214,19 @@ impl Backend for Quorum {
                 Some(first) if 1 + mismatches.count() > shared.nodes.len() - shared.need => Err(first),
                 _ => Err(shared.unreachable().unknown()),
             }
+        })
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let jobs = shared.nodes.iter().map(|node| {
+                let reply = node.backend.examine();
+                Box::pin(reply) as Job<'_, Result<Report>>
+            });
+            // Nobody waits for a lock here: the slow ones are heard out.
+            let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| false).await;
+            Ok(report::merged(answers, shared.need))
         })
     }
 

@@ -1,0 +1,44 @@
+//! Whether a node of a quorum may vote: see scripts/vote.lua.
+
+use std::time::Duration;
+
+use fencepost_core::Finding;
+
+use super::{Facts, Visit};
+use crate::error::Failure;
+use crate::line::marker;
+
+/// What helps an operator who knows better than the marker.
+const INIT: &str = "wait, or say fencepost doctor --init if it has lost nothing or nobody holds anything";
+
+pub(super) async fn look(
+    visit: &mut Visit,
+    facts: &Facts,
+    prefix: &str,
+    longest: Duration,
+) -> Result<Finding, Failure> {
+    let key = marker(prefix);
+    let (run, until, _): (Option<String>, Option<i64>, Option<i64>) =
+        visit.ask(&["HMGET", &key, "run", "until", "ttl"]).await?;
+    let (seconds, micros): (i64, i64) = visit.ask(&["TIME"]).await?;
+    let left = until.unwrap_or(0).saturating_sub(seconds * 1_000_000 + micros);
+    Ok(match run {
+        Some(run) if run == facts.info("run_id") && left <= 0 => {
+            Finding::ok("marker", "it is known to have lost nothing, and votes")
+        }
+        Some(run) if run == facts.info("run_id") => {
+            let left = left / 1_000_000 + 1;
+            let says = format!(
+                "it stays out for another {left} s: it was new, restarted or emptied, and may have forgotten a grant"
+            );
+            Finding::problem("marker", says).advice(INIT)
+        }
+        _ => {
+            let longest = longest.as_secs();
+            let says = format!(
+                "it is new, restarted or emptied, and may have forgotten a grant: it stays out for {longest} s, counted from the first request for a lock"
+            );
+            Finding::problem("marker", says).advice(INIT)
+        }
+    })
+}

@@ -1,0 +1,88 @@
+//! A connection to one server, to look around.
+
+use fencepost_core::{Clock, Moment};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue};
+use std::time::Duration;
+
+use crate::config::Place;
+use crate::connect::{Manner, connect};
+use crate::error::{Answer, Failure, broken, moving, read_only, silent};
+
+/// How servers are met.
+pub(super) struct Door {
+    pub(super) manner: Manner,
+    pub(super) clock: Clock,
+    /// How long connecting may take.
+    pub(super) connecting: Duration,
+    /// How long a request may take.
+    pub(super) asking: Duration,
+}
+
+impl Door {
+    /// To be called within a tokio runtime.
+    pub(super) async fn open(&self, place: &Place) -> Result<Visit, Failure> {
+        let until = self.clock.now() + self.connecting;
+        let connected = async {
+            let (connection, task) = connect(place, &self.manner, None).await?;
+            Ok((connection, Aborted(tokio::spawn(task).abort_handle())))
+        };
+        let address = place.to_string();
+        let connected = self.clock.within(until, Box::pin(connected)).await;
+        let (connection, task) = connected.unwrap_or_else(|| Err(silent(&address)))?;
+        Ok(Visit { connection, _task: task, clock: self.clock.clone(), asking: self.asking, address })
+    }
+}
+
+/// A connection to one server.
+pub(super) struct Visit {
+    connection: MultiplexedConnection,
+    _task: Aborted,
+    clock: Clock,
+    asking: Duration,
+    address: String,
+}
+
+/// A task that ends with whoever needs it.
+struct Aborted(tokio::task::AbortHandle);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Visit {
+    /// Asks, and reads the answer.
+    pub(super) async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Failure> {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        let until = self.clock.now() + self.asking;
+        let sent = Box::pin(self.connection.send_packed_command(&command));
+        let Some(result) = self.clock.within(until, sent).await else { return Err(silent(&self.address)) };
+        match Answer::of(result, &self.address) {
+            Answer::Value(value) => T::from_redis_value(value).map_err(|error| {
+                Failure::new(
+                    fencepost_core::ErrorKind::Internal,
+                    format!("{} answers {} in a way that is not known here", self.address, words[0]),
+                )
+                .because(error)
+            }),
+            Answer::Failed(failure) | Answer::Later(failure) => Err(failure),
+            Answer::ReadOnly => Err(read_only(&self.address)),
+            Answer::Elsewhere { .. } | Answer::Divided => Err(moving()),
+            Answer::NoScript | Answer::Lost => Err(broken(&self.address)),
+        }
+    }
+
+    /// Now, and this machine's wall clock in µs.
+    pub(super) fn clock(&self) -> (Moment, u64) {
+        (self.clock.now(), self.clock.wall_micros())
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+}

@@ -1,0 +1,66 @@
+//! What an operator should know of a database.
+
+use std::io;
+
+use fencepost_core::{Finding, Report};
+
+use crate::error::Trouble;
+use crate::network::{self, Ground};
+use crate::store::Store;
+
+pub(crate) fn examine(store: &Store) -> Result<Report, Trouble> {
+    let path = store.path();
+    let (journal, synchronous) = store.once(|db| {
+        let journal: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+        let synchronous: i64 = db.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+        Ok((journal, synchronous))
+    })?;
+    let bytes = std::fs::metadata(path)?.len();
+    let ground = network::ground(path).map_err(io::Error::from)?;
+    Ok(vec![
+        Finding::ok("file", format!("{}, {} kB", path.display(), bytes.div_ceil(1024))),
+        Finding::ok("reach", "between the processes of this machine that run as the same user"),
+        filesystem(&ground),
+        match &*journal {
+            "wal" => Finding::ok("journal", "wal: who looks waits for no writer"),
+            other => Finding::note("journal", format!("{other}: who looks waits for writers")),
+        },
+        match synchronous {
+            2.. => Finding::ok("durability", "full: every grant is on the disk before it is made known"),
+            _ => Finding::ok(
+                "durability",
+                "normal: a power loss may undo the last grants, which no process survives; a detached lease may be forgotten",
+            ),
+        },
+    ]
+    .into())
+}
+
+fn filesystem(ground: &Ground) -> Finding {
+    match ground {
+        Ground::Local(name) => Finding::ok("filesystem", format!("{name}, which is this machine's own")),
+        Ground::Fuse => Finding::warning(
+            "filesystem",
+            "a FUSE filesystem: nobody can tell from here whether its locks hold",
+        )
+        .advice("put the file on a local disk"),
+        Ground::Network(name) => {
+            let says = format!("{name}: its locks do not hold between machines, and two may hold one lock");
+            Finding::problem("filesystem", says).advice("put the file on a local disk, or use redis:")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Severity;
+
+    use super::*;
+
+    #[test]
+    fn a_filesystem_that_was_trusted_is_judged_all_the_same() {
+        assert_eq!(filesystem(&Ground::Local("ext4".into())).severity, Severity::Ok);
+        assert_eq!(filesystem(&Ground::Fuse).severity, Severity::Warning);
+        assert_eq!(filesystem(&Ground::Network("NFS")).severity, Severity::Problem);
+    }
+}
