@@ -32,6 +32,8 @@ pub(crate) fn eventually<T>(what: &str, bound: Duration, mut ask: impl FnMut() -
 /// A folder of a test's own, with its own locks.
 pub(crate) struct Place {
     folder: PathBuf,
+    /// Where its locks are, if not in its state folder.
+    backend: Option<String>,
 }
 
 impl Place {
@@ -40,7 +42,14 @@ impl Place {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fencepost-cli-{}-{count}", std::process::id()));
         fs::create_dir(&folder).unwrap();
-        Self { folder }
+        Self { folder, backend: None }
+    }
+
+    /// The same with the locks of another engine.
+    pub(crate) fn at(url: &str) -> Self {
+        let mut place = Self::new();
+        place.backend = Some(url.to_owned());
+        place
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -80,6 +89,9 @@ impl Place {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if let Some(url) = &self.backend {
+            command.env("FENCEPOST_BACKEND", url);
+        }
         command
     }
 

@@ -3,6 +3,7 @@
 mod basics;
 mod busy;
 mod crowd;
+mod doctor;
 mod guard;
 mod kit;
 mod leases;

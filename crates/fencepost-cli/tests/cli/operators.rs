@@ -158,6 +158,7 @@ fn help_completions_and_manual_pages() {
         "watch",
         "evict",
         "hold",
+        "doctor",
         "completions",
         "man",
     ] {

@@ -1,0 +1,195 @@
+//! What `doctor` finds: on servers that are set up well, badly, and that fare badly.
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::kit::{LONG, Place, Said, eventually};
+
+/// What was found of a subject, as severity and sentence.
+fn found(said: &Said, subject: &str) -> Vec<(String, String)> {
+    let report: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
+    let findings = report["findings"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let about = findings.filter(|finding| finding["subject"] == subject);
+    about.map(|finding| (text(&finding["severity"]), text(&finding["says"]))).collect()
+}
+
+/// The only finding of a subject has this severity and holds these words.
+#[track_caller]
+fn judged(said: &Said, subject: &str, severity: &str, words: &str) {
+    let found = found(said, subject);
+    let [(found, says)] = &*found else { panic!("{subject}: {said:?}") };
+    assert!(found == severity && says.contains(words), "{subject} is {found}: {says}");
+}
+
+fn doctor(url: &str) -> Said {
+    Place::at(url).output(["doctor", "--json"])
+}
+
+#[test]
+fn engines_of_one_machine() {
+    let said = doctor("memory:");
+    judged(said.expect(0), "reach", "note", "this process alone");
+    judged(&said, "cycle", "ok", "taken and released");
+    let place = Place::new();
+    let said = place.output(["doctor", "--json"]);
+    judged(said.expect(0), "journal", "ok", "wal");
+    judged(&said, "file", "ok", place.database().to_str().unwrap());
+    judged(&said, "durability", "ok", "normal");
+    assert_eq!(found(&said, "filesystem").len(), 1);
+    let said = place.output(["doctor", "-b", "sqlite:full.db?durability=full", "--json"]);
+    judged(said.expect(0), "durability", "ok", "full");
+    place.output(["doctor", "-b", "sqlite:nowhere/a.db"]).expect(78);
+    place.output(["doctor", "--init", "--yes"]).expect(64).complains(&["redlock:"]);
+    place.output(["doctor", "--yes"]).expect(64);
+}
+
+#[test]
+fn a_server_that_keeps_its_data_is_well() {
+    let server = Redis::start(&Config::new().durable()).unwrap();
+    let said = doctor(&server.url());
+    for subject in ["server", "eviction", "persistence", "replication", "clock", "events", "rights", "cycle"]
+    {
+        judged(said.expect(0), subject, "ok", "");
+    }
+    judged(&said, "clock", "ok", "this machine's");
+    judged(&said, "tokens", "note", "grow");
+    let text = Place::at(&server.url()).output(["doctor"]);
+    let line = text.expect(0).out.lines().find(|line| line.contains("persistence")).unwrap();
+    assert!(line.starts_with("ok ") && line.contains(&server.address().to_string()), "{line}");
+    assert_eq!(server.look().keys("fencepost:*"), ["fencepost:fencepost/doctor"], "one key, which expires");
+}
+
+#[test]
+fn a_server_that_evicts_is_a_problem() {
+    let server = Redis::start(&Config::new().memory(50_000_000, "allkeys-lru")).unwrap();
+    let said = doctor(&server.url());
+    judged(said.expect(78), "eviction", "problem", "two may hold one");
+    judged(&said, "persistence", "warning", "forgets every lock");
+    let text = Place::at(&server.url()).output(["doctor"]);
+    assert!(text.expect(78).out.contains("set maxmemory-policy noeviction"), "{text:?}");
+    // Locks expire in the end, so the policies that spare what does not expire spare no lock.
+    server.look().ask::<String>(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    judged(doctor(&server.url()).expect(78), "eviction", "problem", "volatile-lru");
+    server.look().ask::<String>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    judged(doctor(&server.url()).expect(0), "eviction", "ok", "new locks are refused");
+}
+
+#[test]
+fn a_full_server_grants_nothing() {
+    let server = Redis::start(&Config::new()).unwrap();
+    server.look().ask::<String>(&["CONFIG", "SET", "maxmemory", "1000"]);
+    let said = doctor(&server.url());
+    judged(said.expect(78), "cycle", "problem", "no memory left");
+}
+
+#[test]
+fn clocks_apart_are_told_with_their_error_bar() {
+    let mut server = Redis::start(&Config::new().clock()).unwrap();
+    server.jump(3_600).unwrap();
+    judged(&doctor(&server.url()), "clock", "note", "ahead of");
+    let (_, says) = found(&doctor(&server.url()), "clock").remove(0);
+    assert!(says.starts_with("3600.0 s (±") || says.starts_with("3599.9 s (±"), "{says}");
+}
+
+#[test]
+fn what_a_user_may_not_do() {
+    let server = Redis::start(&Config::new().user("app", "hunter2")).unwrap();
+    let said = doctor(&server.url());
+    judged(said.expect(0), "rights", "ok", "app");
+    server.look().ask::<String>(&["ACL", "SETUSER", "app", "-scan", "-config"]);
+    let said = doctor(&server.url());
+    let rights = found(said.expect(78), "rights");
+    assert!(
+        rights.iter().any(|(severity, says)| severity == "problem" && says.contains("SCAN")),
+        "{rights:?}"
+    );
+    assert!(
+        rights.iter().any(|(severity, says)| severity == "note" && says.contains("CONFIG")),
+        "{rights:?}"
+    );
+    assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));
+    let wrong = server.url().replace("hunter2", "hunter3");
+    let said = doctor(&wrong);
+    said.expect(77).complains(&["does not know this user and password"]);
+    assert!(!said.err.contains("hunter"), "{said:?}");
+}
+
+#[test]
+fn a_replica_that_lags_and_sentinels() {
+    let deployment = Sentinel::start(3, &Config::new()).unwrap();
+    let said = doctor(&deployment.url());
+    judged(said.expect(0), "replica", "ok", "in step");
+    let sentinels = found(&said, "sentinel");
+    assert_eq!(sentinels.len(), 3);
+    for (severity, says) in sentinels {
+        assert!(severity == "ok" && says.contains("by 2 of 3 sentinels; 1 can replace it"), "{says}");
+    }
+    assert_eq!(found(&said, "replication")[0].0, "note");
+    let replica = Pid::from_raw(deployment.replica().pid().unwrap().try_into().unwrap());
+    kill(replica, Signal::SIGSTOP).unwrap();
+    eventually("the lag is seen", LONG, || {
+        let found = found(&doctor(&deployment.url()), "replica");
+        found
+            .iter()
+            .any(|(severity, says)| severity == "warning" && says.contains("lags: silent"))
+            .then_some(())
+    });
+    let sentinel = Pid::from_raw(deployment.sentinels()[2].pid().unwrap().try_into().unwrap());
+    kill(sentinel, Signal::SIGKILL).unwrap();
+    let sentinels = found(&doctor(&deployment.url()), "sentinel");
+    assert!(sentinels[2].0 == "warning" && sentinels[2].1.contains("cannot be looked at"), "{sentinels:?}");
+}
+
+#[test]
+fn a_cluster_and_a_node_of_it_that_is_down() {
+    let mut cluster = Cluster::start(&Config::new()).unwrap();
+    let said = doctor(&cluster.url());
+    judged(said.expect(0), "cluster", "ok", "3 masters serve 16384 of 16384 slots");
+    assert_eq!(found(&said, "server").len(), 3);
+    cluster.node(5).kill().unwrap();
+    eventually("the replica is missed", LONG, || {
+        let found = found(&doctor(&cluster.url()), "cluster");
+        found
+            .iter()
+            .any(|(severity, says)| severity == "warning" && says.contains("a node is down"))
+            .then_some(())
+    });
+}
+
+#[test]
+fn nodes_of_a_quorum_are_vouched_for() {
+    let mut masters = Masters::start(3, &Config::new()).unwrap();
+    let place = Place::at(&masters.url());
+    let said = place.output(["doctor", "--json"]);
+    judged(said.expect(78), "majority", "problem", "0 of 3 nodes can grant");
+    assert!(
+        found(&said, "marker")
+            .iter()
+            .all(|(severity, says)| severity == "problem" && says.contains("stays out"))
+    );
+    place.output(["doctor", "--init"]).expect(64).complains(&["two may hold one lock", "--yes"]);
+    let said = place.output(["doctor", "--init", "--yes", "--json"]);
+    judged(said.expect(0), "majority", "ok", "3 of 3");
+    judged(&said, "cycle", "ok", "");
+    assert!(
+        found(&said, "persistence")
+            .iter()
+            .all(|(severity, says)| severity == "ok" && says.contains("stays out"))
+    );
+    // One that is down is no problem of the others; one that has come back stays out.
+    masters.node(1).kill().unwrap();
+    let said = place.output(["doctor", "--json"]);
+    judged(said.expect(0), "majority", "warning", "2 of 3");
+    judged(&said, "cycle", "ok", "");
+    let (severity, says) = found(&said, "server").remove(1);
+    assert!(severity == "warning" && says.contains("nothing listens at 127.0.0.1:"), "{says}");
+    masters.node(1).restart().unwrap();
+    let said = place.output(["doctor", "--json"]);
+    judged(said.expect(0), "majority", "warning", "2 of 3");
+    let markers = found(&said, "marker");
+    assert!(markers[1].0 == "warning" && markers[1].1.contains("stays out"), "{markers:?}");
+}
