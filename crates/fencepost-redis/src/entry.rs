@@ -10,7 +10,7 @@ use fencepost_core::{
 };
 
 use crate::error::ENGINE;
-use crate::line::{BEAT, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, VOTE, ints, nonsense};
+use crate::line::{BEAT, Departed, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, VOTE, ints, nonsense};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::session::RedisSession;
@@ -29,6 +29,8 @@ pub(crate) struct RedisEntry {
     unanswered: AtomicU32,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
+    /// The number that it last had in line, or 0.
+    number: u64,
     /// How often its vote was refused.
     tries: u32,
 }
@@ -47,7 +49,8 @@ impl RedisEntry {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let unanswered = AtomicU32::new(0);
-        RedisEntry { shared: Arc::clone(shared), claim, place: None, at, unanswered, leaving: None, tries: 0 }
+        let shared = Arc::clone(shared);
+        RedisEntry { shared, claim, place: None, at, unanswered, leaving: None, number: 0, tries: 0 }
     }
 
     fn place(&mut self) -> Arc<Place> {
@@ -113,6 +116,7 @@ impl RedisEntry {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
                 let due = self.shared.places.stand(&place, (sent, last), number, sent + pause);
                 self.claim.life.waiting(due, Duration::ZERO);
+                self.number = number;
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
@@ -152,14 +156,11 @@ impl RedisEntry {
         let sent = self.now();
         // Dropped here, the lease is extended or not; nothing else changes.
         let value = self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
-        match *ints(&value)? {
-            [1, token] => {
-                self.claim.confirm(sent, ttl);
-                Ok(Some(Token::new(token as u64)))
-            }
-            [4] => Ok(None),
-            _ => Err(nonsense(&value)),
+        if let redis::Value::Int(token) = value {
+            self.claim.confirm(sent, ttl);
+            return Ok(Some(Token::new(token as u64)));
         }
+        if *ints(&value)? == [4] { Ok(None) } else { Err(nonsense(&value)) }
     }
 
     async fn take_up(&mut self) -> Result<Attempt> {
@@ -182,26 +183,26 @@ impl RedisEntry {
         let again = matches!(lane, Lane::Keeper);
         let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
         let (key, slot) = self.shared.key(&self.claim.want().name);
-        let call = Call::new(&LEAVE, slot, self.shared.setting.leave(&key, self.claim.id, tombstone));
+        let call =
+            Call::new(&LEAVE, slot, self.shared.setting.leave(&key, self.claim.id, tombstone, self.number));
         // Dropped here, it has left or not: the next call finds out.
         let value = self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)?;
-        let [what, more] = *ints(&value)? else { return Err(nonsense(&value)) };
-        if more == 1 {
+        let Departed { what, more } = Departed::read(&value)?;
+        if more {
             self.shared.tend(&self.claim.want().name);
         }
         let held = self.claim.life.is_confirmed();
         Ok(match what {
-            1 => Left::Released,
-            2 => Left::Withdrawn,
+            Some(left) => left,
             // The request before this one took effect, and its answer was lost.
-            _ if (again || call.was_repeated()) && before => {
+            None if (again || call.was_repeated()) && before => {
                 if held {
                     Left::Released
                 } else {
                     Left::Withdrawn
                 }
             }
-            _ => Left::Nothing,
+            None => Left::Nothing,
         })
     }
 }

@@ -2,24 +2,20 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Mode, Token};
+use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Left, Mode, Token};
 use redis::{Cmd, Value};
 
 use crate::error::ENGINE;
 use crate::script::Script;
 
 macro_rules! script {
-    ($file:literal) => {
-        Script::new(concat!(include_str!("scripts/line.lua"), include_str!(concat!("scripts/", $file))))
+    ($($file:literal),+) => {
+        Script::new(concat!(include_str!("scripts/head.lua"), $(include_str!(concat!("scripts/", $file))),+))
     };
 }
 
 pub(crate) static ENTER: Script = script!("enter.lua");
-pub(crate) static VOTE: Script = Script::new(concat!(
-    include_str!("scripts/line.lua"),
-    include_str!("scripts/vote.lua"),
-    include_str!("scripts/enter.lua")
-));
+pub(crate) static VOTE: Script = script!("vote.lua", "enter.lua");
 pub(crate) static RAISE: Script = script!("raise.lua");
 pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
 pub(crate) static LEAVE: Script = script!("leave.lua");
@@ -112,11 +108,12 @@ impl Setting {
         })
     }
 
-    /// See scripts/leave.lua.
-    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool) -> Cmd {
+    /// See scripts/leave.lua. Who had this number in line, is likely followed by the next one.
+    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(if tombstone { "1" } else { "0" });
             command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+            command.arg(format!("w{}", number + 1));
         })
     }
 
@@ -193,19 +190,51 @@ pub(crate) enum Entered {
 
 impl Entered {
     pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
+        match value {
+            Value::Int(token) => return Ok(Entered::Holds(Token::new(*token as u64))),
+            Value::BulkString(waits) => return Entered::waits(waits).ok_or_else(|| nonsense(value)),
+            _ => {}
+        }
         Ok(match *ints(value)? {
-            [1, token] => Entered::Holds(Token::new(token as u64)),
-            [2, ahead, again, number, last] => Entered::Waits {
-                ahead: count(ahead),
-                again: pause(again),
-                number: number as u64,
-                last: Token::new(last as u64),
-            },
             [3, ahead] => Entered::Busy { ahead: count(ahead) },
             [4] => Entered::Gone,
             [9, ms] => Entered::Out(pause(ms).unwrap_or_default()),
             _ => return Err(nonsense(value)),
         })
+    }
+
+    /// Four doubles, big-endian.
+    fn waits(answer: &[u8]) -> Option<Entered> {
+        let (numbers, []) = answer.as_chunks::<8>() else { return None };
+        let &[ahead, again, number, last] = numbers else { return None };
+        let [ahead, again, number, last] = [ahead, again, number, last].map(f64::from_be_bytes);
+        Some(Entered::Waits {
+            ahead: count(ahead as i64),
+            again: pause(again as i64),
+            number: number as u64,
+            last: Token::new(last as u64),
+        })
+    }
+}
+
+/// What leave.lua answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Departed {
+    /// What was there; `None`: nothing.
+    pub(crate) what: Option<Left>,
+    /// The line is long: more is to be done.
+    pub(crate) more: bool,
+}
+
+impl Departed {
+    pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
+        let Value::Int(flags @ 0..=6) = value else { return Err(nonsense(value)) };
+        let what = match flags & 3 {
+            1 => Some(Left::Released),
+            2 => Some(Left::Withdrawn),
+            _ => None,
+        };
+        Ok(Departed { what, more: flags & 4 != 0 })
     }
 }
 

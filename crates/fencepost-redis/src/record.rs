@@ -1,4 +1,4 @@
-//! The fields of a lock's hash, as scripts/line.lua lays them out.
+//! The fields of a lock's hash, as scripts/head.lua lays them out.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ impl Record {
     fn read(field: &[u8]) -> Option<Record> {
         let mut reader = Reader(field);
         let state = reader.byte()?;
-        let (deadline, _ttl, number) = (reader.number()?, reader.number()?, reader.number()?);
-        let (token, since) = (reader.number()?, reader.number()?);
+        let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
+        let (_ttl, number) = (reader.number()?, reader.number()?);
         let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
             (1, _, _) => Mode::Exclusive,
             (2, _, _) => Mode::Shared,

@@ -4,20 +4,40 @@ use std::sync::OnceLock;
 
 use redis::Cmd;
 
+/// What scripts share, put where they say `-- include` and its name, in this order: the first may include the second.
+const SHARED: [(&str, &str); 2] = [
+    ("-- include line\n", include_str!("scripts/line.lua")),
+    ("-- include summary\n", include_str!("scripts/summary.lua")),
+];
+
 /// A script, a constant of the program.
 pub(crate) struct Script {
     source: &'static str,
-    sha: OnceLock<String>,
+    whole: OnceLock<Whole>,
+}
+
+struct Whole {
+    text: String,
+    sha: String,
 }
 
 impl Script {
     pub(crate) const fn new(source: &'static str) -> Script {
-        Script { source, sha: OnceLock::new() }
+        Script { source, whole: OnceLock::new() }
+    }
+
+    fn whole(&self) -> &Whole {
+        self.whole.get_or_init(|| {
+            let whole = |text: String, (name, shared): &(&str, &str)| text.replace(name, shared);
+            let text = SHARED.iter().fold(self.source.to_owned(), whole);
+            let sha = redis::Script::new(&text).get_hash().to_owned();
+            Whole { text, sha }
+        })
     }
 
     /// Its hash, as EVALSHA wants it.
     pub(crate) fn sha(&self) -> &str {
-        self.sha.get_or_init(|| redis::Script::new(self.source).get_hash().to_owned())
+        &self.whole().sha
     }
 
     /// `EVALSHA sha numkeys keys… args…`.
@@ -33,8 +53,9 @@ impl Script {
 
     /// `SCRIPT LOAD`.
     pub(crate) fn load(&self) -> Cmd {
-        let mut command = Cmd::with_capacity(3, self.source.len() + 16);
-        command.arg("SCRIPT").arg("LOAD").arg(self.source);
+        let text = &self.whole().text;
+        let mut command = Cmd::with_capacity(3, text.len() + 16);
+        command.arg("SCRIPT").arg("LOAD").arg(text);
         command
     }
 }

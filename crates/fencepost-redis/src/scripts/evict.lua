@@ -2,6 +2,7 @@
 --
 -- KEYS[1] the lock. ARGV: 1 token, 2 "1" to free the lock at once, 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster.
 -- Answers 1, or 0: no grant has that token.
+-- include line
 local s = redis.call('HGET', KEYS[1], 's')
 if not s then return 0 end
 open(KEYS[1], s)
@@ -10,13 +11,13 @@ local wanted, all = tonumber(ARGV[1]), redis.call('HGETALL', key)
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
   if string.byte(field) == 99 then
-    local state, deadline, ttl, seq, tok, since, mode, n, of, proc = struct.unpack(REC, value)
+    local state, deadline, tok, since, ttl, seq, mode, n, of, proc = struct.unpack(REC, value)
     if tok == wanted and state > 1 and state < 5 and deadline > now then
       if ARGV[2] == '1' then
         del(field)
         remove(mode, n)
       else
-        set(field, struct.pack(DYN, 4, deadline, ttl, seq, tok, since) .. string.sub(value, 42))
+        set(field, struct.pack(DYN, 4, deadline, tok, since, ttl, seq) .. string.sub(value, 42))
       end
       touch()
       redis.call('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))

@@ -5,6 +5,7 @@
 -- wait the oldest are enough: who is handed the lock is always among them.
 -- Answers, for each lock: ms until another look is worth it or -1, then two numbers for each claim: 1 and its token: holds, for its lease from
 -- now on; 2 and the last token: waits; 4 0: gone; 5 0: evicted.
+-- include line
 local proc, retention, at, answer = ARGV[1], tonumber(ARGV[2]), 5, {}
 
 for k = 1, #KEYS do
@@ -36,8 +37,8 @@ for k = 1, #KEYS do
       local rec, ttl = got[i + 1], tonumber(ARGV[at + 2 * i + 1])
       local state, tok = 4, 0
       if rec then
-        local deadline, length, seq, since
-        state, deadline, length, seq, tok, since = struct.unpack(REC, rec)
+        local deadline, since, seq, _
+        state, deadline, tok, since, _, seq = struct.unpack(REC, rec)
         if state == 1 then
           state, tok = 2, last
         elseif state == 4 then
@@ -47,7 +48,7 @@ for k = 1, #KEYS do
         else
           deadline = math.max(state == 2 and 0 or deadline, now + ttl)
           longest = math.max(longest, deadline)
-          set(fields[i + 1], struct.pack(DYN, 3, deadline, ttl, seq, tok, since) .. string.sub(rec, 42))
+          set(fields[i + 1], struct.pack(DYN, 3, deadline, tok, since, ttl, seq) .. string.sub(rec, 42))
           state = 1
         end
       end

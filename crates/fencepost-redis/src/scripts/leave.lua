@@ -1,33 +1,87 @@
 -- Leaves: releases a grant, or gives up a place in line, and hands the lock to whoever is next.
 --
 -- KEYS[1] the lock. ARGV: 1 claim id, 2 "1" to leave a tombstone, because a command of this claim may still be on its way,
--- 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster.
--- Answers {what, more}: what was there, 1 a grant, 2 a place, 0 nothing; more = 1: call `tend` again, the line is long.
+-- 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster, 6 a guess of the line's first field.
+-- Answers what was there, 1 a grant, 2 a place, 0 nothing; and 4 more: call `tend` again, the line is long.
 local mine = 'c' .. ARGV[1]
-local got = redis.call('HMGET', KEYS[1], 's', mine)
-local rec, what, state, retention = got[2], 0, 5, tonumber(ARGV[3])
-if not got[1] and ARGV[2] == '0' then return { 0, 0 } end
-open(KEYS[1], got[1])
-if purge() then rec = redis.call('HGET', key, mine) end
-local mode, n, of, proc, seq, _
-if rec then
-  state, _, _, seq, _, _, mode, n, of, proc = struct.unpack(REC, rec)
+local got = redis.call('HMGET', key, 's', mine, ARGV[6])
+local s, rec, what, state, retention = got[1], got[2], 0, 5, tonumber(ARGV[3])
+if not s and ARGV[2] == '0' then return 0 end
+if s then
+  -- include summary
 end
+if rec then state = string.byte(rec) end
+
+-- What happens nearly always: an exclusive holder leaves, and nobody is next, or one who is alive and wants the same.
+local unheard
+if state > 1 and state < 5 and string.byte(rec, 42) == 1 and ARGV[2] == '0' and now >= seen and (mind == 0 or mind > now) then
+  if nw == 0 then
+    x, head = x - 1, tail
+    if nt == 0 then mind = 0 end
+    -- The key of an idle lock stays for its last token alone.
+    local rest, move = math.floor(math.max(now, last) / 1000) + retention, false
+    if nt == 0 and exp > rest + retention then exp, move = rest, true end
+    redis.call('HDEL', key, mine)
+    redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt))
+    if move then redis.call('PEXPIREAT', key, exp) end
+    return 1
+  end
+  local first = 'w' .. head
+  local place = first == ARGV[6] and got[3] or redis.call('HGET', key, first)
+  if place then
+    local id, whose = string.sub(place, 1, 16), string.sub(place, 17)
+    local its, theirs = 'c' .. id, 'p' .. whose
+    got = redis.call('HMGET', key, its, theirs)
+    local alive, count = 0, 0
+    if got[2] then alive, count = struct.unpack(PROC, got[2]) end
+    if alive > now and string.byte(got[1], 42) == 1 then
+      redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
+      local tok = math.max(last + 1, now)
+      if redis.call('PUBLISH', ARGV[4] .. whose, 'G' .. id .. struct.pack('>d', tok)) > 0 or ARGV[5] == '1' then
+        last, nw = tok, nw - 1
+        head = nw > 0 and head + 1 or tail
+        if nt == 0 or alive < mind then mind = alive end
+        local summary = struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt)
+        local grant = struct.pack('>Bddd', 2, alive, tok, now) .. string.sub(got[1], 26)
+        if count > 1 then
+          redis.call('HSET', key, 's', summary, its, grant, theirs, struct.pack(PROC, alive, count - 1))
+        else
+          redis.call('HSET', key, 's', summary, its, grant)
+        end
+        return 1
+      end
+      -- Nobody hears it: the place is put back, and who stands behind it is asked.
+      unheard = { first, place, theirs, got[2] }
+    end
+  end
+end
+
+-- include line
+local mode, n, proc, seq, _
+if rec then _, _, _, _, _, seq, mode, n, _, proc = struct.unpack(REC, rec) end
+if purge() then rec = redis.call('HGET', key, mine) end
+if unheard then
+  dirty = true
+  set(unheard[1], unheard[2])
+  set(unheard[3], unheard[4])
+elseif not rec then
+  state = 5
+end
+local more = false
 if ARGV[2] == '1' then
   local till = math.ceil(now / TOMB + 1) * TOMB
   touch()
   if not rec or state < 5 then nt = nt + 1 end
   due(till)
-  set(mine, struct.pack(DYN, 5, till, 2 * TOMB, 0, 0, now) .. struct.pack('>BI4I4c16', 0, 0, 0, string.rep('0', 16)))
+  set(mine, struct.pack(DYN, 5, till, 0, now, 2 * TOMB, 0) .. struct.pack('>BI4I4c16', 0, 0, 0, string.rep('0', 16)))
   expire(till, retention)
-elseif not rec or state == 5 then
+elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
-  local more, _ = false, nil
   if dirty and nw > 0 and x == 0 then
     _, more = tend(ARGV[4], ARGV[5])
     save()
   end
-  return { 0, more and 1 or 0 }
+  return more and 4 or 0
 else
   del(mine)
 end
@@ -43,7 +97,6 @@ elseif state < 5 then
   what = 1
   remove(mode, n)
 end
-local more = false
 if nw == 0 then
   head = tail
 elseif x == 0 then
@@ -51,8 +104,7 @@ elseif x == 0 then
   if #sets > 0 or state == 1 then save() end
   _, more = tend(ARGV[4], ARGV[5])
 end
--- The key of an idle lock stays for its last token alone.
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end
 save()
-return { what, more and 1 or 0 }
+return what + (more and 4 or 0)

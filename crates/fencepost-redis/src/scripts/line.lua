@@ -1,42 +1,15 @@
--- What every script of the line begins with.
---
--- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
--- Fields of the hash:
---   s        the summary, see SUM: version, holders by mode, the least deadline, time last seen, last token, when the key
---            expires, the line's first and next number, how many wait, how many tombstones there are
---   c<id>    a claim, see REC: state, deadline, lease, number in line, token, since when, mode, permits, process, then text
---   w<n>     number n in line: id and process of the claim
---   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
--- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
--- tombstone: it has left, and must not come back by a command that was replayed.
---
--- Invariants: time is TIME, frozen at the start; times are µs of the server's wall clock and nothing outlives `now` plus
--- its length, so that a clock set back cannot lengthen a lease. Tokens are max(last + 1, now). The first write of a call is
--- one that a full server allows (HDEL, PEXPIREAT), and PUBLISH comes after it: no message goes out whose grant is refused.
+-- What is not needed at every acquire and release.
 
-local SUM, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
--- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
-local LIVE = 1900000
--- A tombstone lasts between one and two of these.
-local TOMB = 60000000
--- So many dead are cleared away by one call at most, and five times as many admitted.
-local MOST = 100
-
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local key, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt
 -- Has this call written yet? Is the key's expiry to be moved? What is left to be written.
 local dirty, move, sets, dels = false, false, {}, {}
 
+-- Turns to another lock.
 local function open(name, s)
   key, move, sets, dels = name, false, {}, {}
-  if not s then
-    x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
-    return
+  x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
+  if s then
+    -- include summary
   end
-  local version
-  version, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
-  if version ~= 1 then error('FENCEPOST layout ' .. version .. ' of the lock is not known to this version') end
 end
 
 local function set(field, value)
@@ -110,12 +83,12 @@ local function purge()
     local field, value = all[i], all[i + 1]
     local kind = string.byte(field)
     if kind == 99 then
-      local state, deadline, ttl, seq, tok, since, mode, n = struct.unpack(REC, value)
+      local state, deadline, tok, since, ttl, seq, mode, n = struct.unpack(REC, value)
       if state > 1 then
         local length = state == 2 and LIVE or state == 5 and 2 * TOMB or ttl
         if deadline > now + length then
           deadline = now + length
-          set(field, struct.pack(DYN, state, deadline, ttl, seq, tok, since) .. string.sub(value, 42))
+          set(field, struct.pack(DYN, state, deadline, tok, since, ttl, seq) .. string.sub(value, 42))
         end
         if deadline <= now and dead < MOST then
           del(field)
@@ -175,7 +148,7 @@ local function tend(inbox, cluster)
               nw, gone, p[2], p[3] = nw - 1, gone + 1, p[2] - 1, true
               if gone >= MOST then stop, clear, more = true, false, true end
             else
-              local _, _, ttl, seq, _, _, mode, n, of = struct.unpack(REC, rec)
+              local _, _, _, _, ttl, seq, mode, n, of = struct.unpack(REC, rec)
               if fits(mode, n, of) then
                 add(mode, n)
                 won[#won + 1] = { fields[i], place, id, proc, rec, ttl, seq, mode, n, token() }
@@ -216,7 +189,7 @@ local function tend(inbox, cluster)
       else
         nw, p[2], p[3] = nw - 1, p[2] - 1, true
         due(p[1])
-        set('c' .. w[3], struct.pack(DYN, 2, p[1], w[6], w[7], w[10], now) .. string.sub(w[5], 42))
+        set('c' .. w[3], struct.pack(DYN, 2, p[1], w[10], now, w[6], w[7]) .. string.sub(w[5], 42))
       end
     end
     if not again or more then break end

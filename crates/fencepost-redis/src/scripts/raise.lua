@@ -1,16 +1,17 @@
 -- Gives a grant a greater token. KEYS[1] the lock. ARGV: 1 claim id (16 bytes), 2 the token, 3 retention in ms.
 -- Answers 1, or 0: the claim holds it no more, or a token as great was given to another.
+-- include line
 local s = redis.call('HGET', KEYS[1], 's')
 local rec = s and redis.call('HGET', KEYS[1], 'c' .. ARGV[1])
 if not rec then return 0 end
 open(KEYS[1], s)
-local state, deadline, ttl, seq, tok, since = struct.unpack(REC, rec)
+local state, deadline, tok, since, ttl, seq = struct.unpack(REC, rec)
 local to = tonumber(ARGV[2])
 if state ~= 3 or deadline <= now then return 0 end
 if tok == to then return 1 end
 if to <= last then return 0 end
 last = to
-set('c' .. ARGV[1], struct.pack(DYN, state, deadline, ttl, seq, to, since) .. string.sub(rec, 42))
+set('c' .. ARGV[1], struct.pack(DYN, state, deadline, to, since, ttl, seq) .. string.sub(rec, 42))
 expire(deadline, tonumber(ARGV[3]))
 touch()
 save()

@@ -1,5 +1,6 @@
 -- Goes on where a call had more to do than one call may. KEYS[1] the lock. ARGV: 1 inbox prefix, 2 "1" in a cluster.
 -- Answers 1 if there is still more.
+-- include line
 local s = redis.call('HGET', KEYS[1], 's')
 if not s then return 0 end
 open(KEYS[1], s)

@@ -15,8 +15,5 @@ if mark[1] ~= run then
   redis.call('HSET', ARGV[10], 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
 end
 if back > now then return { 9, math.ceil((back - now) / 1000) } end
-local wish = tonumber(ARGV[9])
-token = function()
-  if wish > last and math.abs(wish - now) <= 1000000 then last = wish else last = math.max(last + 1, now) end
-  return last
-end
+wish = tonumber(ARGV[9])
+if math.abs(wish - now) > 1000000 then wish = 0 end

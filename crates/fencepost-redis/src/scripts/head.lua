@@ -1,0 +1,34 @@
+-- What every script of the line begins with.
+--
+-- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
+-- Fields of the hash:
+--   s        the summary, see SUM: version, holders by mode, the least deadline, time last seen, last token, when the key
+--            expires, the line's first and next number, how many wait, how many tombstones there are
+--   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
+--   w<n>     number n in line: id and process of the claim
+--   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
+-- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
+-- tombstone: it has left, and must not come back by a command that was replayed.
+--
+-- Invariants: time is TIME, frozen at the start; times are µs of the server's wall clock and nothing outlives `now` plus
+-- its length, so that a clock set back cannot lengthen a lease. Tokens are max(last + 1, now). A call's first write is one
+-- that a full server allows (HDEL, PEXPIREAT) wherever PUBLISH comes after it: no message goes out whose grant is refused.
+--
+-- A server runs one script at a time, so what a script costs is what the server can do. Each call makes anew every function
+-- and table that it passes by: what happens at every acquire and release is written out without any, and scripts/line.lua,
+-- which is for all the rest, stands inside a branch.
+
+local SUM, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
+-- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
+local LIVE = 1900000
+-- A tombstone lasts between one and two of these.
+local TOMB = 60000000
+-- So many dead are cleared away by one call at most, and five times as many admitted.
+local MOST = 100
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local key = KEYS[1]
+local x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
+-- What a quorum wants for a token, or 0.
+local wish = 0
