@@ -68,6 +68,9 @@ pub(crate) struct ModeArgs {
     /// Let at most N hold the lock at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
+    /// Hold the lock only if K replicas of the engine have it
+    #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true)]
+    pub(crate) replicas: u32,
     /// What for: shown to those who look
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,

@@ -49,14 +49,14 @@ impl Holding {
         let lock = locks.multi(names.iter().map(String::as_str))?.mode(mode);
         let guard = match (wait.no_wait, wait.wait) {
             (true, _) => {
-                let mut attempt = lock.try_lock().ttl(ttl);
+                let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas);
                 if let Some(reason) = &wish.reason {
                     attempt = attempt.reason(reason);
                 }
                 attempt.await?
             }
             (false, bound) => {
-                let mut attempt = lock.lock().ttl(ttl);
+                let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas);
                 if let Some(bound) = bound {
                     attempt = attempt.wait(bound);
                 }

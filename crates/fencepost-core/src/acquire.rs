@@ -38,14 +38,26 @@ pub(crate) struct Request<'a> {
     /// None: no bound of the caller's.
     pub(crate) wait: Option<Duration>,
     pub(crate) join: bool,
+    pub(crate) replicas: u32,
     pub(crate) holder: Option<Arc<Holder>>,
     pub(crate) reason: Option<Arc<str>>,
 }
 
 impl<'a> Request<'a> {
     fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode, join: bool) -> Request<'a> {
-        let ttl = client.ttl;
-        Request { client, name, mode, ttl, renewed: true, wait: None, join, holder: None, reason: None }
+        let (ttl, replicas) = (client.ttl, client.replicas);
+        Request {
+            client,
+            name,
+            mode,
+            ttl,
+            renewed: true,
+            wait: None,
+            join,
+            replicas,
+            holder: None,
+            reason: None,
+        }
     }
 }
 
@@ -83,6 +95,14 @@ macro_rules! options {
             pub fn lease(mut self, lease: std::time::Duration) -> Self {
                 self.0.ttl = lease;
                 self.0.renewed = false;
+                self
+            }
+
+            /// The grant counts only when so many replicas of the engine have it: else it is given back, and the answer is an
+            /// error. A renewal that fewer have is none: the lock is lost at the end of its lease if that goes on. Zero:
+            /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
+            pub fn replicas(mut self, replicas: u32) -> Self {
+                self.0.replicas = replicas;
                 self
             }
 
@@ -175,6 +195,7 @@ impl Request<'_> {
         let client = self.client;
         client.check_open()?;
         client.check_ttl(self.ttl)?;
+        client.check_replicas(self.replicas)?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {
@@ -214,6 +235,7 @@ impl Request<'_> {
             Claim::new(client.ids.fresh(), want, self.ttl, Arc::clone(holder), client.aid.clone());
         claim.join = self.join;
         claim.renewed = self.renewed;
+        claim.replicas = self.replicas;
         claim.reason.clone_from(&self.reason);
         claim
     }

@@ -1,5 +1,6 @@
 //! What is true of a deployment.
 
+use std::fmt;
 use std::time::Duration;
 
 /// What an engine can do and how well, as it is deployed. The conformance suite checks each line; a lock that requires
@@ -20,6 +21,8 @@ pub struct Capabilities {
     pub sets: bool,
     /// How long tokens grow.
     pub tokens: Tokens,
+    /// A grant can be made to wait until replicas have it; how many there are is not known before they are asked.
+    pub replicas: bool,
     /// Grants can outlive their process as detached leases.
     pub detach: bool,
     /// Operators can look: inspect and list.
@@ -52,6 +55,16 @@ pub enum Tokens {
     Durable,
 }
 
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tokens::None => "none",
+            Tokens::ClockBounded => "clock-bounded",
+            Tokens::Durable => "durable",
+        })
+    }
+}
+
 impl Capabilities {
     /// The shortest lease that core allows at all: below it the margin would eat the lease.
     pub const MIN_TTL: Duration = Duration::from_millis(200);
@@ -68,6 +81,7 @@ impl Capabilities {
             permits: true,
             sets: false,
             tokens: Tokens::Durable,
+            replicas: true,
             detach: true,
             inspect: true,
             evict: true,

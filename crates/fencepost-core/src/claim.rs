@@ -86,6 +86,9 @@ pub struct Claim {
     pub join: bool,
     /// Is the lease renewed by the keeper? If not, it ends on its own `ttl` after the grant.
     pub renewed: bool,
+    /// So many replicas of the engine must have the grant, and each renewal of it, before it counts. More than zero only where
+    /// [`Capabilities::replicas`](crate::Capabilities::replicas) says so.
+    pub replicas: u32,
     /// Who, as shown to operators.
     pub holder: Arc<Holder>,
     /// What for, as shown to operators.
@@ -111,6 +114,7 @@ impl Claim {
             wants: Wants::One([want]),
             join: true,
             renewed: true,
+            replicas: 0,
             holder,
             reason: None,
             life: Arc::new(Life::new()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::aid::Aid;
 use crate::backend::Backend;
-use crate::capability::Capabilities;
+use crate::capability::{Capabilities, Tokens};
 use crate::claim::ClaimIds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
@@ -22,6 +22,7 @@ pub(crate) struct Client {
     pub(crate) ids: ClaimIds,
     pub(crate) holder: Arc<Holder>,
     pub(crate) ttl: Duration,
+    pub(crate) replicas: u32,
     pub(crate) outage: Duration,
     pub(crate) closed: AtomicBool,
     /// None where somebody else runs our tasks: in a simulation.
@@ -49,6 +50,20 @@ impl Client {
                 .on(self.engine()));
         }
         Ok(())
+    }
+
+    pub(crate) fn check_replicas(&self, replicas: u32) -> Result<()> {
+        self.require(replicas == 0 || self.capabilities.replicas, "replicas to wait for")
+    }
+
+    pub(crate) fn check_tokens(&self, least: Tokens) -> Result<()> {
+        let class = self.capabilities.tokens;
+        if class >= least {
+            return Ok(());
+        }
+        let message =
+            format!("its tokens are of the class {class}, and {least} is required; use another engine");
+        Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
     }
 
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::aid::Aid;
 use crate::backend::{Attempt, Backend, Left};
-use crate::capability::{Capabilities, Identity};
+use crate::capability::{Capabilities, Identity, Tokens};
 use crate::claim::{Claim, ClaimIds, Want};
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -49,6 +49,8 @@ pub struct ClientBuilder {
     holder: Option<String>,
     ttl: Duration,
     outage: Duration,
+    replicas: u32,
+    tokens: Tokens,
     aid: Option<Aid>,
 }
 
@@ -58,7 +60,8 @@ impl Locks {
 
     /// Options for a new client.
     pub fn builder() -> ClientBuilder {
-        ClientBuilder { holder: None, ttl: Locks::DEFAULT_TTL, outage: Duration::from_secs(10), aid: None }
+        let (ttl, outage) = (Locks::DEFAULT_TTL, Duration::from_secs(10));
+        ClientBuilder { holder: None, ttl, outage, replicas: 0, tokens: Tokens::None, aid: None }
     }
 
     /// What is true of the engine as it is deployed.
@@ -237,6 +240,7 @@ impl Locks {
         let mut claim =
             Claim::new(lease.id(), want, ttl, Arc::clone(&self.client.holder), self.client.aid.clone());
         claim.renewed = renewed;
+        claim.replicas = self.client.replicas;
         Ok(Arc::new(claim))
     }
 }
@@ -269,6 +273,21 @@ impl ClientBuilder {
         self
     }
 
+    /// Replicas that must have a grant before it counts, for all locks that don't say their own number: see
+    /// [`Acquire::replicas`](crate::Acquire::replicas). None by default.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> ClientBuilder {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Refuses an engine whose fencing tokens are of a weaker class than this.
+    #[must_use]
+    pub fn require_tokens(mut self, least: Tokens) -> ClientBuilder {
+        self.tokens = least;
+        self
+    }
+
     /// Runs on another clock and host: for simulations. The client then has no thread.
     #[must_use]
     pub fn aid(mut self, aid: Aid) -> ClientBuilder {
@@ -279,7 +298,8 @@ impl ClientBuilder {
     /// Connects to the engine that `url` names.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad URL; what the engine says otherwise.
+    /// [`is_invalid`](Error::is_invalid) for a bad URL, [`is_unsupported`](Error::is_unsupported) if the engine cannot do what is
+    /// required of it; what the engine says otherwise.
     ///
     /// # Cancel safety
     /// Safe: nothing is held yet.
@@ -292,7 +312,8 @@ impl ClientBuilder {
     /// A client of an engine that is made here.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds; what `make` says.
+    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds, [`is_unsupported`](Error::is_unsupported) if it
+    /// cannot do what is required of it; what `make` says.
     pub fn open(self, make: impl FnOnce(&Aid) -> Result<Arc<dyn Backend>>) -> Result<Locks> {
         let (aid, thread) = self.start()?;
         let backend = make(&aid)?;
@@ -324,11 +345,14 @@ impl ClientBuilder {
             aid,
             holder,
             ttl: self.ttl,
+            replicas: self.replicas,
             outage: self.outage,
             closed: AtomicBool::new(false),
             thread,
         };
         client.check_ttl(self.ttl)?;
+        client.check_replicas(self.replicas)?;
+        client.check_tokens(self.tokens)?;
         Ok(Locks { client: Arc::new(client) })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Eviction, Locks, Loss, Memory, Page, State};
+use fencepost_core::{Eviction, Locks, Loss, Memory, Page, State, Tokens};
 
 fn client(memory: &Arc<Memory>) -> Locks {
     let memory = Arc::clone(memory);
@@ -203,4 +203,17 @@ async fn a_closed_client_makes_no_grants() {
     locks.close().await;
     assert!(locks.mutex("a").unwrap().lock().await.unwrap_err().is_closed());
     locks.close().await;
+}
+
+#[tokio::test]
+async fn what_the_engine_has_not_is_refused() {
+    let memory = Memory::new();
+    let locks = client(&memory);
+    let error = locks.mutex("a").unwrap().lock().replicas(1).await.unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("no replicas to wait for"), "{error}");
+    let error = locks.multi(["a", "b"]).unwrap().try_lock().replicas(1).await.unwrap_err();
+    assert!(error.is_unsupported(), "{error}");
+    let open = |builder: fencepost_core::ClientBuilder| builder.open(|_| Ok(memory.clone()));
+    assert!(open(Locks::builder().replicas(1)).unwrap_err().is_unsupported());
+    open(Locks::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
 }

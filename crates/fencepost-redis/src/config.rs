@@ -9,7 +9,7 @@ use fencepost_core::{Address, Error, Result};
 use crate::error::ENGINE;
 
 const OPTIONS: &[&str] =
-    &["ca", "connect_timeout", "password_env", "password_file", "prefix", "retention", "timeout"];
+    &["ca", "connect_timeout", "password_env", "password_file", "prefix", "replicas", "retention", "timeout"];
 const OF_UNIX: &[&str] = &["db"];
 const OF_SENTINEL: &[&str] =
     &["sentinel_password", "sentinel_password_env", "sentinel_password_file", "sentinel_user"];
@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Tls>,
     prefix: String,
     retention: Duration,
+    /// So many replicas must have a grant of this client, at least.
+    pub(crate) replicas: u32,
     /// How long one attempt to connect may take.
     pub(crate) connect_timeout: Duration,
     /// How long a call may take, with all its attempts.
@@ -205,6 +207,12 @@ impl Config {
             database,
             tls: secure.then(|| Tls { ca: address.option("ca").map(PathBuf::from) }),
             prefix,
+            replicas: match address.option("replicas") {
+                None => 0,
+                Some(text) => {
+                    text.parse().map_err(|_| Error::invalid("replicas is a number, as in replicas=2"))?
+                }
+            },
             retention: duration("retention", Duration::from_secs(3600))?,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(2))?,

@@ -65,12 +65,15 @@ impl RedisEntry {
     /// A grant that was pushed, without a round trip if enough of it is left.
     fn collect(&mut self) -> Option<Attempt> {
         let place = self.place.as_ref()?;
+        // What replicas must have is asked for again, by a command that they can be waited for behind.
+        let ask = self.shared.replicas(&self.claim) > 0;
         let (pushed, anchor) = match place.collect() {
             Collected::Nothing => return None,
             Collected::Gone => {
                 self.at = At::Left(Left::Nothing);
                 return Some(Attempt::Gone);
             }
+            Collected::Grant { .. } if ask => return None,
             Collected::Grant { pushed, anchor } => (pushed, anchor),
         };
         let (sent, length) = match pushed.confirmed {
@@ -100,12 +103,15 @@ impl RedisEntry {
         };
         let sent = self.now();
         self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let replicas = self.shared.replicas(&self.claim);
         // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn with a tombstone.
-        let value = self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+        let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
+        let (value, copies) = answer.map_err(Trouble::into_error)?;
         if !call.was_repeated() {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(match Entered::read(&value)? {
+            Entered::Holds(_) if copies < replicas => return Err(self.give_back(copies, replicas).await),
             Entered::Holds(token) => {
                 self.claim.confirm(sent, ttl);
                 self.shared.places.leave(&place);
@@ -140,6 +146,19 @@ impl RedisEntry {
         })
     }
 
+    /// The grant does not count: its replicas have not got it. Dropped midway, the entry still has it, and withdraws it.
+    async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
+        // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
+        let error = self.shared.net.short(copies, replicas).error().transient(false);
+        match self.leave().await {
+            Ok(left) => {
+                self.at = At::Left(left);
+                error
+            }
+            Err(_) => error.unknown(),
+        }
+    }
+
     /// When a vote that was refused is asked for again: soon at first, spread by the claim's id.
     fn next_try(&mut self) -> Moment {
         self.tries += 1;
@@ -154,9 +173,14 @@ impl RedisEntry {
         let ttl = self.claim.ttl();
         let call = Call::new(&TAKE, slot, self.shared.setting.take(&key, self.claim.id, ttl, ours));
         let sent = self.now();
+        let replicas = self.shared.replicas(&self.claim);
         // Dropped here, the lease is extended or not; nothing else changes.
-        let value = self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+        let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
+        let (value, copies) = answer.map_err(Trouble::into_error)?;
         if let redis::Value::Int(token) = value {
+            if copies < replicas {
+                return Err(self.shared.net.short(copies, replicas).error());
+            }
             self.claim.confirm(sent, ttl);
             return Ok(Some(Token::new(token as u64)));
         }
@@ -242,9 +266,11 @@ impl Entry for RedisEntry {
             return None;
         }
         let (_, slot) = self.shared.key(&self.claim.want().name);
+        // Places in line need no replicas.
+        let durable = matches!(self.at, At::Holding) && self.shared.replicas(&self.claim) > 0;
         Some(Stake {
             claim: Arc::clone(&self.claim),
-            session: Arc::new(RedisSession::new(&self.shared, slot)),
+            session: Arc::new(RedisSession::new(&self.shared, slot, durable)),
         })
     }
 

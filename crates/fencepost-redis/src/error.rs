@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use std::fmt;
+use std::time::Duration;
 
 use fencepost_core::{Error, ErrorKind};
 use redis::{RedisError, ServerError, ServerErrorKind, Value};
@@ -180,9 +181,28 @@ pub(crate) fn read_only(address: &str) -> Failure {
     .passing()
 }
 
+/// Too few replicas had what was written in time.
+pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Failure {
+    Failure::new(
+        ErrorKind::Unreachable,
+        format!(
+            "only {copies} of the {replicas} replicas that were asked for had it within {time:?}; look at INFO replication of \
+             the master, or ask for fewer"
+        ),
+    )
+}
+
 /// No answer within the time that a call has.
 pub(crate) fn silent(address: &str) -> Failure {
     Failure::new(ErrorKind::Unreachable, format!("{address} did not answer in time; try again"))
+}
+
+/// Too many wait for replicas.
+pub(crate) fn crowded(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Unreachable,
+        format!("too many requests wait for the replicas of {address}; look at INFO replication there"),
+    )
 }
 
 /// The keys of a slot are on two nodes.

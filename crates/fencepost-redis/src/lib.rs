@@ -10,6 +10,7 @@
 //! | option | default | meaning |
 //! |---|---|---|
 //! | `prefix` | `fencepost:` | what all keys and channels begin with |
+//! | `replicas` | `0` | so many replicas must have a grant before it counts, where a lock does not ask for more |
 //! | `retention` | `1h` | how long the last token of an idle lock is kept |
 //! | `timeout` | `2s` | how long a request may take with all its attempts |
 //! | `connect_timeout` | `2s` | how long an attempt to connect may take |
@@ -24,11 +25,10 @@
 //! - Tokens grow also after a flush, a failover or a restart without data, as long as the server's clock is not set back.
 //!
 //! # What is not
-//! - Replication is asynchronous: a failover may forget a grant, and two may hold at once. The resource that checks tokens is
+//! - Replication is asynchronous: a failover may forget a grant, and two may hold at once, unless the lock asks for
+//!   [replicas](fencepost_core::Acquire::replicas) and one that has the grant is promoted. The resource that checks tokens is
 //!   safe; who must be safe without that uses another engine.
 //! - The same holds for a server that restarts without its latest data, or that evicts keys (`maxmemory-policy allkeys-*`).
-
-#![allow(dead_code)]
 
 mod backend;
 mod cluster;

@@ -13,10 +13,11 @@ use fencepost_core::{Aid, ErrorKind, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner};
-use crate::error::{Answer, Failure, broken, read_only, silent};
+use crate::error::{Answer, Failure, broken, crowded, read_only, silent};
 use crate::net::{Call, Lane, Trouble};
 use crate::wire::{Line, Whereabouts, Wire, jitter};
 
@@ -30,7 +31,11 @@ pub(crate) struct Link {
     routed: bool,
     caller: Wire,
     keeper: Wire,
-    durable: Wire,
+    /// The same for what WAIT follows, which blocks what is behind it; each is connected when it is first used.
+    slow_caller: Wire,
+    slow_keeper: Wire,
+    /// Who may ask on `slow_caller`: no more than get their answers in time, also if no replica answers.
+    turns: Semaphore,
 }
 
 /// How a link connects.
@@ -90,13 +95,10 @@ impl Link {
             routed,
             caller: wire(inbox, terms.home.clone()),
             keeper: wire(None, None),
-            durable: wire(None, None),
+            slow_caller: wire(None, None),
+            slow_keeper: wire(None, None),
+            turns: Semaphore::new(SHARE as usize / 2),
         }
-    }
-
-    /// Where it is, without secrets.
-    pub(crate) fn address(&self) -> String {
-        self.address.clone()
     }
 
     /// Which server, if it is always the same.
@@ -116,15 +118,17 @@ impl Link {
 
     /// The master is now at `place`: lets go of connections that lead elsewhere.
     pub(crate) fn follow(&self, place: &Place) {
-        for wire in [&self.caller, &self.keeper, &self.durable] {
+        for wire in self.wires() {
             wire.stay_among(std::slice::from_ref(place));
         }
     }
 
     pub(crate) fn close(&self) {
-        for wire in [&self.caller, &self.keeper, &self.durable] {
-            wire.close();
-        }
+        self.wires().into_iter().for_each(Wire::close);
+    }
+
+    fn wires(&self) -> [&Wire; 4] {
+        [&self.caller, &self.keeper, &self.slow_caller, &self.slow_keeper]
     }
 
     /// Asks until there is an answer or the time is over.
@@ -161,11 +165,23 @@ impl Link {
         until: Moment,
         story: &mut Story,
     ) -> Result<Value, Stop> {
-        let wire = match lane {
-            Lane::Caller => &self.caller,
-            Lane::Keeper => &self.keeper,
-            Lane::Durable => &self.durable,
+        let (mut until, mut turn) = (until, None);
+        let wire = match (lane, request.wait) {
+            (Lane::Caller, None) => &self.caller,
+            (Lane::Keeper, None) => &self.keeper,
+            (Lane::Keeper, Some(_)) => &self.slow_keeper,
+            (Lane::Caller, Some(_)) => {
+                let clock = self.terms.aid.clock();
+                turn = clock.within(until, self.turns.acquire()).await.and_then(Result::ok);
+                if turn.is_none() {
+                    return Err(Stop::Astray(crowded(&self.address)));
+                }
+                // With the turn begins its own time.
+                until = clock.now() + self.terms.timeout;
+                &self.slow_caller
+            }
         };
+        let _turn = turn;
         loop {
             let line = match wire.up() {
                 Some(line) => line,
@@ -278,10 +294,15 @@ impl Request<'_> {
     }
 }
 
-/// WAIT for a quarter of the time that the call has: the answer must arrive in time, also if the script was not known at first.
-pub(crate) fn wait(replicas: u32, timeout: Duration) -> Cmd {
+/// WAIT takes this part of the time that a call has at most: the answer must arrive in time, also if the script was not known at
+/// first, or others wait before it.
+pub(crate) const SHARE: u32 = 4;
+
+/// WAIT for so many replicas and so long.
+pub(crate) fn wait(replicas: u32, time: Duration) -> Cmd {
     let mut command = Cmd::new();
-    command.arg("WAIT").arg(replicas).arg((timeout / 4).as_millis().max(1) as u64);
+    // Zero would be for ever.
+    command.arg("WAIT").arg(replicas).arg(time.as_millis().max(1) as u64);
     command
 }
 

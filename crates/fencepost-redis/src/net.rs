@@ -11,7 +11,8 @@ use tokio::runtime::Handle;
 use crate::cluster::Cluster;
 use crate::config::{Config, Servers};
 use crate::connect::{Inbox, Manner};
-use crate::link::{Link, Request, Terms, wait, waited};
+use crate::error::{Failure, too_few};
+use crate::link::{Link, Request, SHARE, Terms, wait, waited};
 use crate::script::Script;
 use crate::sentinel::Sentinels;
 use crate::slots::slot;
@@ -25,8 +26,6 @@ pub(crate) enum Lane {
     Caller,
     /// Renewals.
     Keeper,
-    /// What is followed by WAIT, which blocks what is behind it.
-    Durable,
 }
 
 /// One call of a script whose keys are all in one slot.
@@ -83,7 +82,8 @@ pub(crate) trait Events: Send + Sync + 'static {
 /// A deployment.
 pub(crate) struct Net {
     way: Way,
-    timeout: Duration,
+    /// How long replicas may take.
+    wait: Duration,
 }
 
 enum Way {
@@ -136,7 +136,7 @@ impl Net {
             }
             Servers::Cluster(seeds) => Way::Cluster(Cluster::open(seeds, terms, inbox, until).await?),
         };
-        Ok(Arc::new(Net { way, timeout }))
+        Ok(Arc::new(Net { way, wait: timeout / SHARE }))
     }
 
     /// The slot of a key in a cluster, else 0.
@@ -157,11 +157,26 @@ impl Net {
         self.ask(lane, Request { command: &call.command, wait: None }, call).await
     }
 
-    /// Calls a script on the durable lane, then WAIT: answers its value and how many replicas have it.
-    pub(crate) async fn call_and_wait(&self, call: &Call, replicas: u32) -> Result<(Value, u32), Trouble> {
-        let wait = wait(replicas, self.timeout);
+    /// Calls a script, then WAIT if replicas are wanted: answers its value and how many of them have it. Without any: all that
+    /// there could be. WAIT blocks what is behind it and counts what its own connection has written, so that such calls have
+    /// connections of their own.
+    pub(crate) async fn call_with(
+        &self,
+        lane: Lane,
+        call: &Call,
+        replicas: u32,
+    ) -> Result<(Value, u32), Trouble> {
+        if replicas == 0 {
+            return Ok((self.call(lane, call).await?, u32::MAX));
+        }
+        let wait = wait(replicas, self.wait);
         let request = Request { command: &call.command, wait: Some(&wait) };
-        self.ask(Lane::Durable, request, call).await.and_then(waited)
+        self.ask(lane, request, call).await.and_then(waited)
+    }
+
+    /// Too few replicas have what was written.
+    pub(crate) fn short(&self, copies: u32, replicas: u32) -> Failure {
+        too_few(copies, replicas, self.wait)
     }
 
     async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, Trouble> {

@@ -116,6 +116,9 @@ fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
         if !matches!(config.servers, Servers::One(_)) {
             return Err(invalid("a node of a quorum is one server: redis:, rediss: or redis+unix:"));
         }
+        if config.replicas > 0 {
+            return Err(invalid("a node of a quorum waits for no replicas; leave out replicas="));
+        }
         if configs.contains(&config) {
             return Err(invalid("a node stands twice in the URL; each has one vote"));
         }

@@ -17,6 +17,8 @@ use crate::shared::Shared;
 pub(crate) struct RedisSession {
     shared: Arc<Shared>,
     slot: u16,
+    /// Of those that replicas are waited for, so that nobody else's round takes as long.
+    durable: bool,
     life: Arc<Life>,
 }
 
@@ -26,27 +28,30 @@ struct Part<'a> {
     key: Vec<u8>,
     slot: u16,
     waits: bool,
+    /// So many replicas must have the renewal: none, or the most that any claim in it wants.
+    replicas: u32,
     held: Vec<(&'a Arc<Claim>, Duration)>,
     oldest: Vec<Arc<Place>>,
 }
 
 impl RedisSession {
-    pub(crate) fn new(shared: &Arc<Shared>, slot: u16) -> RedisSession {
-        RedisSession { shared: Arc::clone(shared), slot, life: Arc::new(Life::forever()) }
+    pub(crate) fn new(shared: &Arc<Shared>, slot: u16, durable: bool) -> RedisSession {
+        RedisSession { shared: Arc::clone(shared), slot, durable, life: Arc::new(Life::forever()) }
     }
 
     /// One for a round over all slots.
     pub(crate) fn of(shared: &Arc<Shared>) -> RedisSession {
-        RedisSession::new(shared, 0)
+        RedisSession::new(shared, 0, false)
     }
 
     /// One round.
     pub(crate) async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
         let sent = self.shared.aid.clock().now();
         let mut parts = self.parts(due, sent);
-        parts.sort_by_key(|part| part.slot);
+        let way = |part: &Part<'_>| (part.slot, part.replicas > 0);
+        parts.sort_by_key(way);
         let mut calls: Vec<&[Part<'_>]> = Vec::new();
-        for slot in parts.chunk_by(|a, b| a.slot == b.slot) {
+        for slot in parts.chunk_by(|a, b| way(a) == way(b)) {
             calls.extend(slot.chunks(BATCH));
         }
         // All at once: they are pipelined, and in a cluster they go to several servers.
@@ -56,7 +61,7 @@ impl RedisSession {
 
     fn parts<'a>(&self, due: &'a [Arc<Claim>], now: Moment) -> Vec<Part<'a>> {
         let places = &self.shared.places;
-        let mut parts: HashMap<&Name, Part<'a>> = HashMap::with_capacity(due.len());
+        let mut parts: HashMap<(&Name, bool), Part<'a>> = HashMap::with_capacity(due.len());
         // Lines that were asked about a moment ago, for other claims of ours.
         let mut later: HashMap<&Name, Moment> = HashMap::new();
         for claim in due {
@@ -66,7 +71,8 @@ impl RedisSession {
                 claim.life.waiting(*at, Duration::ZERO);
                 continue;
             }
-            let waits = !held && parts.get(name).is_none_or(|part| !part.waits);
+            let replicas = if held { self.shared.replicas(claim) } else { 0 };
+            let waits = !held && parts.get(&(name, false)).is_none_or(|part| !part.waits);
             let oldest = if waits { places.oldest(name, now + BEAT / 4, OLDEST) } else { Ok(Vec::new()) };
             let oldest = match oldest {
                 Ok(oldest) => oldest,
@@ -76,11 +82,12 @@ impl RedisSession {
                     continue;
                 }
             };
-            let part = parts.entry(name).or_insert_with(|| {
+            let part = parts.entry((name, replicas > 0)).or_insert_with(|| {
                 let (key, slot) = self.shared.key(name);
-                Part { name, key, slot, waits: false, held: Vec::new(), oldest: Vec::new() }
+                Part { name, key, slot, waits: false, replicas: 0, held: Vec::new(), oldest: Vec::new() }
             });
             if held {
+                part.replicas = part.replicas.max(replicas);
                 part.held.push((claim, claim.ttl()));
             } else if waits {
                 part.waits = true;
@@ -108,10 +115,14 @@ impl RedisSession {
         let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
         let call = Call::new(&KEEP, parts[0].slot, shared.setting.keep(&locks));
         // Dropped here, the leases are renewed or not; whoever is asked again says so.
-        let value = shared.net.call(Lane::Keeper, &call).await?;
+        let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
+        let (value, copies) = shared.net.call_with(Lane::Keeper, &call, replicas).await?;
         let renewed = Renewed::read(&value, &locks).map_err(Trouble::Said)?;
         for (part, renewed) in parts.iter().zip(renewed) {
-            part.heed(shared, &renewed, sent);
+            part.heed(shared, &renewed, sent, copies);
+        }
+        if copies < replicas {
+            return Err(Trouble::Said(shared.net.short(copies, replicas).error()));
         }
         Ok(())
     }
@@ -124,11 +135,12 @@ impl Part<'_> {
         Kept { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
     }
 
-    /// Passes the answer on to the claims.
-    fn heed(&self, shared: &Arc<Shared>, renewed: &Renewed, sent: Moment) {
+    /// Passes the answer on to the claims. `copies`: so many replicas have it.
+    fn heed(&self, shared: &Arc<Shared>, renewed: &Renewed, sent: Moment, copies: u32) {
         let (held, oldest) = renewed.claims.split_at(self.held.len());
         for ((claim, ttl), standing) in self.held.iter().zip(held) {
             match standing {
+                Standing::Holds(_) if copies < shared.replicas(claim) => {}
                 Standing::Holds(_) => {
                     claim.confirm(sent, *ttl);
                 }
@@ -167,7 +179,7 @@ impl Part<'_> {
 
 impl Session for RedisSession {
     fn id(&self) -> u64 {
-        self.shared.number << 16 | u64::from(self.slot)
+        self.shared.number << 17 | u64::from(self.durable) << 16 | u64::from(self.slot)
     }
 
     fn life(&self) -> &Arc<Life> {

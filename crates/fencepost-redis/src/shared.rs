@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ClaimId, Loss, Name, Result, Token};
+use fencepost_core::{Aid, Claim, ClaimId, Loss, Name, Result, Token};
 
 use crate::config::Config;
 use crate::line::{Setting, TEND};
@@ -49,6 +49,11 @@ impl Shared {
         let shared = Arc::new(Shared { config, net, setting, aid, places, number });
         let _ = messages.shared.set(Arc::downgrade(&shared));
         Ok(shared)
+    }
+
+    /// So many replicas must have the claim's grant before it counts.
+    pub(crate) fn replicas(&self, claim: &Claim) -> u32 {
+        claim.replicas.max(self.config.replicas)
     }
 
     /// The lock's key and the slot it is in.

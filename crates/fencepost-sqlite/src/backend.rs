@@ -60,7 +60,7 @@ struct SqliteBackend {
 
 impl Backend for SqliteBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::full(ENGINE)
+        Capabilities { replicas: false, ..Capabilities::full(ENGINE) }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

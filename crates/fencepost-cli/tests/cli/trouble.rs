@@ -72,6 +72,17 @@ fn wrong_usage() {
 }
 
 #[test]
+fn an_engine_without_replicas() {
+    let place = Place::new();
+    for verb in [&["run", "--replicas", "1", "a", "--", "echo", "ran"][..], &["hold", "--replicas", "1", "a"]]
+    {
+        let said = place.output(verb);
+        said.expect(64).complains(&["no replicas to wait for"]);
+        assert!(said.out.is_empty(), "{said:?}");
+    }
+}
+
+#[test]
 fn the_state_folder_is_private() {
     let place = Place::new();
     place.output(["run", "hello", "--", "true"]).expect(0);

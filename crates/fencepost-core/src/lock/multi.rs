@@ -106,13 +106,15 @@ struct Options<'a> {
     renewed: bool,
     wait: Option<Duration>,
     join: bool,
+    replicas: u32,
     holder: Option<Arc<Holder>>,
     reason: Option<Arc<str>>,
 }
 
 impl<'a> Options<'a> {
     fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
-        Options { lock, ttl: lock.client.ttl, renewed: true, wait: None, join, holder: None, reason: None }
+        let (ttl, replicas) = (lock.client.ttl, lock.client.replicas);
+        Options { lock, ttl, renewed: true, wait: None, join, replicas, holder: None, reason: None }
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
@@ -130,6 +132,7 @@ impl<'a> Options<'a> {
                 renewed: self.renewed,
                 wait: deadline.map(|deadline| deadline.since(clock.now())),
                 join: self.join,
+                replicas: self.replicas,
                 holder: self.holder.clone(),
                 reason: self.reason.clone(),
             };

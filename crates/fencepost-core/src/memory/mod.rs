@@ -172,7 +172,7 @@ impl std::task::Wake for Expiry {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        let all = Capabilities::full("memory");
+        let all = Capabilities { replicas: false, ..Capabilities::full("memory") };
         match self.kind {
             // A process that holds gets whatever else it asks for at once: past the others in line, uncounted, and beside
             // its own detached leases.

@@ -61,7 +61,9 @@ fn options_are_read() {
     assert_eq!(config.timeout, Duration::from_millis(500));
     assert_eq!(config.connect_timeout, Duration::from_secs(3));
     assert_eq!(config.tls, Some(Tls { ca: Some(PathBuf::from("/a.pem")) }));
+    assert_eq!(parse("redis://h?replicas=2").expect("a URL").replicas, 2);
     let config = parse("redis://h").expect("a URL");
+    assert_eq!(config.replicas, 0);
     assert_eq!((&*config.prefix, config.retention), ("fencepost:", Duration::from_secs(3600)));
 }
 
@@ -99,6 +101,7 @@ fn what_cannot_work_is_refused_with_advice() {
         ("redis://host?password_file=/nowhere/at/all", "cannot be read"),
         ("redis://host?timeout=5", "500ms"),
         ("redis://host?timeout=0s", "1ms"),
+        ("redis://host?replicas=two", "replicas=2"),
         ("redis://host?prefix=", "prefix"),
         ("redis://host?ca=/a.pem", "not an option"),
         ("redis://host?db=1", "not an option"),

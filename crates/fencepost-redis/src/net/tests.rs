@@ -66,7 +66,7 @@ async fn wait_counts_the_replicas() {
     let (server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?timeout=400ms", server.url()), &thread).await.expect("a client");
     let call = add(&client.net, "a", 7);
-    let (value, replicas) = within(client.net.call_and_wait(&call, 1)).await.expect("an answer");
+    let (value, replicas) = within(client.net.call_with(Lane::Caller, &call, 1)).await.expect("an answer");
     assert_eq!((value, replicas), (Value::Int(7), 0));
 }
 

@@ -6,6 +6,7 @@ mod kit;
 mod lines;
 mod memory;
 mod replay;
+mod replicas;
 mod restart;
 mod slots;
 

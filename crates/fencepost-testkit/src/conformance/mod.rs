@@ -179,7 +179,7 @@ macro_rules! conformance {
             readers_go_together waiting_time_is_a_bound no_waiting_time_at_all release_frees_at_once drop_frees_at_once
             drop_needs_no_runtime
             cancel_at_every_await cancel_in_line cancel_of_release
-            renewed_past_its_lease a_fixed_lease_ends extend lease_bounds tokens_grow detach_and_attach
+            renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends
             lost_when_renewals_fail release_after_loss crash_frees stop_and_continue engine_out_of_reach
             server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow

@@ -24,6 +24,12 @@ impl Sentinel {
         let replica = Redis::start(&of_replica)?;
         let mut link = replica.try_look()?;
         eventually("the replica follows its master", || link.info("master_link_status") == "up")?;
+        // Nothing is streamed to it before its first word, up to a second after it has said that its link is up.
+        let mut write = master.try_look()?;
+        write.try_ask::<()>(&["SET", "mark", "1", "PX", "1"]).map_err(super::refused)?;
+        eventually("the replica acknowledges", || {
+            write.try_ask(&["WAIT", "1", "1000"]).is_ok_and(|n: u32| n == 1)
+        })?;
         let mut watching = Config::new()
             .line(format!("sentinel monitor {NAME} 127.0.0.1 {} {}", master.port(), sentinels / 2 + 1))
             .line(format!("sentinel down-after-milliseconds {NAME} 1000"))

@@ -164,7 +164,9 @@ async fn gather<T>(
 
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities { fair: false, sets: false, ..Capabilities::full(self.0.engine) };
+        // Its nodes are what others have replicas for.
+        let all = Capabilities { replicas: false, ..Capabilities::full(self.0.engine) };
+        let mut all = Capabilities { fair: false, sets: false, ..all };
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
             all.permits &= node.permits;

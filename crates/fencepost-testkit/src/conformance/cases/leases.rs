@@ -84,6 +84,29 @@ pub(super) async fn lease_bounds(stage: Stage) {
     }
 }
 
+/// Nobody has so many: the engine says that it has none at all, or gives the grant back.
+pub(super) async fn too_few_replicas(stage: Stage) {
+    let client = stage.client().await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let first = mutex.lock().replicas(0).await.expect("none are asked for");
+    let token = first.token();
+    first.release().await.expect("it was held");
+    for _ in 0..2 {
+        let error = mutex.lock().replicas(1_000).await.expect_err("nobody has so many");
+        if client.capabilities().replicas {
+            assert!(error.is_unreachable() && !error.is_transient(), "{error}");
+        } else {
+            assert!(error.is_unsupported(), "{error}");
+        }
+        let error = mutex.try_lock().replicas(1_000).await.expect_err("nobody has so many");
+        assert!(error.is_unreachable() || error.is_unsupported(), "{error}");
+        stage.assert_free("lock").await;
+    }
+    let last = lock(&client, "lock", X).await.expect("it is free");
+    assert!(last.token() > token || token == Token::default());
+    last.release().await.expect("it was held");
+}
+
 pub(super) async fn tokens_grow(stage: Stage) {
     let mut last = Token::default();
     let mut grown = |token: Token| {

@@ -47,6 +47,7 @@ cases! {
     leases::a_fixed_lease_ends []
     leases::extend []
     leases::lease_bounds []
+    leases::too_few_replicas []
     leases::tokens_grow [Tokens]
     leases::detach_and_attach [Detach]
     leases::a_detached_lease_ends [Detach]

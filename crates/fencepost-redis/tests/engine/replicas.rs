@@ -1,0 +1,179 @@
+//! Grants that count only when replicas have them.
+
+use crate::kit::{LONG, SOON, Waiting, connect, eventually, granted, line_of, lock, within};
+use fencepost_core::{Error, Guard, Locks, Page, Registry, Result, Tokens};
+use fencepost_testkit::redis::{Config, Redis, Sentinel};
+use std::time::Duration;
+
+async fn ask(locks: &Locks, replicas: u32) -> Result<Guard> {
+    within(SOON, locks.mutex("lock").unwrap().lock().replicas(replicas)).await
+}
+
+/// Has `two` wait for a lock that counts with a replica; returns when it stands in line.
+async fn wait(one: &Locks, two: &Locks) -> Waiting {
+    let two = two.clone();
+    let waiting = tokio::spawn(async move { two.mutex("lock")?.lock().replicas(1).await });
+    line_of(one, "lock", 1).await;
+    waiting
+}
+
+fn assert_short(error: &Error, copies: &str) {
+    assert!(error.is_unreachable() && !error.is_transient(), "{error}");
+    assert!(error.to_string().contains(copies), "{error}");
+}
+
+/// Fails unless nobody has the lock, and its next token is greater than that of a grant that did not count.
+async fn assert_given_back(locks: &Locks) {
+    let info = locks.inspect("lock").await.unwrap();
+    assert!(info.claims.is_empty(), "{info:?}");
+    let burnt = info.last_token.expect("it was granted");
+    let guard = locks.mutex("lock").unwrap().try_lock().await.unwrap().expect("it is free");
+    assert!(guard.token() > burnt);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_the_replica_has_outlives_the_master() {
+    let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
+    let guard = ask(&one, 1).await.expect("there is a replica");
+    sentinel.fail_over().unwrap();
+    let info = within(SOON + SOON, two.inspect("lock")).await.unwrap();
+    let held: Vec<_> = info.holders().map(|holder| holder.token).collect();
+    assert_eq!(held, [Some(guard.token())], "the new master knows of the grant");
+    guard.ensure_held().unwrap();
+    within(SOON + SOON, guard.release()).await.expect("it was still held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_too_few_replicas_have_is_given_back() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let locks = connect(&sentinel.url(), LONG).await;
+    assert_short(&ask(&locks, 2).await.expect_err("there is only one replica"), "1 of the 2 replicas");
+    assert_given_back(&locks).await;
+    sentinel.cut_replica().unwrap();
+    assert_short(&ask(&locks, 1).await.expect_err("it has no replica any more"), "0 of the 1 replicas");
+    assert_given_back(&locks).await;
+    let mutex = locks.mutex("lock").unwrap();
+    assert_short(&mutex.try_lock().replicas(1).await.expect_err("nor has it for this"), "0 of the 1");
+    assert_given_back(&locks).await;
+    lock(&locks, "lock").await.release().await.expect("others do not mind");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_handed_over_waits_for_replicas_too() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
+    let first = lock(&one, "lock").await;
+    let waiting = wait(&one, &two).await;
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = granted(waiting, SOON).await;
+    assert!(second.token() > token && second.remaining() > LONG / 2, "it is confirmed for all its lease");
+    second.release().await.unwrap();
+    let first = lock(&one, "lock").await;
+    let waiting = wait(&one, &two).await;
+    sentinel.cut_replica().unwrap();
+    first.release().await.unwrap();
+    let answer = within(SOON, waiting).await.expect("it does not panic");
+    assert_short(&answer.expect_err("the replica has not got it"), "0 of the 1 replicas");
+    assert_given_back(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_dropped_while_he_waits_for_replicas_leaves_nothing() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let locks = connect(&sentinel.url(), LONG).await;
+    let look = connect(&sentinel.url(), LONG).await;
+    sentinel.cut_replica().unwrap();
+    let asking = tokio::spawn({
+        let locks = locks.clone();
+        async move { ask(&locks, 1).await }
+    });
+    eventually("the server has granted it", async || {
+        look.inspect("lock").await.is_ok_and(|info| info.holders().count() == 1)
+    })
+    .await;
+    asking.abort();
+    eventually("it is taken back", async || {
+        look.inspect("lock").await.is_ok_and(|info| info.claims.is_empty())
+    })
+    .await;
+    assert_given_back(&look).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_no_replica_has_is_none() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let ttl = Duration::from_secs(3);
+    let locks = connect(&sentinel.url(), ttl).await;
+    let mut guard = ask(&locks, 1).await.expect("there is a replica");
+    let other = lock(&locks, "another").await;
+    let first = guard.valid_until();
+    eventually("it is renewed", async || guard.valid_until() > first).await;
+    sentinel.cut_replica().unwrap();
+    let error = guard.extend(LONG).await.expect_err("the replica does not hear of it");
+    assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
+    guard.ensure_held().expect("it stands as before");
+    let valid = guard.valid_until();
+    within(ttl + SOON, guard.lost()).await;
+    assert_eq!(guard.valid_until().since(valid), Duration::ZERO, "it was never renewed again");
+    other.ensure_held().expect("who asked for no replicas does not mind");
+    drop(guard);
+    eventually("it is free", async || locks.inspect("lock").await.is_ok_and(|info| info.claims.is_empty()))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_waits_for_replicas_where_the_client_does() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let url = format!("{}?replicas=1", sentinel.url());
+    let (all, none) = (connect(&url, LONG).await, connect(&sentinel.url(), LONG).await);
+    let lease = lock(&all, "lock").await.detach().await.expect("there is a replica");
+    let lease = all.extend(&lease, LONG).await.expect("there is a replica");
+    let guard = all.attach(&lease).await.expect("there is a replica");
+    let lease = guard.detach().await.expect("there is a replica");
+    sentinel.cut_replica().unwrap();
+    let error = all.extend(&lease, LONG).await.expect_err("the replica does not hear of it");
+    assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
+    none.extend(&lease, LONG).await.expect("it is there all the same");
+    none.release(&lease).await.expect("it is there all the same");
+    let error = all.mutex("lock").unwrap().lock().await.expect_err("the URL asks for a replica");
+    assert_short(&error, "0 of the 1 replicas");
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_refused() {
+    let server = Redis::start(&Config::new()).unwrap();
+    let registry = fencepost_redis::register(Registry::new());
+    let builder = Locks::builder().require_tokens(Tokens::Durable);
+    let error = builder.connect(&registry, &server.url()).await.expect_err("the server's clock makes them");
+    assert!(error.is_unsupported() && error.to_string().contains("clock-bounded"), "{error}");
+    let builder = Locks::builder().require_tokens(Tokens::ClockBounded);
+    builder.connect(&registry, &server.url()).await.expect("they are").close().await;
+    let nodes = "redlock:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3?replicas=1";
+    let error = Locks::builder().connect(&registry, nodes).await.expect_err("it has a quorum");
+    assert!(error.is_invalid() && error.to_string().contains("replicas="), "{error}");
+}
+
+/// Many who wait for a replica that does not answer: each has an answer, and what is left in the connection's queue is nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_without_replicas_is_answered() {
+    let server = Redis::start(&Config::new()).unwrap();
+    let url = format!("{}?timeout=400ms", server.url());
+    let locks = Locks::builder().ttl(LONG).replicas(1);
+    let locks = locks.connect(&fencepost_redis::register(Registry::new()), &url).await.unwrap();
+    let names: Vec<_> = (0..16).map(|n| format!("lock/{n}")).collect();
+    let each = names.iter().map(|name| {
+        let locks = locks.clone();
+        async move { within(SOON + SOON, locks.mutex(name).unwrap().lock()).await }
+    });
+    for answer in futures_util::future::join_all(each).await {
+        let error = answer.expect_err("there is no replica");
+        assert!(error.is_unreachable(), "{error}");
+    }
+    eventually("nothing is left", async || {
+        locks.list("", &Page::default()).await.is_ok_and(|list| list.resources.is_empty())
+    })
+    .await;
+}
