@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{Error, Guard, Mode};
 use fencepost_sqlite as sqlite;
@@ -47,30 +47,51 @@ impl Holding {
             }
         }
         let lock = locks.multi(names.iter().map(String::as_str))?.mode(mode);
-        let guard = match (wait.no_wait, wait.wait) {
-            (true, _) => {
-                let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas);
-                if let Some(reason) = &wish.reason {
-                    attempt = attempt.reason(reason);
+        let start = Instant::now();
+        loop {
+            let guard = match (wait.no_wait, wait.wait) {
+                (true, _) => {
+                    let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas);
+                    if let Some(reason) = &wish.reason {
+                        attempt = attempt.reason(reason);
+                    }
+                    attempt.await?
                 }
-                attempt.await?
+                (false, bound) => {
+                    let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas);
+                    if let Some(bound) = bound {
+                        attempt = attempt.wait(bound.saturating_sub(start.elapsed()));
+                    }
+                    if let Some(reason) = &wish.reason {
+                        attempt = attempt.reason(reason);
+                    }
+                    match attempt.await {
+                        Ok(guard) => Some(guard),
+                        Err(error) if error.is_timeout() => None,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            };
+            let Some(guard) = guard else { return Ok(None) };
+            let mut holding = Self(guard.into_guards());
+            match holding.confirm(ttl).await {
+                Ok(()) => return Ok(Some(holding)),
+                // It slept through its turn, and nothing was done under the lock yet.
+                Err(error) if error.is_lost() && !wait.no_wait => {}
+                Err(error) => return Err(error.into()),
             }
-            (false, bound) => {
-                let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas);
-                if let Some(bound) = bound {
-                    attempt = attempt.wait(bound);
-                }
-                if let Some(reason) = &wish.reason {
-                    attempt = attempt.reason(reason);
-                }
-                match attempt.await {
-                    Ok(guard) => Some(guard),
-                    Err(error) if error.is_timeout() => None,
-                    Err(error) => return Err(error.into()),
-                }
+        }
+    }
+
+    /// Sees to it that the grant has most of its lease left. One that was handed over in line may have no more than a second, too
+    /// little for a program and the one who watches over it.
+    async fn confirm(&mut self, ttl: Duration) -> Result<(), Error> {
+        for guard in &mut self.0 {
+            if guard.remaining() < ttl / 2 {
+                guard.extend(ttl).await?;
             }
-        };
-        Ok(guard.map(|guard| Self(guard.into_guards())))
+        }
+        Ok(())
     }
 
     /// What the program is to inherit. One for all: the names are held by one client.

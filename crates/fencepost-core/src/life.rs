@@ -207,9 +207,7 @@ impl Life {
     }
 
     fn rests_in_doubt(&self, now: Moment) -> bool {
-        self.rest
-            .get()
-            .is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
+        self.rest.get().is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
     }
 
     /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.

@@ -9,6 +9,7 @@ mod kit;
 mod leases;
 mod operators;
 mod pipe;
+mod redis;
 mod signals;
 mod terminal;
 mod trouble;

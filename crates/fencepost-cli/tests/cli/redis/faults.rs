@@ -1,0 +1,142 @@
+//! Killed wrappers, and servers that go, hang and come back.
+
+use std::time::{Duration, Instant};
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Config, Redis, Sentinel};
+use nix::sys::signal::Signal;
+
+use crate::kit::{Kid, LONG, Place, alive, eventually};
+
+const HOLD: &str = "echo up >&9; exec sleep 1000";
+/// The shortest lease that the command takes.
+const LEASE: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    let server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    // Within a second of the lease's end, which a machine that is busy with other things may miss now and then.
+    let quick = (0..3).any(|_| {
+        let mut holder = place.running(&["--ttl", "2s"], "backup", HOLD);
+        let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
+        place.waiters("backup", 1);
+        let killed = Instant::now();
+        holder.kid.send(Signal::SIGKILL);
+        assert_eq!(waiter.said().expect(0).out, "next\n");
+        let took = killed.elapsed();
+        assert!(!holder.pipe.is_open(), "something still ran when the next one started");
+        holder.kid.end();
+        took < LEASE + Duration::from_secs(1)
+    });
+    assert!(quick, "the next one started too late, three times");
+}
+
+#[test]
+fn a_killed_waiter_holds_nobody_up() {
+    let server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let holder = place.running(&[], "backup", HOLD);
+    let mut first = Kid::of(&mut place.fencepost(["run", "backup", "--", "true"]));
+    place.waiters("backup", 1);
+    let second = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
+    place.waiters("backup", 2);
+    first.send(Signal::SIGKILL);
+    first.end();
+    holder.kid.send(Signal::SIGTERM);
+    assert_eq!(second.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let place = Place::new();
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let (url, unix) = (server.url(), server.unix_url());
+    server.kill().unwrap();
+    for arguments in [
+        &["run", "-n", "a", "--", "echo", "ran"][..],
+        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["acquire", "a"],
+        &["ls"],
+        &["show", "a"],
+        &["doctor"],
+    ] {
+        for url in [&url, &unix] {
+            let said = Kid::of(place.fencepost(arguments).env("FENCEPOST_BACKEND", url)).said();
+            said.expect(69).complains(&["Redis running"]);
+            assert_eq!(said.out, "");
+        }
+    }
+    let said = place.output(["ls", "-b", "redis+sentinel://127.0.0.1:1,127.0.0.1:2/locks"]);
+    said.expect(69).complains(&["127.0.0.1:"]);
+    place.output(["ls", "-b", "redis+cluster://127.0.0.1:1,127.0.0.1:2"]).expect(69);
+    place
+        .output(["ls", "-b", "redlock:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"])
+        .expect(69);
+    place
+        .output(["ls", "-b", "redis://no.such.host.invalid"])
+        .expect(69)
+        .complains(&["no.such.host.invalid"]);
+}
+
+#[test]
+fn a_server_that_does_not_answer() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    server.stop().unwrap();
+    let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
+    let start = Instant::now();
+    place.output(["run", "-n", "a", "--", "echo", "ran"]).expect(69).complains(&["in time"]);
+    place.output(["ls"]).expect(69);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    server.cont().unwrap();
+    place.output(["run", "-n", "a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let holder = place.running(&["--ttl", "2s"], "backup", "echo $$ >&9; exec sleep 1000");
+    let start = Instant::now();
+    server.kill().unwrap();
+    eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
+    assert!(start.elapsed() < LEASE + Duration::from_secs(1), "{:?}", start.elapsed());
+    holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
+}
+
+#[test]
+fn a_server_that_comes_back_with_its_data_costs_nobody_anything() {
+    let mut server = Redis::start(&Config::new().durable()).unwrap();
+    let place = Place::at(&server.url());
+    let go = place.path("go");
+    let script = format!("echo $$ >&9; until [ -e '{}' ]; do sleep 0.05; done; exit 5", go.display());
+    let holder = place.running(&["--ttl", "20s"], "backup", &script);
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
+    place.waiters("backup", 1);
+    server.kill().unwrap();
+    server.restart().unwrap();
+    // The holder's own, and the waiter still in line, or in line again.
+    let shown = place.waiters("backup", 1);
+    assert_eq!(shown["holders"][0]["pid"].as_i64(), Some(holder.kid.pid().into()));
+    assert!(holder.pipe.is_open() && alive(waiter.pid()));
+    place.file("go", "");
+    holder.kid.said().expect(5);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn a_failover_is_followed() {
+    let mut deployment = Sentinel::start(3, &Config::new()).unwrap();
+    let place = Place::at(&deployment.url());
+    let go = place.path("go");
+    let script = format!("echo up >&9; until [ -e '{}' ]; do sleep 0.05; done; exit 5", go.display());
+    let holder = place.running(&["--ttl", "20s"], "backup", &script);
+    // So that the grant is at the replica.
+    let set: i64 = deployment.master().look().ask(&["WAIT", "1", "10000"]);
+    assert_eq!(set, 1);
+    deployment.fail_over().unwrap();
+    place.output(["run", "-n", "backup", "--", "true"]).expect(75);
+    place.file("go", "");
+    holder.kid.said().expect(5);
+    place.output(["run", "-n", "backup", "--", "true"]).expect(0);
+}

@@ -1,0 +1,5 @@
+//! The command on Redis: its verbs on every deployment, its programs when processes, servers and networks fail, and its secrets.
+
+mod faults;
+mod secrets;
+mod verbs;
