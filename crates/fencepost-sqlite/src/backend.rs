@@ -80,7 +80,8 @@ impl Backend for SqliteBackend {
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how.now))
+        let mut told = None;
+        self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how.now, &mut told))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

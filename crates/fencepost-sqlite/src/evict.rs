@@ -25,7 +25,35 @@ use crate::line;
 use crate::row::{self, Row};
 use crate::shared::Shared;
 
-pub(crate) fn evict(shared: &Shared, name: &Name, token: Token, now: bool) -> Result<(), Trouble> {
+/// `told` is what of it is done: a call that found the database busy is made again, and by then the owner may have gone, as it was
+/// told to.
+pub(crate) fn evict(
+    shared: &Shared,
+    name: &Name,
+    token: Token,
+    now: bool,
+    told: &mut Option<Row>,
+) -> Result<(), Trouble> {
+    let row = match told {
+        Some(row) => row,
+        None => told.insert(tell(shared, name, token, now)?),
+    };
+    if !now && row.process.is_some() && !row.is_fixed() {
+        let time = shared.now();
+        shared.store.write(|db| {
+            if let Some(row) = row::find(db, name.as_str(), &row.id)?
+                && row.until.is_none()
+            {
+                row::set_until(db, name.as_str(), row.seq, time.boot.saturating_add(row.ttl), shared.boot)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Marks or deletes the row, and tells its owner.
+fn tell(shared: &Shared, name: &Name, token: Token, now: bool) -> Result<Row, Trouble> {
     let resource = name.as_str();
     let time = shared.now();
     let (row, turns) = shared.store.write(|db| {
@@ -51,18 +79,7 @@ pub(crate) fn evict(shared: &Shared, name: &Name, token: Token, now: bool) -> Re
     })?;
     summon(shared, &row)?;
     shared.ring(&turns);
-    if !now && row.process.is_some() && !row.is_fixed() {
-        let time = shared.now();
-        shared.store.write(|db| {
-            if let Some(row) = row::find(db, resource, &row.id)?
-                && row.until.is_none()
-            {
-                row::set_until(db, resource, row.seq, time.boot.saturating_add(row.ttl), shared.boot)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
+    Ok(row)
 }
 
 fn summon(shared: &Shared, row: &Row) -> Result<(), Trouble> {
