@@ -324,3 +324,6 @@ pub(crate) fn mode_numbers(mode: Mode) -> (u8, u32, u32) {
         Mode::Permits { n, of } => (3, n, of),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,8 @@ for i = 1, #all, 2 do
         del(field)
         remove(mode, n)
       else
-        set(field, struct.pack(DYN, 4, deadline, tok, since, ttl, seq) .. string.sub(value, 42))
+        -- Handed to it and not confirmed, it may be longer than its lease.
+        set(field, struct.pack(DYN, 4, deadline, tok, since, math.max(ttl, deadline - now), seq) .. string.sub(value, 42))
       end
       touch()
       redis.call('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))

@@ -48,7 +48,9 @@ for k = 1, #KEYS do
         else
           deadline = math.max(state == 2 and 0 or deadline, now + ttl)
           longest = math.max(longest, deadline)
-          set(fields[i + 1], struct.pack(DYN, 3, deadline, tok, since, ttl, seq) .. string.sub(rec, 42))
+          due(deadline)
+          local length = math.max(ttl, deadline - now)
+          set(fields[i + 1], struct.pack(DYN, 3, deadline, tok, since, length, seq) .. string.sub(rec, 42))
           state = 1
         end
       end

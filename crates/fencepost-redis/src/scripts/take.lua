@@ -12,6 +12,7 @@ if not got[2] then return { 4 } end
 local state, deadline, tok, since, _, seq = struct.unpack(REC, got[2])
 if state ~= 2 and state ~= 3 or deadline <= now then return { 4 } end
 deadline = math.max(state == 2 and 0 or deadline, now + ttl)
+due(deadline)
 local static = string.sub(got[2], 42, 50) .. ARGV[2] .. string.sub(got[2], 67)
 set(mine, struct.pack(DYN, 3, deadline, tok, since, math.max(ttl, deadline - now), seq) .. static)
 expire(deadline, tonumber(ARGV[4]))

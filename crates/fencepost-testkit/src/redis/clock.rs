@@ -1,10 +1,13 @@
 //! A server whose wall clock can be stepped.
 //!
-//! A shim is loaded before the C library and adds to the wall clock what stands in a file, which it maps. The well-known
+//! A shim is loaded before the C library and adds to the wall clock what stands in a file, which it maps, or lets it stand
+//! still at a time that stands there. The well-known
 //! library for this, libfaketime, looks its functions up with `dlsym`, which allocates, and crashes a server that brings
 //! its own allocator; asking the kernel needs no looking up.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,11 +21,12 @@ const SHIM: &str = r#"
 #include <time.h>
 #include <unistd.h>
 
+/* Seconds to add; and, unless zero, the microseconds since 1970 at which it stands still. */
 static volatile long long *offset;
 
 __attribute__((constructor)) static void load(void) {
     int file = open(getenv("FENCEPOST_CLOCK"), O_RDONLY);
-    void *map = mmap(0, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *map = mmap(0, 2 * sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
     if (file < 0 || map == MAP_FAILED) abort();
     offset = map;
     close(file);
@@ -30,7 +34,15 @@ __attribute__((constructor)) static void load(void) {
 
 int clock_gettime(clockid_t id, struct timespec *now) {
     int answer = syscall(SYS_clock_gettime, id, now);
-    if (answer == 0 && id == CLOCK_REALTIME && offset) now->tv_sec += *offset;
+    if (answer == 0 && id == CLOCK_REALTIME && offset) {
+        long long still = offset[1];
+        if (still) {
+            now->tv_sec = still / 1000000;
+            now->tv_nsec = still % 1000000 * 1000;
+        } else {
+            now->tv_sec += offset[0];
+        }
+    }
     return answer;
 }
 
@@ -64,7 +76,7 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     if !built.status.success() {
         return Err(io::Error::other(format!("cc: {}", String::from_utf8_lossy(&built.stderr))));
     }
-    std::fs::write(dir.join("clock"), 0i64.to_ne_bytes())
+    std::fs::write(dir.join("clock"), [0; 16])
 }
 
 /// Lets the command's clock follow the folder's file.
@@ -74,10 +86,18 @@ pub(super) fn follow(command: &mut Command, dir: &Path) {
 
 /// Steps the clock by so many seconds from where it is.
 pub(super) fn step(dir: &Path, seconds: i64) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(dir.join("clock"))?;
+    let file = open(dir)?;
     let mut offset = [0; 8];
     file.read_exact_at(&mut offset, 0)?;
     // In one write and in place: the server has the file mapped.
     file.write_all_at(&(i64::from_ne_bytes(offset) + seconds).to_ne_bytes(), 0)
+}
+
+/// Lets the clock stand still at so many microseconds since 1970.
+pub(super) fn still(dir: &Path, micros: u64) -> io::Result<()> {
+    open(dir)?.write_all_at(&micros.to_ne_bytes(), 8)
+}
+
+fn open(dir: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(dir.join("clock"))
 }

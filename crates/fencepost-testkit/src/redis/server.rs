@@ -89,6 +89,15 @@ impl Redis {
         self.server.dir().join("cert.pem")
     }
 
+    /// Its wall clock, which a test moves ([`Config::clock`]), stands still at so many microseconds since 1970 until the next
+    /// call of this.
+    ///
+    /// # Errors
+    /// It has no such clock.
+    pub fn still(&mut self, micros: u64) -> io::Result<()> {
+        clock::still(self.server.dir(), micros)
+    }
+
     /// A connection to look into it.
     ///
     /// # Panics

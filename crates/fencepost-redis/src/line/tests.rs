@@ -1,0 +1,120 @@
+//! The scripts against `queue::admit`: random histories on a real server, judged after every step.
+//!
+//! After each call the lock's hash is read, and must be what the model makes of the hash before: the rule of admission for who
+//! holds and who waits in which order, the clock for who is dead, and nothing else. `FENCEPOST_CASES` says how many histories,
+//! `FENCEPOST_SEED` the first. One that fails is made as short as it can be before it is printed.
+
+mod history;
+mod layout;
+mod model;
+mod play;
+mod stage;
+
+use fencepost_core::Info;
+
+use history::History;
+use layout::{Seen, State};
+use play::play;
+use stage::Stage;
+
+/// So many histories take a few seconds.
+const CASES: u64 = 60;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// A seed whose history fails within so many, and what the shortest form of it does.
+fn falsify(stage: &mut Stage, seeds: std::ops::Range<u64>) -> Option<String> {
+    for seed in seeds {
+        let mut history = History::of(seed);
+        let Err((step, _)) = play(stage, &history) else { continue };
+        history.ops.truncate(step + 1);
+        let why = shorten(stage, &mut history);
+        return Some(format!("seed {seed}: {why}\n{history:#?}"));
+    }
+    None
+}
+
+/// Leaves out what the failure does not need, half by half at first.
+fn shorten(stage: &mut Stage, history: &mut History) -> String {
+    let mut size = history.ops.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < history.ops.len() {
+            let mut shorter = history.clone();
+            shorter.ops.drain(at..(at + size).min(history.ops.len()));
+            if play(stage, &shorter).is_err() {
+                *history = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    play(stage, history).expect_err("it failed just now").1
+}
+
+/// Operators are shown what stands there.
+fn shown(info: &Info, seen: &Seen, now: u64) -> Result<(), String> {
+    let living = seen.claims.iter().filter(|(_, at)| match at.state {
+        State::Waits => seen.alive.get(&at.process).is_some_and(|until| *until > now),
+        State::Tombstone => false,
+        _ => at.deadline > now,
+    });
+    let mut living: Vec<_> = living.collect();
+    living.sort_by_key(|(_, at)| (!at.holds(), if at.holds() { at.token } else { at.number }));
+    let expected = living.into_iter().map(|(id, at)| {
+        let nobody = at.process.as_bytes() == super::NOBODY;
+        let token = at.holds().then_some(at.token);
+        (format!("{id:x}"), at.mode, token, at.state == State::Evicted, nobody)
+    });
+    let found = info.claims.iter().map(|at| {
+        (at.holder.label.clone(), at.mode, at.token.map(fencepost_core::Token::get), at.evicted, at.detached)
+    });
+    let last = info.last_token.map_or(0, fencepost_core::Token::get);
+    if last == seen.last && found.eq(expected) {
+        Ok(())
+    } else {
+        Err(format!("operators are shown {info:?}"))
+    }
+}
+
+#[test]
+fn random_histories_agree_with_the_rule_of_admission() {
+    let mut stage = Stage::open("");
+    let first = number("FENCEPOST_SEED").unwrap_or(1);
+    let cases = number("FENCEPOST_CASES").unwrap_or(CASES);
+    if let Some(failure) = falsify(&mut stage, first..first + cases) {
+        panic!("{failure}");
+    }
+}
+
+/// Lua that stands before the scripts, and what bug that is.
+const BUGS: [(&str, &str); 6] = [
+    ("the message to a winner is not sent", "if c == 'PUBLISH' then return 1 end"),
+    ("it is sent twice", "if c == 'PUBLISH' then real.call(c, ...) end"),
+    (
+        "whom no message reaches is believed to be reached",
+        "if c == 'PUBLISH' then real.call(c, ...) return 1 end",
+    ),
+    ("time is two seconds ahead", "if c == 'TIME' then local t = real.call(c) t[1] = t[1] + 2 return t end"),
+    ("what is to be deleted stays", "if c == 'HDEL' then return 0 end"),
+    ("the key lives for ever", "if c == 'PEXPIREAT' then return 1 end"),
+];
+
+#[test]
+fn bugs_in_the_scripts_are_found() {
+    for (bug, lua) in BUGS {
+        let around = "local real = redis; local redis = setmetatable({ call = function(c, ...)";
+        let lua = format!("{around} {lua} return real.call(c, ...) end }}, {{ __index = real }})\n");
+        assert!(falsify(&mut Stage::open(&lua), 1..200).is_some(), "not found: {bug}");
+    }
+}
+
+#[test]
+fn histories_have_every_kind_of_step() {
+    let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
+    let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
+    assert_eq!(kinds.len(), 14);
+}
