@@ -10,7 +10,9 @@ use fencepost_core::{
 };
 
 use crate::error::ENGINE;
-use crate::line::{BEAT, Departed, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, VOTE, ints, nonsense};
+use crate::line::{
+    BEAT, Departed, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, TAKE_BACK, VOTE, ints, nonsense,
+};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::session::RedisSession;
@@ -31,8 +33,8 @@ pub(crate) struct RedisEntry {
     leaving: Option<bool>,
     /// The number that it last had in line, or 0.
     number: u64,
-    /// How often its vote was refused.
-    tries: u32,
+    /// Its vote was refused, and the server may have written that down.
+    refused: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -50,7 +52,7 @@ impl RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let unanswered = AtomicU32::new(0);
         let shared = Arc::clone(shared);
-        RedisEntry { shared, claim, place: None, at, unanswered, leaving: None, number: 0, tries: 0 }
+        RedisEntry { shared, claim, place: None, at, unanswered, leaving: None, number: 0, refused: false }
     }
 
     fn place(&mut self) -> Arc<Place> {
@@ -97,8 +99,9 @@ impl RedisEntry {
         let call = match &self.claim.vote {
             None => Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl)),
             Some(vote) => {
-                let proposal = vote.proposal.load(Ordering::Relaxed);
-                Call::new(&VOTE, slot, self.shared.setting.vote(&key, &self.claim, ttl, proposal))
+                // What comes from now on is news.
+                place.heed();
+                Call::new(&VOTE, slot, self.shared.setting.vote(&key, &self.claim, ttl, vote, self.refused))
             }
         };
         let sent = self.now();
@@ -116,6 +119,7 @@ impl RedisEntry {
                 self.claim.confirm(sent, ttl);
                 self.shared.places.leave(&place);
                 self.at = At::Holding;
+                self.refused = false;
                 Attempt::Granted(Grant::of(token))
             }
             Entered::Waits { ahead, again, number, last } => {
@@ -126,10 +130,10 @@ impl RedisEntry {
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
-            Entered::Busy { ahead } => {
+            Entered::Busy { ahead, again } => {
                 self.at = At::Nowhere;
-                let again = self.claim.vote.is_some().then(|| self.next_try());
-                Attempt::Blocked { again, ahead: Some(ahead) }
+                self.refused = self.claim.join;
+                Attempt::Blocked { again: again.map(|again| self.past(again)), ahead: Some(ahead) }
             }
             Entered::Out(left) => {
                 let message = format!(
@@ -159,12 +163,10 @@ impl RedisEntry {
         }
     }
 
-    /// When a vote that was refused is asked for again: soon at first, spread by the claim's id.
-    fn next_try(&mut self) -> Moment {
-        self.tries += 1;
-        let spread = (self.claim.id.derive(self.tries).as_u128() >> 100) as u64 % 1024;
-        let base = 1_000u64 << self.tries.min(5);
-        self.now() + Duration::from_micros(base + base * spread / 1024)
+    /// A little after a lease of another has ended, spread by the claim's id.
+    fn past(&self, lease: Duration) -> Moment {
+        let spread = (self.claim.id.as_u128() >> 100) as u64 % 1024;
+        self.now() + lease + Duration::from_micros(1_000 + 20 * spread)
     }
 
     /// Takes up the grant of a lease, or detaches this claim's own.
@@ -207,8 +209,14 @@ impl RedisEntry {
         let again = matches!(lane, Lane::Keeper);
         let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
         let (key, slot) = self.shared.key(&self.claim.want().name);
-        let call =
-            Call::new(&LEAVE, slot, self.shared.setting.leave(&key, self.claim.id, tombstone, self.number));
+        let setting = &self.shared.setting;
+        let call = match &self.claim.vote {
+            None => Call::new(&LEAVE, slot, setting.leave(&key, self.claim.id, tombstone, self.number)),
+            Some(vote) => {
+                let command = setting.take_back(&key, &self.claim, vote, tombstone, self.refused);
+                Call::new(&TAKE_BACK, slot, command)
+            }
+        };
         // Dropped here, it has left or not: the next call finds out.
         let value = self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)?;
         let Departed { what, more } = Departed::read(&value)?;
@@ -257,6 +265,7 @@ impl Entry for RedisEntry {
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
         match (&self.at, &self.place) {
             (At::Waiting, Some(place)) => place.poll(cx),
+            (At::Nowhere, Some(place)) if self.refused => place.poll(cx),
             _ => Poll::Pending,
         }
     }

@@ -1,8 +1,9 @@
 //! The scripts of the line, what they are given and what they answer.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Left, Mode, Token};
+use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Left, Mode, Token, Vote};
 use redis::{Cmd, Value};
 
 use crate::error::ENGINE;
@@ -15,10 +16,26 @@ macro_rules! script {
 }
 
 pub(crate) static ENTER: Script = script!("enter.lua");
-pub(crate) static VOTE: Script = script!("vote.lua", "enter.lua");
+pub(crate) static VOTE: Script = Script::new(concat!(
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/vote.lua"),
+    "local function enter()\n",
+    include_str!("scripts/enter.lua"),
+    "end\n",
+    include_str!("scripts/refused.lua")
+));
 pub(crate) static RAISE: Script = script!("raise.lua");
 pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
 pub(crate) static LEAVE: Script = script!("leave.lua");
+pub(crate) static TAKE_BACK: Script = Script::new(concat!(
+    include_str!("scripts/head.lua"),
+    "local function leave()\n",
+    include_str!("scripts/leave.lua"),
+    "end\n",
+    include_str!("scripts/left.lua")
+));
+pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"));
+pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 pub(crate) static KEEP: Script = script!("keep.lua");
 pub(crate) static TAKE: Script = script!("take.lua");
 pub(crate) static TEND: Script = script!("tend.lua");
@@ -75,13 +92,53 @@ impl Setting {
         marker(&self.prefix)
     }
 
-    /// See scripts/vote.lua.
-    pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, proposal: u64) -> Cmd {
-        VOTE.command(&[key], |command| {
+    /// The key of those whose votes were refused, where the lock has this key.
+    pub(crate) fn refused(key: &[u8]) -> Vec<u8> {
+        [b"redlock:", key].concat()
+    }
+
+    /// See scripts/vote.lua and scripts/refused.lua.
+    pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, vote: &Vote, again: bool) -> Cmd {
+        VOTE.command(&[key, &Setting::refused(key)], |command| {
             command.arg(&claim.id.as_u128().to_be_bytes()).arg(&self.process).arg(micros(ttl));
             command.arg("0").arg(self.retention()).arg(&self.inbox).arg("0");
-            command.arg(crate::record::fixed(claim, &self.process)).arg(proposal).arg(self.marker());
+            command.arg(crate::record::fixed(claim, &self.process));
+            command.arg(vote.proposal.load(Ordering::Relaxed)).arg(self.marker());
             command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
+            command.arg(if claim.join { since(vote) } else { 0 }).arg(if again { "1" } else { "0" });
+        })
+    }
+
+    /// See scripts/left.lua. `refused`: it may be written down as such.
+    pub(crate) fn take_back(
+        &self,
+        key: &[u8],
+        claim: &Claim,
+        vote: &Vote,
+        tombstone: bool,
+        refused: bool,
+    ) -> Cmd {
+        TAKE_BACK.command(&[key, &Setting::refused(key)], |command| {
+            let id = claim.id.as_u128().to_be_bytes();
+            command.arg(&id).arg(if tombstone { "1" } else { "0" });
+            command.arg(self.retention()).arg(&self.inbox).arg("0").arg("w1");
+            let since = (since(vote) as f64).to_be_bytes();
+            let entry = [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat();
+            command.arg(if refused { entry } else { Vec::new() });
+        })
+    }
+
+    /// See scripts/freed.lua.
+    pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
+        FREED.command(&[key, &Setting::refused(key)], |command| {
+            command.arg(&self.inbox);
+        })
+    }
+
+    /// See scripts/waiting.lua.
+    pub(crate) fn waiting(&self, keys: &[Vec<u8>]) -> Cmd {
+        WAITING.command(keys, |command| {
+            command.arg(&self.inbox);
         })
     }
 
@@ -156,6 +213,11 @@ impl Setting {
     }
 }
 
+/// When a claim with this vote was made, in µs.
+fn since(vote: &Vote) -> u64 {
+    vote.order >> 12
+}
+
 /// The key that says since when a node of a quorum has all its data. No lock's key begins so.
 pub(crate) fn marker(prefix: &str) -> String {
     format!("redlock:{prefix}")
@@ -182,6 +244,8 @@ pub(crate) enum Entered {
     },
     Busy {
         ahead: u32,
+        /// When the first lease here ends, for a vote that was refused.
+        again: Option<Duration>,
     },
     Gone,
     /// A node of a quorum that may have lost data.
@@ -196,7 +260,8 @@ impl Entered {
             _ => {}
         }
         Ok(match *ints(value)? {
-            [3, ahead] => Entered::Busy { ahead: count(ahead) },
+            [3, ahead] => Entered::Busy { ahead: count(ahead), again: None },
+            [3, ahead, again] => Entered::Busy { ahead: count(ahead), again: pause(again) },
             [4] => Entered::Gone,
             [9, ms] => Entered::Out(pause(ms).unwrap_or_default()),
             _ => return Err(nonsense(value)),

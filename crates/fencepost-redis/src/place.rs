@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
 
+/// So long the second of the refused leaves to the first.
+const SPARE: Duration = Duration::from_millis(20);
+
 /// One claim of this client, from its first request until its entry is dropped.
 pub(crate) struct Place {
     pub(crate) claim: Arc<Claim>,
@@ -26,6 +29,10 @@ struct State {
     pushed: Option<Pushed>,
     /// The server does not know it any more.
     gone: bool,
+    /// A node of a quorum says that it is worth asking again.
+    hinted: bool,
+    /// How often it has asked a node of a quorum.
+    asked: u32,
     waker: Option<Waker>,
 }
 
@@ -75,10 +82,34 @@ impl Place {
         self.wake(|state| state.gone = true);
     }
 
-    /// Ready when there is something to collect.
+    /// A node of a quorum says that it is worth asking again.
+    pub(crate) fn hint(&self) {
+        self.wake(|state| state.hinted = true);
+    }
+
+    /// The same in a while, unless it has asked by then.
+    pub(crate) fn hint_later(self: &Arc<Self>) {
+        let (place, asked) = (Arc::clone(self), self.state().asked);
+        self.claim.aid.spawn(async move {
+            let clock = place.claim.aid.clock();
+            clock.sleep_until(clock.now() + SPARE).await;
+            if place.state().asked == asked {
+                place.hint();
+            }
+        });
+    }
+
+    /// It asks again, whatever it was told before.
+    pub(crate) fn heed(&self) {
+        let mut state = self.state();
+        state.hinted = false;
+        state.asked += 1;
+    }
+
+    /// Ready when there is something to collect, or to ask.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.pushed.is_some() || state.gone {
+        if state.pushed.is_some() || state.gone || state.hinted {
             return Poll::Ready(());
         }
         match &mut state.waker {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
 
+use redis::Value;
+
 use crate::line::{NOBODY, mode_numbers};
 
 /// What of a claim's record never changes: mode, permits, process, then who it is and what for.
@@ -83,9 +85,29 @@ impl Record {
         Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
     }
 
+    /// As a node of a quorum writes down who was refused: see scripts/refused.lua.
+    fn refused(entry: &[u8]) -> Option<Record> {
+        let (since, fixed) = entry.get(16..)?.split_at_checked(8)?;
+        Record::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
+    }
+
     /// A tombstone is nobody's claim.
     fn holds(&self) -> bool {
         (2..=4).contains(&self.state)
+    }
+
+    fn claim(self, now: u64) -> ClaimInfo {
+        ClaimInfo {
+            holder: Holder::from_line(&self.holder),
+            mode: self.mode,
+            token: self.holds().then(|| Token::new(self.token)),
+            since_micros: self.since,
+            age: Duration::from_micros(now.saturating_sub(self.since)),
+            expires_in: self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now))),
+            evicted: self.state == 4,
+            detached: self.detached,
+            reason: self.reason,
+        }
     }
 }
 
@@ -108,18 +130,17 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info
     });
     records
         .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
-    let claims = records.into_iter().map(|record| ClaimInfo {
-        holder: Holder::from_line(&record.holder),
-        mode: record.mode,
-        token: record.holds().then(|| Token::new(record.token)),
-        since_micros: record.since,
-        age: Duration::from_micros(now.saturating_sub(record.since)),
-        expires_in: record.holds().then(|| Duration::from_micros(record.deadline.saturating_sub(now))),
-        evicted: record.state == 4,
-        detached: record.detached,
-        reason: record.reason,
-    });
-    Info { name: name.clone(), last_token, claims: claims.collect() }
+    let claims = records.into_iter().map(|record| record.claim(now)).collect();
+    Info { name: name.clone(), last_token, claims }
+}
+
+/// Those whose votes were refused, of which a node of a quorum wrote this down.
+pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
+    let read = |entry: &Value| match entry {
+        Value::BulkString(entry) => Record::refused(entry).map(|record| record.claim(now)),
+        _ => None,
+    };
+    entries.iter().filter_map(read).collect()
 }
 
 /// The last token in the summary: after the version, three counts, the permits and two times.

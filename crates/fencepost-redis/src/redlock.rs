@@ -8,24 +8,27 @@
 //! grant. It is known by a marker that holds the run id of the server, read in every vote. [`vouch`] lets new nodes in at once.
 //!
 //! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
-//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back. Not: order of arrival;
-//! who waits asks again, at growing intervals, and is not shown to operators.
+//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back. Not: order of arrival.
+//! Nodes hand nothing over, since two that chose differently would lock each other out: a release tells the oldest of those who
+//! were refused to ask again.
 
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Address, Aid, Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Left,
-    Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
+    Address, Aid, Attempt, Backend, Capabilities, Claim, ClaimInfo, Entry, Error, ErrorKind, Eviction, Info,
+    Left, Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use redis::Value;
 
 use crate::backend::RedisBackend;
 use crate::config::{Config, Servers};
 use crate::examine::examine;
-use crate::line::VOUCH;
+use crate::line::{FREED, Setting, VOUCH, WAITING, nonsense};
 use crate::net::{Call, Lane, Trouble};
+use crate::record;
 use crate::shared::Shared;
 
 /// The scheme.
@@ -178,15 +181,47 @@ impl Backend for Node {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.inspect(name))
+        match self.redis() {
+            Ok(redis) => Reply::coming(async move {
+                let (info, refused) =
+                    join(redis.inspect(name), refused(&redis.shared, std::slice::from_ref(name))).await;
+                let mut info = info?;
+                info.claims.extend(refused?.into_iter().flatten());
+                Ok(info)
+            }),
+            Err(error) => Reply::ready(Err(error)),
+        }
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.list(prefix, page))
+        match self.redis() {
+            Ok(redis) => Reply::coming(async move {
+                let mut listing = redis.list(prefix, page).await?;
+                let names: Vec<_> = listing.resources.iter().map(|info| info.name.clone()).collect();
+                let refused = refused(&redis.shared, &names).await?;
+                for (info, refused) in listing.resources.iter_mut().zip(refused) {
+                    info.claims.extend(refused);
+                }
+                Ok(listing)
+            }),
+            Err(error) => Reply::ready(Err(error)),
+        }
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.redis().map_or_else(|error| Reply::ready(Err(error)), |redis| redis.evict(name, token, how))
+        match self.redis() {
+            Ok(redis) => Reply::coming(async move {
+                redis.evict(name, token, how).await?;
+                if how.now {
+                    let (key, slot) = redis.shared.key(name);
+                    let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
+                    // Dropped here, or failed: whoever waits asks again by itself, only later.
+                    let _ = redis.shared.net.call(Lane::Caller, &call).await;
+                }
+                Ok(())
+            }),
+            Err(error) => Reply::ready(Err(error)),
+        }
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
@@ -196,6 +231,24 @@ impl Backend for Node {
     fn close(&self) -> Reply<'_, ()> {
         self.redis().map_or_else(|_| Reply::ready(()), Backend::close)
     }
+}
+
+/// Who waits for each of these.
+async fn refused(shared: &Shared, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<_> = names.iter().map(|name| Setting::refused(&shared.key(name).0)).collect();
+    let call = Call::new(&WAITING, 0, shared.setting.waiting(&keys));
+    let value = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+    let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
+    let Some((Value::Int(now), each)) = answers.split_first() else { return Err(nonsense(&value)) };
+    let now = u64::try_from(*now).unwrap_or_default();
+    let read = |entries: &Value| match entries {
+        Value::Array(entries) => Ok(record::refused(entries, now)),
+        other => Err(nonsense(other)),
+    };
+    each.iter().map(read).collect()
 }
 
 /// A claim at a node that was not there when it was made.

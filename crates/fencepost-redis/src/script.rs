@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 use redis::Cmd;
 
-/// What scripts share, put where they say `-- include` and its name, in this order: the first may include the second.
-const SHARED: [(&str, &str); 2] = [
+/// What scripts share, put where they say `-- include` and its name, in this order: each may include those behind it.
+const SHARED: [(&str, &str); 3] = [
+    ("-- include tell\n", include_str!("scripts/tell.lua")),
     ("-- include line\n", include_str!("scripts/line.lua")),
     ("-- include summary\n", include_str!("scripts/summary.lua")),
 ];

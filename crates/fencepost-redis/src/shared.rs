@@ -103,7 +103,8 @@ struct Inbox {
 
 impl Events for Inbox {
     fn message(&self, mut payload: &[u8]) {
-        // G, id, token: handed a grant. E, id: evicted. Several may stand in one message.
+        // G, id, token: handed a grant. E, id: evicted. H, id: worth asking again; S: in a while,
+        // unless it has asked by then. Several may stand in one message.
         loop {
             match payload {
                 [b'G', rest @ ..] if rest.len() >= 24 => {
@@ -113,6 +114,18 @@ impl Events for Inbox {
                         place.push(Pushed { token: Token::new(token), confirmed: None });
                     }
                     payload = &rest[24..];
+                }
+                [b'H', rest @ ..] if rest.len() >= 16 => {
+                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                        place.hint();
+                    }
+                    payload = &rest[16..];
+                }
+                [b'S', rest @ ..] if rest.len() >= 16 => {
+                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                        place.hint_later();
+                    }
+                    payload = &rest[16..];
                 }
                 [b'E', rest @ ..] if rest.len() >= 16 => {
                     if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {

@@ -102,7 +102,8 @@ impl Entry for MemoryEntry {
         let left = match self.at {
             At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
             At::Refused => {
-                let known = self.on_line(|line, _| line.voters.forget(self.claim.id));
+                let known =
+                    self.on_line(|line, wakers| line.take_back_vote(&self.claim, &self.memory, wakers));
                 if known { Left::Withdrawn } else { Left::Nothing }
             }
             // Asked again because the reply was lost: the first answer still holds.

@@ -15,9 +15,6 @@ use crate::queue::Held;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// So many are told beyond those who fit: the first may have gone, or hold too little elsewhere.
-const SPARE: usize = 1;
-
 /// The refused, the oldest first.
 #[derive(Default)]
 pub(super) struct Voters(Vec<Voter>);
@@ -64,22 +61,15 @@ impl Voters {
         self.0.len() < before
     }
 
-    /// Tells the oldest who fit beside what is held, and one more.
+    /// Tells the oldest who fit beside what is held.
     pub(super) fn hint(&mut self, now: Moment, mut held: Held, wakers: &mut Wakers) {
         self.0.retain(|voter| voter.until > now);
-        if self.0.first().is_none_or(|first| !held.fits(first.claim.want().mode)) {
-            return;
-        }
-        let mut spare = SPARE;
         for voter in &mut self.0 {
             let mode = voter.claim.want().mode;
-            if held.fits(mode) {
-                held.add(mode);
-            } else if spare == 0 {
+            if !held.fits(mode) {
                 break;
-            } else {
-                spare -= 1;
             }
+            held.add(mode);
             // Until it asks again, or whoever is woken would find nothing new and sleep on.
             voter.hinted = true;
             wakers.push(voter.waker.take());
@@ -144,6 +134,13 @@ impl Line {
             self.voters.refuse(claim, now);
         }
         (None, Attempt::Blocked { again: None, ahead: Some(self.held.holders()) })
+    }
+
+    /// It asks no more; if it was just told to, others are. Says whether it was there.
+    pub(super) fn take_back_vote(&mut self, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> bool {
+        let known = self.voters.forget(claim.id);
+        self.settle(claim.aid.clock().now(), memory, wakers);
+        known
     }
 
     /// Makes `to` the token of the grant in this place.

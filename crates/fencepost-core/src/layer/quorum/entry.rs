@@ -31,9 +31,9 @@ pub(super) struct QuorumEntry {
     order: u64,
     stands: u32,
     yields: u32,
-    /// It was refused before: one node is asked first and the others only by whoever wins there, so that many contenders do
-    /// not split the vote again and again.
-    contended: bool,
+    /// Nobody said lately that it is worth asking: all nodes are asked at once, in case that the one which is asked first has
+    /// forgotten us, or a grant that stands there alone keeps us out.
+    unheard: bool,
     /// The node that is asked first in this round.
     pub(super) first: Option<usize>,
     /// How often another claim was given the token that this one was to have.
@@ -69,7 +69,7 @@ impl QuorumEntry {
             order,
             stands: 0,
             yields: 0,
-            contended: false,
+            unheard: false,
             first: None,
             outbids: 0,
             target,
@@ -137,6 +137,7 @@ impl QuorumEntry {
                     self.claim.confirm(sent, ttl);
                     let grant = Grant::of(token);
                     self.grant = Some(grant.clone());
+                    self.wait_no_more();
                     return Ok(Attempt::Granted(grant));
                 }
                 Verdict::Gone => return Ok(Attempt::Gone),
@@ -149,8 +150,8 @@ impl QuorumEntry {
                 }
                 Verdict::Refused if self.attached => return Ok(Attempt::Gone),
                 Verdict::Refused => {
-                    self.contended = true;
                     let now = clock.now();
+                    self.shared.note_contended(&self.claim.want().name, now);
                     let again = self.refused(now);
                     if self.claim.join {
                         return Ok(Attempt::Blocked { again: Some(again), ahead: None });
@@ -172,7 +173,9 @@ impl QuorumEntry {
         let worth: Vec<bool> = seats.iter().map(|seat| seat.node.is_worth(now)).collect();
         // Without them there is no majority.
         let all = worth.iter().filter(|worth| **worth).count() < self.shared.need;
-        let staged = self.contended && !self.attached && !all;
+        // One node first, and the others only if it grants: many contenders would split the vote again and again.
+        let staged = self.claim.join && !self.attached && !all && !self.unheard;
+        let staged = staged && self.shared.is_contended(&self.claim.want().name, now);
         let wins = seats.iter().any(|seat| seat.won(now).is_some() || seat.is_away());
         let first = worth.iter().position(|worth| *worth).filter(|_| staged && !wins);
         for (number, (seat, worth)) in seats.iter_mut().zip(worth).enumerate() {
@@ -204,6 +207,7 @@ impl QuorumEntry {
                 again = again.min(soon.unwrap_or(Moment::NEVER));
             }
         }
+        self.unheard = !wins;
         if !wins {
             self.stands = 0;
         } else if !older && self.stands < STANDS {
@@ -217,6 +221,13 @@ impl QuorumEntry {
             again = again.min(jittered(now, pause, self.claim.id, self.yields));
         }
         again
+    }
+
+    /// Those who refused it need not tell it anything any more, nor show it as one who waits.
+    fn wait_no_more(&mut self) {
+        let mut seats = self.seats();
+        let refused = |seat: &&mut Seat| matches!(seat.standing, Standing::Refused(_)) && !seat.is_away();
+        seats.iter_mut().filter(refused).for_each(|seat| seat.retire(Parting::Withdraw));
     }
 
     /// Takes back what was won, in the background; whoever waits for it is told by its node.
@@ -354,7 +365,12 @@ impl Entry for QuorumEntry {
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
         let hint = self.seats().iter_mut().fold(false, |hint, seat| seat.poll_hint(cx, until) | hint);
-        if hint { Poll::Ready(()) } else { Poll::Pending }
+        if hint {
+            self.unheard = false;
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     fn stake(&self) -> Option<Stake> {

@@ -6,7 +6,8 @@ use crate::holder::ClaimInfo;
 use crate::info::{Info, Listing, Page};
 use crate::name::Name;
 
-/// What stands at a majority of the nodes, or may: those that did not answer count for it.
+/// What stands at a majority of the nodes, or may: those that did not answer count for it. Who waits, waits where it asked last:
+/// one node is enough.
 pub(super) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) -> Info {
     let missing = nodes - answers.len();
     let last_token = answers.iter().filter_map(|info| info.last_token).max();
@@ -32,7 +33,9 @@ pub(super) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
     for mut group in groups {
         let evicted = group.iter().flatten().filter(|claim| claim.evicted).count() >= need;
         group.sort_by_key(|alike| std::cmp::Reverse(alike.len()));
-        let times = group.get((need - 1).saturating_sub(missing)).map_or(0, Vec::len);
+        let waits = group.iter().flatten().next().is_some_and(|claim| !claim.holds());
+        let enough = if waits { 0 } else { (need - 1).saturating_sub(missing) };
+        let times = group.get(enough).map_or(0, Vec::len);
         let shown = group.swap_remove(0).into_iter().take(times);
         claims.extend(shown.map(|claim| ClaimInfo { evicted, ..claim }));
     }

@@ -32,6 +32,10 @@ use entry::QuorumEntry;
 use node::Node;
 use seat::Seat;
 
+/// A lock for which somebody was refused is taken for contended so long.
+const CONTENDED: Duration = Duration::from_secs(2);
+/// So many contended locks are remembered before those are forgotten that are so no more.
+const REMEMBERED: usize = 1024;
 /// Operators are answered so long after a majority, whoever else is slow.
 const GRACE: Duration = Duration::from_millis(20);
 /// How long an examination of the nodes may take.
@@ -58,6 +62,8 @@ struct Shared {
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
     held: Mutex<HashMap<ClaimId, Seats>>,
+    /// Until when locks are taken for contended.
+    contended: Mutex<HashMap<Name, Moment>>,
     life: Arc<Life>,
     id: u64,
 }
@@ -91,6 +97,7 @@ impl Quorum {
             patience: Quorum::PATIENCE,
             offset: AtomicI64::new(0),
             held: Mutex::default(),
+            contended: Mutex::default(),
             life: Arc::new(Life::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
         })))
@@ -105,6 +112,31 @@ impl Shared {
 
     fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, Seats>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Was somebody of this client refused there lately?
+    fn is_contended(&self, name: &Name, now: Moment) -> bool {
+        let mut contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        match contended.get(name) {
+            Some(until) if *until > now => true,
+            Some(_) => {
+                contended.remove(name);
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn note_contended(&self, name: &Name, now: Moment) {
+        let mut contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        if contended.len() >= REMEMBERED {
+            contended.retain(|_, until| *until > now);
+        }
+        if let Some(until) = contended.get_mut(name) {
+            *until = now + CONTENDED;
+        } else if contended.len() < REMEMBERED {
+            contended.insert(name.clone(), now + CONTENDED);
+        }
     }
 
     fn unreachable(&self) -> Error {
