@@ -75,6 +75,9 @@ fn main() -> ExitCode {
         ["redis-killed-holders"] => redis::killed::holders(),
         ["redis-stopped"] => redis::stopped::holders(),
         ["redis-torture", cycles, seed] => redis::torture::cycles(number(cycles), number(seed) as u64),
+        ["redlock-cycles", count] => redis::redlock::cycles(number(count)),
+        ["redlock-one-down"] => redis::redlock::one_down(),
+        ["redlock-peers"] => redis::redlock::beside_peers(),
         ["redis-partition"] => redis::partition::holders(),
         _ => {
             eprintln!(

@@ -9,6 +9,7 @@ pub(crate) mod killed;
 pub(crate) mod owners;
 pub(crate) mod partition;
 mod peers;
+pub(crate) mod redlock;
 mod server;
 pub(crate) mod side;
 pub(crate) mod stopped;

@@ -42,8 +42,8 @@ fn program(file: &str, arguments: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// The field of what it prints, from each peer that is there.
-fn asked(arguments: &[&str], field: &str) -> Vec<Named> {
+/// The field of what it prints, from each peer that is there and `wanted`.
+fn asked(arguments: &[&str], field: &str, wanted: impl Fn(&Peer) -> bool) -> Vec<Named> {
     let ask = |peer: &Peer| {
         let output = program(peer.file, arguments)?.output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -55,17 +55,22 @@ fn asked(arguments: &[&str], field: &str) -> Vec<Named> {
         }
         Some(Named { name: peer.name, value: value? })
     };
-    PEERS.iter().filter_map(ask).collect()
+    PEERS.iter().filter(|peer| wanted(peer)).filter_map(ask).collect()
 }
 
 /// The p50 of a cycle in µs.
 pub(super) fn cycle(url: &str) -> Vec<Named> {
-    asked(&["cycle", url, "1000"], "p50")
+    asked(&["cycle", url, "1000"], "p50", |_| true)
+}
+
+/// The same of one peer over a quorum, whose nodes' URLs stand behind each other with commas; nothing if it is not there.
+pub(super) fn quorum_cycle(file: &str, urls: &str) -> Option<f64> {
+    asked(&["cycle", urls, "500"], "p50", |peer| peer.file == file).pop().map(|named| named.value)
 }
 
 /// Cycles per second of so many tasks.
 pub(super) fn tasks(url: &str, tasks: usize) -> Vec<Named> {
-    asked(&["tasks", url, &tasks.to_string(), "2"], "rate")
+    asked(&["tasks", url, &tasks.to_string(), "2"], "rate", |_| true)
 }
 
 /// Handoffs per second of a line that drains.

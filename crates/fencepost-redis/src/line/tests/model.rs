@@ -332,7 +332,7 @@ impl<'a> Model<'a> {
                     .contains(&ahead);
                 at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time && ahead_is_so
             }
-            Entered::Busy { ahead } => {
+            Entered::Busy { ahead, .. } => {
                 let all = holders + self.line.len() as u32;
                 !who.join && !self.held.contains_key(&who.id) && (living.max(1)..=all).contains(&ahead)
             }
