@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The hooks of one engine. Each answers [`Fault::NotSupported`] unless the engine implements it, and the cases that need
@@ -84,6 +85,53 @@ pub trait Faults: Send {
     fn jump(&mut self, _seconds: i64) -> Result<(), Fault> {
         Err(Fault::NotSupported("clock jump"))
     }
+}
+
+/// What cases share is troubled through a lock.
+impl<F: Faults> Faults for Arc<Mutex<F>> {
+    fn is_server(&self) -> bool {
+        inner(self).is_server()
+    }
+
+    fn kill(&mut self) -> Result<(), Fault> {
+        inner(self).kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        inner(self).restart()
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        inner(self).stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        inner(self).cont()
+    }
+
+    fn cut(&mut self) -> Result<(), Fault> {
+        inner(self).cut()
+    }
+
+    fn silence(&mut self) -> Result<(), Fault> {
+        inner(self).silence()
+    }
+
+    fn delay(&mut self, by: Duration) -> Result<(), Fault> {
+        inner(self).delay(by)
+    }
+
+    fn mend(&mut self) -> Result<(), Fault> {
+        inner(self).mend()
+    }
+
+    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
+        inner(self).jump(seconds)
+    }
+}
+
+fn inner<F>(shared: &Arc<Mutex<F>>) -> MutexGuard<'_, F> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a fault could not be made.

@@ -2,6 +2,7 @@
 
 mod table;
 
+use super::network::{Network, network_faults};
 use super::{Config, Look, Redis, eventually, refused};
 use crate::faults::{Fault, Faults};
 use crate::server::free_port;
@@ -15,6 +16,7 @@ const SLOTS: u16 = 16_384;
 /// Six servers; the first three are the masters to begin with.
 pub struct Cluster {
     nodes: Vec<Redis>,
+    network: Network,
 }
 
 impl Cluster {
@@ -23,6 +25,18 @@ impl Cluster {
     /// # Errors
     /// A server does not start, or they do not come together.
     pub fn start(config: &Config) -> io::Result<Cluster> {
+        Cluster::launch(config, |_| Ok(Network::default()))
+    }
+
+    /// Starts one whose nodes all find by a network that can be cut, silenced and slowed down; the nodes' own bus is not on it.
+    ///
+    /// # Errors
+    /// As of [`start`](Cluster::start).
+    pub fn proxied(config: &Config) -> io::Result<Cluster> {
+        Cluster::launch(config, Network::before)
+    }
+
+    fn launch(config: &Config, network: impl FnOnce(&[Redis]) -> io::Result<Network>) -> io::Result<Cluster> {
         let start = |number: usize| {
             // By default the bus takes the port ten thousand higher, which need not be one.
             let config = config
@@ -38,7 +52,14 @@ impl Cluster {
                 .map_err(refused)?;
             Ok(node)
         };
-        let cluster = Cluster { nodes: (0..2 * MASTERS).map(start).collect::<io::Result<_>>()? };
+        let nodes: Vec<Redis> = (0..2 * MASTERS).map(start).collect::<io::Result<_>>()?;
+        let network = network(&nodes)?;
+        for (number, node) in nodes.iter().enumerate() {
+            let port = network.port(number, node).to_string();
+            let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+            node.try_look()?.try_ask::<()>(&announce).map_err(refused)?;
+        }
+        let cluster = Cluster { nodes, network };
         cluster.come_together()?;
         Ok(cluster)
     }
@@ -80,7 +101,8 @@ impl Cluster {
 
     /// The URL: `redis+cluster://HOST:PORT,HOST:PORT…`.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.nodes.iter().map(|node| node.address().to_string()).collect();
+        let ports = self.nodes.iter().enumerate().map(|(number, node)| self.network.port(number, node));
+        let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         format!("redis+cluster://{}{}", self.nodes[0].credentials(), hosts.join(","))
     }
 
@@ -112,7 +134,8 @@ impl Cluster {
 
     fn known_master_of(&self, slot: u16) -> Option<usize> {
         let master = table::read(&mut self.any()).into_iter().find(|node| node.has(slot))?;
-        self.nodes.iter().position(|node| node.port() == master.port)
+        let mut ports = self.nodes.iter().enumerate().map(|(number, node)| self.network.port(number, node));
+        ports.position(|port| port == master.port)
     }
 
     /// Begins to move a slot: from now on the keys that are no longer there are asked for at `to`.
@@ -181,10 +204,41 @@ impl Cluster {
         Ok(self.master_of(slot))
     }
 
+    /// Its bus is not on the network: nobody is replaced.
+    #[allow(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "a deployment may have to hold on first"
+    )]
+    fn hold_on(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn any(&self) -> Look {
         let running = self.nodes.iter().find(|node| node.pid().is_some());
         running.expect("a node runs").look()
     }
+}
+
+/// Killed are all masters at once, so that no replica takes a place; a failover has its own tests.
+impl Faults for Cluster {
+    fn is_server(&self) -> bool {
+        true
+    }
+
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.nodes[..MASTERS].iter_mut().try_for_each(Faults::kill)
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        self.nodes[..MASTERS].iter_mut().try_for_each(Faults::restart)?;
+        for node in &self.nodes {
+            eventually("the cluster is well again", || is_well(&mut node.look()))?;
+        }
+        Ok(())
+    }
+
+    network_faults!();
 }
 
 /// Whether a node finds that every slot is served.

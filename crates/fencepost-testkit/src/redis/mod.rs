@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod look;
 mod masters;
+mod network;
 mod proxied;
 mod sentinel;
 mod server;

@@ -1,6 +1,7 @@
 //! A master, its replica and the sentinels that watch them.
 
-use super::{Config, Look, Redis, eventually};
+use super::network::{Network, network_faults};
+use super::{Config, Look, Redis, eventually, refused};
 use crate::faults::{Fault, Faults};
 use std::io;
 
@@ -11,6 +12,7 @@ const NAME: &str = "locks";
 pub struct Sentinel {
     nodes: [Redis; 2],
     sentinels: Vec<Redis>,
+    network: Network,
 }
 
 impl Sentinel {
@@ -19,19 +21,43 @@ impl Sentinel {
     /// # Errors
     /// One of them does not start, or they do not find each other.
     pub fn start(sentinels: usize, config: &Config) -> io::Result<Sentinel> {
-        let master = Redis::start(config)?;
-        let of_replica = config.clone().line(format!("replicaof 127.0.0.1 {}", master.port()));
-        let replica = Redis::start(&of_replica)?;
+        Sentinel::launch(sentinels, config, |_| Ok(Network::default()))
+    }
+
+    /// Starts one whose servers all, but for the test, find by a network that can be cut, silenced and slowed down.
+    ///
+    /// # Errors
+    /// As of [`start`](Sentinel::start).
+    pub fn proxied(sentinels: usize, config: &Config) -> io::Result<Sentinel> {
+        Sentinel::launch(sentinels, config, Network::before)
+    }
+
+    fn launch(
+        sentinels: usize,
+        config: &Config,
+        network: impl FnOnce(&[Redis]) -> io::Result<Network>,
+    ) -> io::Result<Sentinel> {
+        let nodes = [Redis::start(config)?, Redis::start(config)?];
+        let network = network(&nodes)?;
+        for (number, node) in nodes.iter().enumerate() {
+            let mut look = node.try_look()?;
+            let port = network.port(number, node).to_string();
+            look.try_ask::<()>(&["CONFIG", "SET", "replica-announce-ip", "127.0.0.1"]).map_err(refused)?;
+            look.try_ask::<()>(&["CONFIG", "SET", "replica-announce-port", &port]).map_err(refused)?;
+        }
+        let [master, replica] = &nodes;
+        let port = network.port(0, master);
+        replica.try_look()?.try_ask::<()>(&["REPLICAOF", "127.0.0.1", &port.to_string()]).map_err(refused)?;
         let mut link = replica.try_look()?;
         eventually("the replica follows its master", || link.info("master_link_status") == "up")?;
         // Nothing is streamed to it before its first word, up to a second after it has said that its link is up.
         let mut write = master.try_look()?;
-        write.try_ask::<()>(&["SET", "mark", "1", "PX", "1"]).map_err(super::refused)?;
+        write.try_ask::<()>(&["SET", "mark", "1", "PX", "1"]).map_err(refused)?;
         eventually("the replica acknowledges", || {
             write.try_ask(&["WAIT", "1", "1000"]).is_ok_and(|n: u32| n == 1)
         })?;
         let mut watching = Config::new()
-            .line(format!("sentinel monitor {NAME} 127.0.0.1 {} {}", master.port(), sentinels / 2 + 1))
+            .line(format!("sentinel monitor {NAME} 127.0.0.1 {port} {}", sentinels / 2 + 1))
             .line(format!("sentinel down-after-milliseconds {NAME} 1000"))
             .line(format!("sentinel failover-timeout {NAME} 4000"));
         if let Some(password) = &config.password {
@@ -39,12 +65,12 @@ impl Sentinel {
         }
         let start = || Redis::launch("sentinel", watching.clone(), &["--sentinel"]);
         let sentinels = (0..sentinels).map(|_| start()).collect::<io::Result<Vec<_>>>()?;
-        let deployment = Sentinel { nodes: [master, replica], sentinels };
+        let deployment = Sentinel { nodes, sentinels, network };
         for sentinel in &deployment.sentinels {
             let mut look = sentinel.try_look()?;
             // By default it asks for news every ten seconds, too slow for a test.
             let hurry = ["SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "200"];
-            look.try_ask::<()>(&hurry).map_err(super::refused)?;
+            look.try_ask::<()>(&hurry).map_err(refused)?;
             let others = (deployment.sentinels.len() - 1).to_string();
             eventually("the sentinels know the replica and each other", || {
                 let mut known = |field| state(&mut look, "MASTER", field).unwrap_or_default();
@@ -95,7 +121,8 @@ impl Sentinel {
     fn master_index(&self) -> usize {
         let mut look = self.sentinels[0].look();
         let [_, port]: [String; 2] = look.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
-        let index = self.nodes.iter().position(|node| node.port().to_string() == port);
+        let ports = self.nodes.iter().enumerate().map(|(number, node)| self.network.port(number, node));
+        let index = ports.map(|port| port.to_string()).position(|known| known == port);
         index.expect("the master is one of ours")
     }
 
@@ -107,11 +134,9 @@ impl Sentinel {
         let mut replica = self.replica().try_look()?;
         // A replica that gives a password where none is asked for is refused. Stopping it would not do: what was sent to it
         // waits in its socket and is applied before it is promoted.
-        replica
-            .try_ask::<()>(&["CONFIG", "SET", "masterauth", "not the password"])
-            .map_err(super::refused)?;
+        replica.try_ask::<()>(&["CONFIG", "SET", "masterauth", "not the password"]).map_err(refused)?;
         let mut master = self.master().try_look()?;
-        master.try_ask::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).map_err(super::refused)?;
+        master.try_ask::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).map_err(refused)?;
         eventually("the replica has lost its master", || replica.info("master_link_status") == "down")
     }
 
@@ -127,7 +152,7 @@ impl Sentinel {
 
     /// Waits until all sentinels have another master than this one, and it takes writes.
     fn switched(&self, old: usize) -> Result<(), Fault> {
-        let port = self.nodes[1 - old].port().to_string();
+        let port = self.network.port(1 - old, &self.nodes[1 - old]).to_string();
         for sentinel in &self.sentinels {
             let mut look = sentinel.try_look()?;
             eventually("the sentinels have made the replica the master", || {
@@ -158,6 +183,47 @@ impl Sentinel {
         }
         Ok(())
     }
+}
+
+impl Sentinel {
+    /// How long a master may be silent before it is replaced.
+    fn patience(&self, ms: u32) -> Result<(), Fault> {
+        for sentinel in &self.sentinels {
+            let words = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &ms.to_string()];
+            sentinel.try_look()?.try_ask::<()>(&words).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// A bad network is no reason to replace a master: what a replica lacks then is another story.
+    fn hold_on(&self) -> Result<(), Fault> {
+        self.patience(600_000)
+    }
+}
+
+/// Killed is the master, when its replica has all that it has; restarted it is when the sentinels have replaced it.
+impl Faults for Sentinel {
+    fn is_server(&self) -> bool {
+        true
+    }
+
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.patience(1_000)?;
+        let mut master = self.master().try_look()?;
+        master.try_ask::<()>(&["SET", "mark", "1", "PX", "1"]).map_err(refused)?;
+        eventually("the replica has it all", || {
+            master.try_ask(&["WAIT", "1", "1000"]).is_ok_and(|count: u32| count == 1)
+        })?;
+        self.master_mut().kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        let old = self.nodes.iter().position(|node| node.pid().is_none());
+        self.switched(old.ok_or_else(|| io::Error::other("both servers run"))?)?;
+        self.rejoin()
+    }
+
+    network_faults!();
 }
 
 /// A field of what a server says of itself, on a fresh connection: a sentinel that gives a server another role ends all that

@@ -1,0 +1,65 @@
+//! The suite's cases of a troubled server, each on a deployment of its own behind a bad network: Sentinel, where a killed master
+//! is replaced by its replica, and a cluster whose masters are all killed and come back with what they wrote to their disks.
+
+use std::sync::{Arc, Mutex};
+
+use fencepost_core::{Address, Aid, Backend, Result};
+use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Cluster, Config, Sentinel};
+
+struct Watched;
+
+impl Fixture for Watched {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let sentinel = Sentinel::proxied(1, &Config::new()).expect("Sentinel starts");
+        let place = Place { url: sentinel.url(), deployment: Arc::new(Mutex::new(sentinel)) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+struct Clustered;
+
+impl Fixture for Clustered {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let cluster = Cluster::proxied(&Config::new().durable()).expect("a cluster starts");
+        let place = Place { url: cluster.url(), deployment: Arc::new(Mutex::new(cluster)) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+struct Place<D> {
+    url: String,
+    deployment: Arc<Mutex<D>>,
+}
+
+impl<D: Faults + 'static> Namespace for Place<D> {
+    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = Address::parse(&self.url).expect("the URL is sound");
+        Box::pin(fencepost_redis::open(address, aid))
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        Some(Box::new(Arc::clone(&self.deployment)))
+    }
+}
+
+macro_rules! cases {
+    ($($case:ident)*) => {
+        mod sentinel {
+            $(#[test] fn $case() { super::run(super::Watched, stringify!($case), &[]); })*
+        }
+
+        mod cluster {
+            $(#[test] fn $case() { super::run(super::Clustered, stringify!($case), &[]); })*
+        }
+    };
+}
+
+cases! {
+    engine_out_of_reach
+    server_killed_and_restarted
+    network_goes_dark
+    network_is_dark_within_a_lease
+    network_gets_slow
+}
