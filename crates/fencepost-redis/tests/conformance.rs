@@ -173,7 +173,7 @@ mod one {
 mod sentinel {
     use super::*;
 
-    // What many cases share is not killed under them: failover has tests of its own.
+    // What many cases share is not killed under them: see tests/faults.rs.
     fencepost_testkit::conformance!(
         Watched,
         excused: [
@@ -186,7 +186,7 @@ mod sentinel {
 mod cluster {
     use super::*;
 
-    // What many cases share is not killed under them: failover has tests of its own.
+    // What many cases share is not killed under them: see tests/faults.rs.
     fencepost_testkit::conformance!(
         Clustered,
         excused: [
