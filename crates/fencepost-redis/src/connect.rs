@@ -30,6 +30,9 @@ pub(crate) struct Manner {
 #[derive(Clone)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
+    /// What the channel begins with that is named after the server's run, where the server is a node of a quorum: see
+    /// scripts/vote.lua. Each connection finds out the run it has met and listens there; never on another's word.
+    pub(crate) run: Option<String>,
     pub(crate) events: Arc<dyn Events>,
 }
 

@@ -101,12 +101,7 @@ impl Net {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub(crate) async fn open(
-        config: Config,
-        aid: &Aid,
-        inbox: String,
-        events: Arc<dyn Events>,
-    ) -> Result<Arc<Net>> {
+    pub(crate) async fn open(config: Config, aid: &Aid, inbox: Inbox) -> Result<Arc<Net>> {
         let security = config.tls.as_ref().map(Security::new).transpose()?;
         let manner = |login, database| Arc::new(Manner { login, database, security: security.clone() });
         let (connect_timeout, timeout) = (config.connect_timeout, config.timeout);
@@ -117,7 +112,6 @@ impl Net {
             timeout,
             home: Handle::try_current().ok(),
         };
-        let inbox = Inbox { channel: inbox, events };
         let until = aid.clock().now() + connect_timeout;
         let way = match config.servers {
             Servers::One(place) => {

@@ -6,6 +6,7 @@
 //!
 //! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
 //! grant. It is known by a marker that holds the run id of the server, read in every vote. [`vouch`] lets new nodes in at once.
+//! A URL leads to the server itself, not to a proxy that spreads commands over several.
 //!
 //! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
 //! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back. Not: order of arrival.

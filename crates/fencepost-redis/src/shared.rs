@@ -6,6 +6,7 @@ use std::time::Duration;
 use fencepost_core::{Aid, Claim, ClaimId, Loss, Name, Result, Token};
 
 use crate::config::Config;
+use crate::connect::Inbox;
 use crate::line::{Setting, TEND};
 use crate::net::{Call, Events, Lane, Net};
 use crate::place::{Places, Pushed};
@@ -24,11 +25,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>> {
-        Shared::as_node(config, aid, crate::redlock::MAX_TTL).await
+        Shared::make(config, aid, None).await
     }
 
     /// As a node of a quorum whose longest lease this is.
     pub(crate) async fn as_node(config: Config, aid: Aid, max_ttl: Duration) -> Result<Arc<Shared>> {
+        Shared::make(config, aid, Some(max_ttl)).await
+    }
+
+    async fn make(config: Config, aid: Aid, node: Option<Duration>) -> Result<Arc<Shared>> {
         let process = format!("{:016x}", aid.client());
         let inbox = format!("{}@", config.prefix());
         let mut setting = Setting {
@@ -37,13 +42,16 @@ impl Shared {
             inbox,
             retention: config.retention(),
             cluster: false,
-            max_ttl,
+            max_ttl: node.unwrap_or(crate::redlock::MAX_TTL),
         };
-        let messages = Arc::new(Inbox { places: Arc::default(), shared: OnceLock::new() });
+        let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);
-        let net =
-            Net::open(config.clone(), &aid, setting.channel(), Arc::clone(&messages) as Arc<dyn Events>)
-                .await?;
+        let inbox = Inbox {
+            channel: setting.channel(),
+            run: node.map(|_| format!("{}run:", setting.inbox)),
+            events: Arc::clone(&messages) as Arc<dyn Events>,
+        };
+        let net = Net::open(config.clone(), &aid, inbox).await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();
         let shared = Arc::new(Shared { config, net, setting, aid, places, number });
@@ -96,12 +104,12 @@ fn fresh_number() -> u64 {
 }
 
 /// Where messages come in.
-struct Inbox {
+struct Messages {
     places: Arc<Places>,
     shared: OnceLock<Weak<Shared>>,
 }
 
-impl Events for Inbox {
+impl Events for Messages {
     fn message(&self, mut payload: &[u8]) {
         // G, id, token: handed a grant. E, id: evicted. H, id: worth asking again; S: in a while,
         // unless it has asked by then. Several may stand in one message.

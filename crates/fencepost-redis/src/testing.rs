@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, mpsc};
 
 use crate::config::Config;
+use crate::connect::Inbox;
 use crate::net::{Call, Events, Lane, Net, Trouble};
 use crate::script::Script;
 
@@ -118,7 +119,8 @@ pub(crate) async fn client(url: &str, thread: &Thread) -> Result<Client> {
     let post = Arc::new(Post { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
     let config = Config::parse(&Address::parse(url)?)?;
     let events: Arc<dyn Events> = post.clone();
-    let net = within(Net::open(config, &thread.aid, "fencepost:@inbox".to_owned(), events)).await?;
+    let inbox = Inbox { channel: "fencepost:@inbox".to_owned(), run: None, events };
+    let net = within(Net::open(config, &thread.aid, inbox)).await?;
     Ok(Client { net, post, messages })
 }
 

@@ -288,8 +288,23 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
             pulse.stop();
             return Err(crate::error::handshake(&error, &place.to_string()));
         }
+        if let Some(run) = &inbox.run {
+            // Without it each vote takes longer.
+            let _ = announce(&mut connection, run).await;
+        }
     }
     Ok(Line { connection, pulse, guest, place: Arc::new(place), number })
+}
+
+/// Listens to the channel of the run that this connection leads to.
+async fn announce(connection: &mut MultiplexedConnection, channels: &str) -> Result<(), redis::RedisError> {
+    let mut info = Cmd::new();
+    info.arg("INFO").arg("server");
+    let text: String = info.query_async(connection).await?;
+    match text.lines().find_map(|line| line.strip_prefix("run_id:")) {
+        Some(run) => connection.subscribe(format!("{channels}{}", run.trim())).await,
+        None => Ok(()),
+    }
 }
 
 fn role() -> Cmd {

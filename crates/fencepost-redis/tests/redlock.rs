@@ -57,6 +57,133 @@ async fn nodes_that_nobody_vouched_for_stay_out() {
     locks.close().await;
 }
 
+/// A client whose leases are short enough for a deployment whose nodes stay out for two seconds.
+async fn brief_client(url: &str) -> Locks {
+    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
+    let builder = Locks::builder().ttl(Duration::from_secs(1));
+    builder.connect(&registry, url).await.expect("a majority can be reached")
+}
+
+/// Of three one is stopped and one comes back: without that one there is no majority.
+async fn comes_back(config: &Config) {
+    let mut masters = Masters::start(3, config).expect("servers start");
+    let url = format!("{}?max_ttl=2", masters.url());
+    vouch(&url).await;
+    let locks = brief_client(&url).await;
+    let last = cycle(&locks).await;
+    masters.node(0).kill().expect("it can be killed");
+    masters.node(0).restart().expect("it comes back");
+    let start = Instant::now();
+    masters.node(1).stop().expect("it can be stopped");
+    let mutex = locks.mutex("lock").unwrap();
+    let early = mutex.lock().wait(Duration::from_millis(500)).await;
+    assert!(early.is_err(), "a node granted that may have forgotten a grant");
+    let guard = mutex.lock().wait(WAIT).await.expect("it comes in by itself");
+    assert!(start.elapsed() >= Duration::from_millis(1_900), "it granted before the longest lease was over");
+    assert!(guard.token() > last);
+    guard.release().await.expect("it was held");
+    masters.node(1).cont().expect("it goes on");
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarted_empty_stays_out() {
+    comes_back(&Config::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarted_with_all_its_data_stays_out_too() {
+    comes_back(&Config::new().durable()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_through_the_loss_of_all_data() {
+    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
+    let url = format!("{}?max_ttl=1", masters.url());
+    vouch(&url).await;
+    let locks = brief_client(&url).await;
+    let mut last = cycle(&locks).await;
+    for loss in 0..2 {
+        for number in 0..3 {
+            let node = masters.node(number);
+            if loss == 0 {
+                node.look().ask::<String>(&["FLUSHALL"]);
+            } else {
+                node.kill().expect("it can be killed");
+                node.restart().expect("it comes back");
+            }
+        }
+        let token = cycle(&locks).await;
+        assert!(token > last, "token {token} after {last}");
+        last = token;
+    }
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_of_five_killed_work() {
+    let (mut masters, url) = five().await;
+    let locks = client(&url).await;
+    let mut last = cycle(&locks).await;
+    for down in [0, 3] {
+        masters.node(down).kill().expect("it can be killed");
+        for _ in 0..50 {
+            let token = cycle(&locks).await;
+            assert!(token > last, "token {token} after {last}");
+            last = token;
+        }
+    }
+    locks.close().await;
+    // Whoever comes now does without them, too.
+    let late = client(&url).await;
+    assert!(cycle(&late).await > last);
+    late.close().await;
+}
+
+/// Who waits is told by the release: asking now and then would take a second or two for each turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_the_oldest_at_once() {
+    let (_masters, url) = five().await;
+    let clients = [client(&url).await, client(&url).await];
+    let start = Instant::now();
+    let mut guard = clients[0].mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
+    for turn in 1..=40 {
+        let locks = clients[turn % 2].clone();
+        let next =
+            tokio::spawn(
+                async move { locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("its turn") },
+            );
+        while clients[0].inspect("lock").await.expect("a majority is there").waiters().count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        guard.release().await.expect("it was held");
+        guard = next.await.expect("no panic");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}: they were not told", start.elapsed());
+    guard.release().await.expect("it was held");
+    for locks in clients {
+        locks.close().await;
+    }
+}
+
+/// INFO costs a server more than the rest of a vote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_run_is_known_without_asking_each_time() {
+    let (masters, url) = five().await;
+    let locks = client(&url).await;
+    cycle(&locks).await;
+    for node in masters.nodes() {
+        node.look().ask::<String>(&["CONFIG", "RESETSTAT"]);
+    }
+    for _ in 0..100 {
+        cycle(&locks).await;
+    }
+    for node in masters.nodes() {
+        assert_eq!(node.look().calls("info"), 0);
+    }
+    locks.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_five_down_work_and_three_answer_with_an_error() {
     let (mut masters, url) = five().await;
@@ -113,7 +240,7 @@ async fn contenders_leave_nothing_and_nobody_is_stuck() {
     for task in 0..16 {
         let locks = clients[task % 2].clone();
         running.push(tokio::spawn(async move {
-            for _ in 0..15 {
+            for _ in 0..25 {
                 cycle(&locks).await;
             }
         }));
@@ -129,11 +256,17 @@ async fn contenders_leave_nothing_and_nobody_is_stuck() {
     }
     for node in masters.nodes() {
         let mut look = node.look();
-        for key in look.keys("fencepost:*") {
-            assert!(look.ask::<i64>(&["PTTL", &key]) > 0, "{key} never expires");
-            let fields: Vec<Vec<u8>> = look.ask(&["HKEYS", &key]);
-            let left = fields.iter().filter(|field| field.first() == Some(&b'w')).count();
-            assert_eq!(left, 0, "somebody still waits");
+        for key in look.keys("*") {
+            // The marker stays.
+            assert!(
+                key == "redlock:fencepost:" || look.ask::<i64>(&["PTTL", &key]) > 0,
+                "{key} never expires"
+            );
         }
+        let registry = Registry::new().with("redis", fencepost_redis::open);
+        let locks = Locks::builder().connect(&registry, &node.url()).await.expect("it answers");
+        let info = locks.inspect("lock").await.expect("it answers");
+        assert!(info.claims.is_empty(), "{info:?}");
+        locks.close().await;
     }
 }
