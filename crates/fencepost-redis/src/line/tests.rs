@@ -10,9 +10,9 @@ mod model;
 mod play;
 mod stage;
 
-use fencepost_core::Info;
+use fencepost_core::{Info, Mode};
 
-use history::History;
+use history::{History, New, Op};
 use layout::{Seen, State};
 use play::play;
 use stage::Stage;
@@ -109,6 +109,27 @@ fn bugs_in_the_scripts_are_found() {
         let around = "local real = redis; local redis = setmetatable({ call = function(c, ...)";
         let lua = format!("{around} {lua} return real.call(c, ...) end }}, {{ __index = real }})\n");
         assert!(falsify(&mut Stage::open(&lua), 1..200).is_some(), "not found: {bug}");
+    }
+}
+
+/// One call clears away a hundred dead at most.
+#[test]
+fn behind_many_dead_the_living_come_to_their_turn() {
+    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let lease = 60_000_000;
+    let ops = vec![
+        Op::Enter { slot: 0, new: new(2, Mode::Exclusive), ttl: lease, again: false },
+        Op::Crowd { new: new(1, Mode::Exclusive), count: 130 },
+        Op::Crowd { new: new(0, Mode::Shared), count: 5 },
+        Op::Advance { micros: 1_500_000 },
+        Op::Keep { process: 0, ttl: lease },
+        Op::Advance { micros: 1_000_000 },
+        Op::Leave { slot: 0, tombstone: false },
+        Op::Keep { process: 0, ttl: lease },
+    ];
+    for cluster in [false, true] {
+        let history = History { cluster, orderly: true, ops: ops.clone() };
+        play(&mut Stage::open(""), &history).unwrap();
     }
 }
 
