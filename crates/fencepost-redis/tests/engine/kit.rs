@@ -17,9 +17,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 fn registry() -> Registry {
-    ["redis", "redis+sentinel", "redis+cluster"]
-        .into_iter()
-        .fold(Registry::new(), |registry, scheme| registry.with(scheme, fencepost_redis::open))
+    fencepost_redis::register(Registry::new())
 }
 
 /// A client with leases of this length.
