@@ -28,7 +28,7 @@ impl Aid {
 
     /// The aid of client number `client`: for simulations, where nothing may be random.
     pub fn for_client(client: u64, clock: Clock, host: Arc<dyn Host>) -> Aid {
-        let reaper = Reaper::new(Arc::clone(&host));
+        let reaper = Reaper::new(clock.clone(), Arc::clone(&host));
         Aid(Arc::new(Inner { client, clock, host, reaper }))
     }
 
