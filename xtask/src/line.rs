@@ -3,7 +3,7 @@
 use crate::peers;
 use crate::workspace::Workspace;
 use serde::Deserialize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A promise and the program that measures it. Lines are data: an engine adds its own to [`crate::lines::LINES`].
 pub(crate) struct Line {
@@ -13,7 +13,8 @@ pub(crate) struct Line {
     pub(crate) engine: &'static str,
     /// What is promised, as the page shows it.
     pub(crate) promise: &'static str,
-    /// Arguments of `fencepost-bench`, which prints a [`Measured`] as its last line.
+    /// Arguments of `fencepost-bench`, which prints a [`Measured`] as its last line. Or `test`, a package, a unit test of it that
+    /// runs as many cases as `FENCEPOST_CASES` says, and that number: the figure is how many passed.
     pub(crate) measure: &'static [&'static str],
     /// What the measured figure has to keep to.
     pub(crate) bound: Bound,
@@ -69,6 +70,9 @@ impl Bound {
 impl Line {
     /// Runs the program and reads its last line.
     pub(crate) fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
+        if let ["test", package, test, cases] = self.measure {
+            return self.test(workspace, package, test, cases);
+        }
         let mut program =
             workspace.program(self.id, bench, self.measure).limit(Duration::from_secs(self.limit));
         if self.measure.iter().any(|word| word.ends_with("-peers")) {
@@ -78,6 +82,25 @@ impl Line {
         let last = output.text.lines().rev().find(|line| line.starts_with('{'));
         let last = last.ok_or_else(|| format!("{} printed no result", self.measure.join(" ")))?;
         serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))
+    }
+
+    fn test(
+        &self,
+        workspace: &Workspace,
+        package: &str,
+        test: &str,
+        cases: &str,
+    ) -> Result<Measured, String> {
+        // Other seeds every time; what one finds is replayed by its number.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = (since.as_secs() << 16).to_string();
+        let arguments = ["test", "--package", package, "--lib", "--", test, "--exact"];
+        let program = workspace.cargo(self.id, &arguments).limit(Duration::from_secs(self.limit));
+        let output = program.env("FENCEPOST_CASES", cases).env("FENCEPOST_SEED", &seed).run()?;
+        if !output.text.contains("1 passed") {
+            return Err(format!("{package} has no test {test}"));
+        }
+        Ok(Measured { figure: cases.parse().ok(), note: format!("seeds from {seed} on") })
     }
 }
 

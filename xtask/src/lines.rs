@@ -126,6 +126,19 @@ pub(crate) const LINES: &[Line] = &[
         limit: 240,
     },
     Line {
+        id: "redis-histories",
+        engine: "redis",
+        promise: "random histories of the scripts on a server, with deaths, expiries, replays and clock steps: each step as the rule of admission has it",
+        measure: &[
+            "test",
+            "fencepost-redis",
+            "line::tests::random_histories_agree_with_the_rule_of_admission",
+            "3000",
+        ],
+        bound: AtLeast(3_000.0, "histories"),
+        limit: 900,
+    },
+    Line {
         id: "redis-commands",
         engine: "redis",
         promise: "commands from the client for an uncontended cycle",

@@ -133,6 +133,22 @@ fn behind_many_dead_the_living_come_to_their_turn() {
     }
 }
 
+/// What random histories found once.
+#[test]
+fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
+    let new = |process| New { process, lock: 0, mode: Mode::Exclusive, join: true };
+    let ttl = 30_000_000;
+    let ops = vec![
+        Op::Enter { slot: 0, new: new(0), ttl, again: false },
+        Op::Enter { slot: 1, new: new(2), ttl, again: false },
+        Op::Advance { micros: 1_000_000 },
+        Op::Keep { process: 2, ttl },
+        Op::SetBack { micros: 900_000 },
+        Op::Enter { slot: 2, new: new(0), ttl, again: false },
+    ];
+    play(&mut Stage::open(""), &History { cluster: false, orderly: false, ops }).unwrap();
+}
+
 #[test]
 fn histories_have_every_kind_of_step() {
     let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);

@@ -15,13 +15,14 @@ for k = 1, #KEYS do
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
   if got[1] then
     open(KEYS[k], got[1])
-    local changed, more, _ = purge(), false, nil
+    local changed, heard, more, _ = purge(), false, false, nil
     if waits == '1' then
       local p = redis.call('HGET', key, 'p' .. proc)
       if p then
         local _, places = struct.unpack(PROC, p)
         touch()
         redis.call('HSET', key, 'p' .. proc, struct.pack(PROC, now + LIVE, places))
+        heard = true
       end
       if x == 0 and nw > 0 then
         _, more = tend(ARGV[3], ARGV[4])
@@ -57,7 +58,8 @@ for k = 1, #KEYS do
       answer[#answer + 1], answer[#answer + 2] = state, tok
     end
     expire(longest, retention)
-    if #sets > 0 or move then
+    -- A clock that is set back is noticed by what was saved last.
+    if #sets > 0 or move or heard then
       touch()
       save()
     end
