@@ -29,6 +29,7 @@ pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"))
 pub(crate) static LEAVE: Script = script!("leave.lua");
 pub(crate) static TAKE_BACK: Script = Script::new(concat!(
     include_str!("scripts/head.lua"),
+    include_str!("scripts/back.lua"),
     "local function leave()\n",
     include_str!("scripts/leave.lua"),
     "end\n",

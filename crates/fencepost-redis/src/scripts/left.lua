@@ -7,5 +7,6 @@ local left, inbox = leave(), ARGV[4]
 local passes = ARGV[7] ~= '' and redis.call('ZREM', KEYS[2], ARGV[7]) == 0
 if left == 1 or passes then
   -- include tell
+  if not spare and redis.call('EXISTS', KEYS[2]) == 0 then redis.call('HDEL', key, 'r') end
 end
 return left

@@ -5,6 +5,7 @@
 -- Answers as vote.lua does; {3, ahead} is followed by the ms until the first lease here ends, or -1.
 local answer = enter()
 if type(answer) ~= 'table' then
+  if got[2] ~= run then redis.call('HSET', key, 'e', run) end
   if ARGV[13] == '1' then redis.call('ZREM', KEYS[2], ARGV[1] .. struct.pack('>d', ARGV[12]) .. ARGV[8]) end
 elseif answer[1] == 3 then
   answer[3] = mind > now and math.ceil((mind - now) / 1000) or -1
@@ -12,6 +13,7 @@ elseif answer[1] == 3 then
     redis.call('ZADD', KEYS[2], ARGV[12], ARGV[1] .. struct.pack('>d', ARGV[12]) .. ARGV[8])
     -- Whoever still waits asks again by then.
     redis.call('PEXPIRE', KEYS[2], 5000)
+    redis.call('HSET', key, 'r', 1)
   end
 end
 return answer

@@ -1,24 +1,51 @@
--- As a node of a quorum: before scripts/enter.lua, for a claim that has a vote. Such a claim is granted on the spot or left out.
+-- As a node of a quorum: before scripts/enter.lua, which becomes the function `enter`, and scripts/refused.lua. A claim that has a
+-- vote is granted on the spot or left out.
 --
 -- ARGV beyond those of enter.lua: 9 the token that the quorum proposes or 0, 10 the deployment's marker, 11 the longest lease in
--- ms. Answers as enter.lua does, or {9, ms}: this node stays out for so long.
+-- ms. Answers as enter.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond those of the line:
+--   e        the run of the server in which a vote was granted here last
+--   r        somebody was refused, see refused.lua
 --
 -- Invariants: a node whose marker is absent or names another run of the server restarted or lost data: it may have forgotten a
--- grant, so it grants nothing until the longest lease is over. The run id is the server's own, which no file brings back.
+-- grant, so it grants nothing until the longest lease is over. The run id is the server's own, which no file brings back. A lock
+-- that is here, and was granted in this run, has been forgotten by nobody: its node need not be asked for the marker.
 -- A proposal is taken if it is above every token given and within a second of the server's clock.
 --
--- INFO tells the run id, and takes longer than all the rest. Each connection of a client listens to a channel that is named after
--- the run it has met: somebody listens to the marker's only if this is that run, since no subscription outlives the server.
-local mark = redis.call('HMGET', ARGV[10], 'run', 'until', 'ttl')
-local back = tonumber(mark[2] or '0')
-if not mark[1] or redis.call('PUBSUB', 'NUMSUB', ARGV[6] .. 'run:' .. mark[1])[2] == 0 then
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  if mark[1] ~= run then
-    local longest = math.max(tonumber(ARGV[11]), tonumber(mark[3] or '0'))
-    back = now + longest * 1000
-    redis.call('HSET', ARGV[10], 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
-  end
-end
-if back > now then return { 9, math.ceil((back - now) / 1000) } end
+-- INFO tells the run id, and takes long. Each connection of a client listens to a channel that is named after the run it has met:
+-- somebody listens to a run's channel only if this is that run, since no subscription outlives the server.
 wish = tonumber(ARGV[9])
 if math.abs(wish - now) > 1000000 then wish = 0 end
+local mine = 'c' .. ARGV[1]
+local got = redis.call('HMGET', key, 's', 'e', mine)
+local s, run = got[1], got[2]
+-- What happens nearly always: nobody holds it, or has for long.
+local runs = ARGV[6] .. 'run:'
+if s and run and redis.call('PUBSUB', 'NUMSUB', runs .. run)[2] > 0 then
+  -- include summary
+  if not got[3] and x + sh + ph + nw == 0 and now >= seen and (mind == 0 or mind > now) and string.byte(ARGV[8]) == 1 then
+    local ttl, retention = tonumber(ARGV[3]), tonumber(ARGV[5])
+    last = wish > last and wish or math.max(last + 1, now)
+    local deadline = now + ttl
+    local need, move = math.floor(math.max(last, deadline) / 1000) + retention, false
+    if mind == 0 or deadline < mind then mind = deadline end
+    if exp < need then exp, move = need + math.floor(retention / 2), true end
+    redis.call('HSET', key, 's', struct.pack(SUM, 1, 1, 0, 0, 0, mind, now, last, exp, head, tail, 0, nt),
+      mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. ARGV[8])
+    if move then redis.call('PEXPIREAT', key, exp) end
+    if ARGV[13] == '1' then redis.call('ZREM', KEYS[2], ARGV[1] .. struct.pack('>d', ARGV[12]) .. ARGV[8]) end
+    return last
+  end
+else
+  local mark = redis.call('HMGET', ARGV[10], 'run', 'until', 'ttl')
+  local back, longest = tonumber(mark[2] or '0'), math.max(tonumber(ARGV[11]), tonumber(mark[3] or '0'))
+  run = mark[1]
+  if not run or redis.call('PUBSUB', 'NUMSUB', runs .. run)[2] == 0 then
+    run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+    if run ~= mark[1] then
+      back = now + longest * 1000
+      redis.call('HSET', ARGV[10], 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
+    end
+  end
+  if mark[3] and longest > tonumber(mark[3]) then redis.call('HSET', ARGV[10], 'ttl', longest) end
+  if back > now then return { 9, math.ceil((back - now) / 1000) } end
+end

@@ -40,8 +40,10 @@ pub(super) struct QuorumEntry {
     pub(super) outbids: u32,
     /// The token that is being written back.
     pub(super) target: Token,
-    grant: Option<Grant>,
-    left: Option<Left>,
+    pub(super) grant: Option<Grant>,
+    pub(super) left: Option<Left>,
+    /// A majority is decided: the others are waited for until then.
+    pub(super) hurry: Option<Moment>,
 }
 
 pub(super) enum Verdict {
@@ -75,15 +77,16 @@ impl QuorumEntry {
             target,
             grant: None,
             left: None,
+            hurry: None,
         }
     }
 
-    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+    pub(super) fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the seats until `judge` has a verdict; after `until` it is told that it is late, and must have one.
-    async fn judged<T>(
+    pub(super) async fn judged<T>(
         &mut self,
         until: Moment,
         mut judge: impl FnMut(&mut Self, &mut Vec<Seat>, bool) -> Option<T>,
@@ -100,6 +103,9 @@ impl QuorumEntry {
                 let news = seats.iter_mut().fold(false, |news, seat| seat.poll(cx) | news);
                 if let Some(verdict) = judge(self, &mut seats, late) {
                     return Poll::Ready(verdict);
+                }
+                if let Some(sooner) = self.hurry.take() {
+                    sleep = clock.sleep_until(sooner);
                 }
                 if !news && !more && !late {
                     if Pin::new(&mut sleep).poll(cx).is_pending() {
@@ -240,113 +246,13 @@ impl QuorumEntry {
     }
 
     /// Why there is no majority, with what the first of the failed nodes says.
-    fn failure(&self) -> Error {
+    pub(super) fn failure(&self) -> Error {
         let error = self.shared.unreachable().unknown();
         let first = self.seats().iter_mut().find_map(Seat::failure);
         match first {
             Some(first) => error.because(first),
             None => error,
         }
-    }
-
-    fn dispose(&mut self, how: Parting) {
-        self.seats().iter_mut().for_each(|seat| seat.retire(how));
-        self.left = Some(Left::Nothing);
-    }
-
-    async fn leave(&mut self, how: Parting) -> Result<Left> {
-        if let Some(left) = self.left {
-            return Ok(left);
-        }
-        let now = self.shared.clock.now();
-        let valid = self.grant.is_some() && !matches!(self.claim.life.state(now), State::Lost(_));
-        let need = self.shared.need;
-        let until = now + self.shared.patience;
-        let left = self
-            .judged(until, |me, seats, late| {
-                for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
-                    match seat.standing {
-                        // It may have been granted there under a later id.
-                        Standing::Left(Left::Nothing) if me.attached => {
-                            if seat.renew(&me.claim) {
-                                seat.leave(how);
-                            }
-                        }
-                        Standing::Left(_) | Standing::Failed(_, true) | Standing::Detached => {}
-                        Standing::Gone | Standing::Failed(_, false) => {
-                            seat.standing = Standing::Left(Left::Nothing);
-                        }
-                        _ => seat.leave(how),
-                    }
-                }
-                let left = |which: Left| {
-                    let is = |seat: &&Seat| {
-                        matches!(seat.standing, Standing::Left(left) if left == which) && !seat.is_away()
-                    };
-                    seats.iter().filter(is).count()
-                };
-                let (released, withdrawn) = (left(Left::Released), left(Left::Withdrawn));
-                let nothing = left(Left::Nothing);
-                if released >= need {
-                    return Some(Ok(Left::Released));
-                }
-                let gone = released + withdrawn + nothing;
-                let waits = seats.iter().any(Seat::is_away);
-                if waits && !late {
-                    return None;
-                }
-                if gone < need {
-                    return Some(Err(()));
-                }
-                Some(Ok(match () {
-                    () if me.grant.is_none() && !me.attached && withdrawn > 0 => Left::Withdrawn,
-                    () if nothing < need && (valid || me.attached) => Left::Released,
-                    () => Left::Nothing,
-                }))
-            })
-            .await;
-        let Ok(left) = left else {
-            let error = self.failure();
-            // What failed is sent again with the next call.
-            for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
-                if let Standing::Failed(..) = seat.standing {
-                    seat.standing = Standing::Refused(None);
-                }
-            }
-            return Err(error);
-        };
-        self.seats().iter_mut().for_each(|seat| seat.retire(how));
-        self.left = Some(left);
-        Ok(left)
-    }
-
-    async fn cut_loose(&mut self) -> Result<()> {
-        let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
-        for seat in self.seats().iter_mut() {
-            seat.claim.set_ttl(ttl);
-            if matches!(seat.standing, Standing::Won(_)) {
-                seat.detach();
-            }
-        }
-        let need = self.shared.need;
-        let detached = self.judged(until, |_, seats, late| {
-            let done = seats.iter().filter(|seat| matches!(seat.standing, Standing::Detached)).count();
-            (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)
-        });
-        if detached.await < need {
-            return Err(match self.claim.life.state(self.shared.clock.now()) {
-                State::Lost(why) => Error::lost(self.claim.want().name.clone(), why),
-                _ => self.shared.unreachable().unknown(),
-            });
-        }
-        for seat in self.seats().iter_mut() {
-            // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
-            if !matches!(seat.standing, Standing::Won(_)) {
-                seat.retire(Parting::Withdraw);
-            }
-        }
-        self.left = Some(Left::Nothing);
-        Ok(())
     }
 }
 

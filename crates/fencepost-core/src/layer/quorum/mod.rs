@@ -2,6 +2,7 @@
 
 mod entry;
 mod judge;
+mod leave;
 mod merge;
 mod node;
 mod report;
@@ -36,6 +37,8 @@ use seat::Seat;
 const CONTENDED: Duration = Duration::from_secs(2);
 /// So many contended locks are remembered before those are forgotten that are so no more.
 const REMEMBERED: usize = 1024;
+/// An operator's look takes so long at most: a page of a list is many requests.
+const LOOK: Duration = Duration::from_secs(2);
 /// Operators are answered so long after a majority, whoever else is slow.
 const GRACE: Duration = Duration::from_millis(20);
 /// How long an examination of the nodes may take.
@@ -157,7 +160,7 @@ impl Shared {
         let enough = |answers: &[Option<Result<T>>]| {
             answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count() >= need
         };
-        gather(&self.clock, self.patience, jobs.collect(), enough).await
+        gather(&self.clock, LOOK, jobs.collect(), enough).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! One node of a quorum, and how it fares.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::backend::Backend;
@@ -18,11 +18,13 @@ pub(super) struct Node {
     probe: AtomicU64,
     /// How many requests it owes answers to that nobody waits for.
     owed: AtomicUsize,
+    /// It answered after the others, and is not waited for beyond a majority.
+    late: AtomicBool,
 }
 
 impl Node {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Node {
-        Node { backend, probe: AtomicU64::new(0), owed: AtomicUsize::new(0) }
+        Node { backend, probe: AtomicU64::new(0), owed: AtomicUsize::new(0), late: AtomicBool::new(false) }
     }
 
     /// Is it worth asking now?
@@ -40,6 +42,23 @@ impl Node {
     pub(super) fn answered(&self) {
         if self.probe.load(Ordering::Relaxed) != 0 {
             self.probe.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Is it worth a short wait beyond a majority?
+    pub(super) fn is_punctual(&self) -> bool {
+        !self.late.load(Ordering::Relaxed)
+    }
+
+    /// Such a wait was for nothing.
+    pub(super) fn straggles(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    /// It answered while others were waited for.
+    pub(super) fn keeps_up(&self) {
+        if !self.is_punctual() {
+            self.late.store(false, Ordering::Relaxed);
         }
     }
 

@@ -251,7 +251,10 @@ impl Seat {
             }
         };
         match error {
-            None => self.node.answered(),
+            None => {
+                self.node.answered();
+                self.node.keeps_up();
+            }
             Some((error, unknown)) => {
                 self.node.failed(now);
                 self.standing = Standing::Failed(Some(error), unknown);

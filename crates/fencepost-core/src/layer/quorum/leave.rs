@@ -1,0 +1,128 @@
+//! How a claim parts with all nodes.
+
+use std::time::Duration;
+
+use super::entry::QuorumEntry;
+use super::seat::{Seat, Standing};
+use crate::backend::Left;
+use crate::error::{Error, Result};
+use crate::life::State;
+use crate::parting::Parting;
+
+/// So long at most a release that a majority has confirmed waits for the others, and no longer than the majority took: to be
+/// answered here is cheaper than to be seen to in the background.
+const STRAGGLERS: Duration = Duration::from_millis(1);
+
+impl QuorumEntry {
+    pub(super) fn dispose(&mut self, how: Parting) {
+        self.seats().iter_mut().for_each(|seat| seat.retire(how));
+        self.left = Some(Left::Nothing);
+    }
+
+    pub(super) async fn leave(&mut self, how: Parting) -> Result<Left> {
+        if let Some(left) = self.left {
+            return Ok(left);
+        }
+        let now = self.shared.clock.now();
+        let valid = self.grant.is_some() && !matches!(self.claim.life.state(now), State::Lost(_));
+        let need = self.shared.need;
+        let until = now + self.shared.patience;
+        let mut hurried = false;
+        let left = self
+            .judged(until, |me, seats, late| {
+                for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
+                    match seat.standing {
+                        // It may have been granted there under a later id.
+                        Standing::Left(Left::Nothing) if me.attached => {
+                            if seat.renew(&me.claim) {
+                                seat.leave(how);
+                            }
+                        }
+                        Standing::Left(_) | Standing::Failed(_, true) | Standing::Detached => {}
+                        Standing::Gone | Standing::Failed(_, false) => {
+                            seat.standing = Standing::Left(Left::Nothing);
+                        }
+                        _ => seat.leave(how),
+                    }
+                }
+                let left = |which: Left| {
+                    let is = |seat: &&Seat| {
+                        matches!(seat.standing, Standing::Left(left) if left == which) && !seat.is_away()
+                    };
+                    seats.iter().filter(is).count()
+                };
+                let (released, withdrawn) = (left(Left::Released), left(Left::Withdrawn));
+                let nothing = left(Left::Nothing);
+                let waits = seats.iter().any(Seat::is_away);
+                if released >= need {
+                    let stragglers = || seats.iter().filter(|seat| seat.is_away());
+                    if late {
+                        stragglers().for_each(|seat| seat.node.straggles());
+                    } else if waits && stragglers().all(|seat| seat.node.is_punctual()) {
+                        if !hurried {
+                            hurried = true;
+                            let so_far = me.shared.clock.now();
+                            me.hurry = Some(so_far + so_far.since(now).min(STRAGGLERS));
+                        }
+                        return None;
+                    }
+                    return Some(Ok(Left::Released));
+                }
+                let gone = released + withdrawn + nothing;
+                if waits && !late {
+                    return None;
+                }
+                if gone < need {
+                    return Some(Err(()));
+                }
+                Some(Ok(match () {
+                    () if me.grant.is_none() && !me.attached && withdrawn > 0 => Left::Withdrawn,
+                    () if nothing < need && (valid || me.attached) => Left::Released,
+                    () => Left::Nothing,
+                }))
+            })
+            .await;
+        let Ok(left) = left else {
+            let error = self.failure();
+            // What failed is sent again with the next call.
+            for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
+                if let Standing::Failed(..) = seat.standing {
+                    seat.standing = Standing::Refused(None);
+                }
+            }
+            return Err(error);
+        };
+        self.seats().iter_mut().for_each(|seat| seat.retire(how));
+        self.left = Some(left);
+        Ok(left)
+    }
+
+    pub(super) async fn cut_loose(&mut self) -> Result<()> {
+        let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
+        for seat in self.seats().iter_mut() {
+            seat.claim.set_ttl(ttl);
+            if matches!(seat.standing, Standing::Won(_)) {
+                seat.detach();
+            }
+        }
+        let need = self.shared.need;
+        let detached = self.judged(until, |_, seats, late| {
+            let done = seats.iter().filter(|seat| matches!(seat.standing, Standing::Detached)).count();
+            (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)
+        });
+        if detached.await < need {
+            return Err(match self.claim.life.state(self.shared.clock.now()) {
+                State::Lost(why) => Error::lost(self.claim.want().name.clone(), why),
+                _ => self.shared.unreachable().unknown(),
+            });
+        }
+        for seat in self.seats().iter_mut() {
+            // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
+            if !matches!(seat.standing, Standing::Won(_)) {
+                seat.retire(Parting::Withdraw);
+            }
+        }
+        self.left = Some(Left::Nothing);
+        Ok(())
+    }
+}
