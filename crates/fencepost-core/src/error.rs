@@ -249,6 +249,10 @@ impl fmt::Display for Error {
         if let Some(source) = &inner.source {
             write!(f, ": {source}")?;
         }
+        let told = |source: &Error| source.0.engine == inner.engine;
+        if inner.source.as_deref().and_then(|source| source.downcast_ref()).is_some_and(told) {
+            return Ok(());
+        }
         if let Some(engine) = inner.engine {
             write!(f, " [{engine}]")?;
         }

@@ -111,7 +111,8 @@ impl Owned {
                     Error::new(ErrorKind::Unreachable, "the engine did not answer").on(self.client.engine())
                 }
             };
-            if clock.now() + pause >= until {
+            // What asking again does not mend is left to the reaper, which tries as long as the lease lasts.
+            if !error.is_transient() || clock.now() + pause >= until {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
                                its lease at the latest";
                 let name = self.claim.want().name.clone();

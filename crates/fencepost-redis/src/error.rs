@@ -39,6 +39,16 @@ impl Failure {
         !self.transient
     }
 
+    /// This user may not.
+    pub(crate) fn is_denial(&self) -> bool {
+        self.kind == ErrorKind::Denied
+    }
+
+    /// It is for an operator to mend, even if it may pass.
+    pub(crate) fn says_what_to_mend(&self) -> bool {
+        self.kind == ErrorKind::Configuration
+    }
+
     /// In the server's own words, if there are any.
     pub(crate) fn cause(&self) -> &str {
         self.cause.as_deref().unwrap_or(&self.message)
@@ -73,8 +83,8 @@ pub(crate) enum Answer {
     Elsewhere { to: String, once: bool },
     /// The keys of a slot are on two nodes while it moves.
     Divided,
-    /// The connection broke before an answer came.
-    Lost,
+    /// The connection is of no use any more, before an answer came.
+    Lost(Failure),
     /// Refused.
     Failed(Failure),
 }
@@ -85,8 +95,9 @@ impl Answer {
         match result {
             Ok(Value::ServerError(error)) => Answer::refusal(&error, address),
             Ok(value) => Answer::Value(value),
-            // Whatever else fails is the connection: it is of no use any more.
-            Err(_) => Answer::Lost,
+            // Whatever else fails is the connection.
+            Err(error) if error.kind() == redis::ErrorKind::Parse => Answer::Lost(strange(address)),
+            Err(_) => Answer::Lost(broken(address)),
         }
     }
 
@@ -117,6 +128,12 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
     let failure = match code {
         "OOM" => full(address),
         "ERR" if detail.contains("OOM command not allowed") => full(address),
+        _ if is_of_others(code, detail) => {
+            Failure::new(ErrorKind::Configuration, format!("{address} {NO_LOCK}"))
+        }
+        "ERR" if detail.starts_with("unknown command") => unknown(detail, address),
+        // What a script may not do is said so since 7.0; before, in the words of NOPERM.
+        "ERR" if detail.contains("can't run this command") || detail.contains("NOPERM") => denied(address),
         "NOAUTH" => Failure::new(
             ErrorKind::Denied,
             format!("{address} wants a password; write redis://:password@host or password_env=NAME"),
@@ -124,13 +141,7 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
         "WRONGPASS" => {
             Failure::new(ErrorKind::Denied, format!("{address} does not know this user and password"))
         }
-        "NOPERM" => Failure::new(
-            ErrorKind::Denied,
-            format!(
-                "{address} does not let this user do that; he needs the keys and channels of the prefix and the \
-                 commands of docs/backends/redis.md"
-            ),
-        ),
+        "NOPERM" => denied(address),
         "LOADING" => {
             Failure::new(ErrorKind::Unreachable, format!("{address} is still loading its data; try again"))
         }
@@ -162,6 +173,51 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
         _ => Failure::new(ErrorKind::Internal, format!("{address} refused a request")),
     };
     failure.because(format_args!("{code} {detail}"))
+}
+
+/// Said of a key at which something else stands than a lock.
+const NO_LOCK: &str = "has something else at the key of this lock, or a lock of another version; let nobody else use keys of \
+                       this prefix, or choose one by prefix=";
+
+/// Does a script stumble over what it finds at its key?
+fn is_of_others(code: &str, detail: &str) -> bool {
+    code == "WRONGTYPE"
+        || code == "ERR"
+            && (detail.contains("WRONGTYPE")
+                || detail.contains("FENCEPOST layout")
+                || detail.contains("bad argument") && detail.contains("unpack"))
+}
+
+/// What stands at the key of a lock is none.
+pub(crate) fn foreign(error: &ServerError) -> Failure {
+    Failure::new(ErrorKind::Configuration, format!("the server {NO_LOCK}")).because(format_args!(
+        "{} {}",
+        error.code(),
+        error.details().unwrap_or_default()
+    ))
+}
+
+fn denied(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Denied,
+        format!(
+            "{address} does not let this user do that; he needs the keys and channels of the prefix and the commands \
+             of docs/backends/redis.md"
+        ),
+    )
+}
+
+/// The server does not know a command.
+fn unknown(detail: &str, address: &str) -> Failure {
+    if detail.contains("HELLO") {
+        return old(address);
+    }
+    let what = if detail.contains("SENTINEL") {
+        "is no sentinel; a single server is redis:"
+    } else {
+        "does not know a command that locks need; is it Redis, and not a sentinel, and is none renamed?"
+    };
+    Failure::new(ErrorKind::Configuration, format!("{address} {what}"))
 }
 
 fn full(address: &str) -> Failure {
@@ -215,6 +271,15 @@ pub(crate) fn broken(address: &str) -> Failure {
     Failure::new(ErrorKind::Unreachable, format!("the connection to {address} broke; try again"))
 }
 
+/// What came back is no answer. The driver cannot read an error that repeats our binary arguments, as that for an unknown command.
+fn strange(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!("{address} does not answer as Redis does; is it a sentinel, a proxy, or was EVALSHA renamed there?"),
+    )
+    .passing()
+}
+
 /// The client was closed.
 pub(crate) fn closed() -> Failure {
     Failure::new(ErrorKind::Closed, "the client was closed; make a new one")
@@ -237,8 +302,11 @@ pub(crate) fn handshake(error: &RedisError, address: &str) -> Failure {
             format!("{address} does not speak as Redis does; look at the port, and whether it wants rediss:"),
         )
         .because(error),
-        _ => Failure::new(ErrorKind::Unreachable, format!("{address} closed the connection; try again"))
-            .because(error),
+        _ => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} closed the connection; try again, and look whether it wants rediss:"),
+        )
+        .because(error),
     }
 }
 

@@ -148,8 +148,15 @@ impl Link {
                 Err(Stop::Elsewhere { .. }) => return Err(story.ends(&elsewhere(&self.address))),
                 Err(Stop::Astray(failure)) => failure,
             };
-            if failure.lasts() || self.terms.aid.clock().now() >= until {
+            if failure.lasts() {
                 return Err(story.ends(&failure));
+            }
+            if self.terms.aid.clock().now() >= until {
+                // What the server said when it was reached says more than that it was not reached again.
+                return Err(story.ends(story.last.as_ref().unwrap_or(&failure)));
+            }
+            if failure.says_what_to_mend() {
+                story.last = Some(failure);
             }
             story.pause(&self.terms, until).await;
         }
@@ -203,13 +210,13 @@ impl Link {
                         _ => Err(Stop::Astray(silent(&self.address))),
                     }
                 }
-                Some(Answer::Lost) => {
+                Some(Answer::Lost(failure)) => {
                     if let Some(call) = call {
                         call.repeat();
                     }
                     story.unknown = true;
                     wire.cut(&line);
-                    Err(Stop::Astray(broken(&self.address)))
+                    Err(Stop::Astray(failure))
                 }
                 Some(Answer::ReadOnly) => {
                     wire.cut(&line);
@@ -248,7 +255,7 @@ impl Link {
             answer = clock.within(stall, sent.as_mut()).await;
             if answer.is_none() && line.pulse.polls() == polls {
                 wire.move_home(line);
-                return Some(Answer::Lost);
+                return Some(Answer::Lost(broken(&self.address)));
             }
         }
         if answer.is_none() {

@@ -6,6 +6,7 @@ use fencepost_core::{Info, Listing, Name, Page, Result};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
+use crate::error::foreign;
 use crate::line::{LOOK, nonsense};
 use crate::net::{Call, Lane, Trouble};
 use crate::record;
@@ -17,7 +18,7 @@ const BATCH: usize = 100;
 /// One resource.
 pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
     let mut infos = look(shared, std::slice::from_ref(name)).await?;
-    Ok(infos.pop().unwrap_or_else(|| Info { name: name.clone(), last_token: None, claims: Vec::new() }))
+    infos.pop().unwrap_or_else(|| Ok(Info { name: name.clone(), last_token: None, claims: Vec::new() }))
 }
 
 /// A page of the resources that somebody holds or waits for.
@@ -31,7 +32,8 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
     let mut listing = Listing::default();
     // Idle locks have a key too, so the page is filled batch by batch.
     for batch in names.chunks(BATCH) {
-        let mut infos = look(shared, batch).await?;
+        // What somebody else has put under our prefix is no lock, and no reason to show none.
+        let mut infos: Vec<Info> = look(shared, batch).await?.into_iter().filter_map(Result::ok).collect();
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         for info in infos.into_iter().filter(|info| !info.claims.is_empty()) {
             if listing.resources.len() >= page.limit.max(1) {
@@ -80,8 +82,8 @@ async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<Vec<Name>> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Reads these locks, a call for each slot.
-async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Info>> {
+/// Reads these locks, a call for each slot. An error within is that of one key.
+async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>> {
     let mut keyed: Vec<(u16, Vec<u8>, &Name)> = names
         .iter()
         .map(|name| {
@@ -100,10 +102,13 @@ async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Info>> {
         Ok(keyed
             .iter()
             .zip(hashes)
-            .map(|((.., name), hash)| record::info(name, &fields(hash), now))
+            .map(|((.., name), hash)| match hash {
+                Value::ServerError(error) => Err(foreign(error).error()),
+                hash => Ok(record::info(name, &fields(hash), now)),
+            })
             .collect())
     });
-    let answers: Vec<Result<Vec<Info>>> = join_all(each).await;
+    let answers: Vec<Result<Vec<_>>> = join_all(each).await;
     Ok(answers.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Life, Loss, Moment, Name, Reply, Result, Session};
-use futures_util::future::join_all;
+use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
+use futures_util::future::{BoxFuture, join_all};
 
 use crate::line::{BATCH, BEAT, KEEP, Kept, OLDEST, Renewed, Standing};
 use crate::net::{Call, Lane, Trouble};
@@ -97,17 +97,19 @@ impl RedisSession {
         parts.into_values().collect()
     }
 
-    /// One call for these locks, or one for each if they are being moved to another server one by one.
-    async fn ask(&self, parts: &[Part<'_>], sent: Moment) -> Result<()> {
-        match self.ask_together(parts, sent).await {
-            Err(Trouble::Divided) => {
-                let each = parts.chunks(1).map(|part| self.ask_together(part, sent));
-                let answers =
-                    join_all(each).await.into_iter().map(|answer| answer.map_err(Trouble::into_error));
-                answers.collect::<Result<Vec<()>>>().map(|_| ())
-            }
-            answer => answer.map_err(Trouble::into_error),
-        }
+    /// One call for these locks; or one for each if they are being moved to another server one by one; or, if what stands at the
+    /// key of one of them is no lock any more, as many as find it: it must not cost the others their leases.
+    fn ask<'a>(&'a self, parts: &'a [Part<'a>], sent: Moment) -> BoxFuture<'a, Result<()>> {
+        let ask = async move {
+            let half = match self.ask_together(parts, sent).await {
+                Err(Trouble::Divided) if parts.len() > 1 => 1,
+                Err(Trouble::Said(error)) if parts.len() > 1 && lasts(&error) => parts.len().div_ceil(2),
+                answer => return answer.map_err(Trouble::into_error),
+            };
+            let answers = join_all(parts.chunks(half).map(|parts| self.ask(parts, sent))).await;
+            answers.into_iter().collect::<Result<Vec<()>>>().map(|_| ())
+        };
+        Box::pin(ask)
     }
 
     async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), Trouble> {
@@ -126,6 +128,11 @@ impl RedisSession {
         }
         Ok(())
     }
+}
+
+/// Is it something that asking again does not mend, as what somebody else has put at a lock's key?
+fn lasts(error: &Error) -> bool {
+    error.is_configuration() && !error.is_transient()
 }
 
 impl Part<'_> {

@@ -100,17 +100,19 @@ fn what_a_user_may_not_do() {
     let server = Redis::start(&Config::new().user("app", "hunter2")).unwrap();
     let said = doctor(&server.url());
     judged(said.expect(0), "rights", "ok", "app");
-    server.look().ask::<String>(&["ACL", "SETUSER", "app", "-scan", "-config"]);
-    let said = doctor(&server.url());
-    let rights = found(said.expect(78), "rights");
-    assert!(
-        rights.iter().any(|(severity, says)| severity == "problem" && says.contains("SCAN")),
-        "{rights:?}"
-    );
-    assert!(
-        rights.iter().any(|(severity, says)| severity == "note" && says.contains("CONFIG")),
-        "{rights:?}"
-    );
+    let refuse = |commands: &[&str]| {
+        server.look().ask::<String>(&[&["ACL", "SETUSER", "app", "+@all"], commands].concat());
+        doctor(&server.url())
+    };
+    let rights = found(refuse(&["-scan", "-config", "-publish"]).expect(0), "rights");
+    for (severity, command) in [("note", "CONFIG"), ("warning", "PUBLISH"), ("warning", "SCAN")] {
+        let told = rights.iter().any(|(found, says)| found == severity && says.contains(command));
+        assert!(told, "{command}: {rights:?}");
+    }
+    let said = refuse(&["-info"]);
+    assert!(found(said.expect(0), "rights")[0].1.contains("may not read INFO"), "{said:?}");
+    let said = refuse(&["-hset"]);
+    judged(said.expect(78), "cycle", "problem", "does not let this user do that");
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));
     let wrong = server.url().replace("hunter2", "hunter3");
     let said = doctor(&wrong);

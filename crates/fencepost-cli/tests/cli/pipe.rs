@@ -20,11 +20,13 @@ use crate::kit::{LONG, Place, eventually, stats};
 pub(crate) struct Reader {
     file: File,
     text: String,
+    /// The beginning of a character whose rest is still to come.
+    begun: Vec<u8>,
 }
 
 impl Reader {
     pub(crate) fn new(pipe: OwnedFd) -> Self {
-        Self { file: pipe.into(), text: String::new() }
+        Self { file: pipe.into(), text: String::new(), begun: Vec::new() }
     }
 
     /// The next line.
@@ -72,7 +74,15 @@ impl Reader {
             }
             let mut bytes = [0; 4096];
             let n = self.file.read(&mut bytes).unwrap();
-            self.text.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
+            self.begun.extend_from_slice(&bytes[..n]);
+            let whole = match std::str::from_utf8(&self.begun) {
+                Ok(text) => text.len(),
+                Err(error) => error.valid_up_to(),
+            };
+            let rest = self.begun.split_off(whole);
+            assert!(rest.len() < 4, "what was written is no text");
+            self.text.push_str(std::str::from_utf8(&self.begun).unwrap());
+            self.begun = rest;
             wait = PollTimeout::ZERO;
         }
     }

@@ -25,7 +25,10 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) async fn gather(visit: &mut Visit) -> Result<Facts, Failure> {
-        let text: String = visit.ask(&["INFO"]).await?;
+        let text: String = match visit.ask(&["INFO"]).await {
+            Err(failure) if failure.is_denial() => String::new(),
+            answer => answer?,
+        };
         let mut settings = HashMap::new();
         let mut readable = true;
         // One by one: before 7.0 CONFIG GET takes one name.
@@ -55,6 +58,11 @@ impl Facts {
     /// A setting, if it may be read and is known.
     pub(super) fn setting(&self, name: &str) -> Option<&str> {
         self.settings.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// May INFO be read?
+    pub(super) fn has_info(&self) -> bool {
+        !self.info.is_empty()
     }
 
     /// May settings be read?

@@ -97,7 +97,9 @@ impl Examination {
             let facts = Facts::gather(&mut visit).await?;
             let skew = clocks::measure(&mut visit).await?;
             let mut findings = server::judge(&facts, role);
-            findings.extend(replicas::look(&door, &facts, &skew, role).await);
+            if facts.has_info() {
+                findings.extend(replicas::look(&door, &facts, &skew, role).await);
+            }
             findings.push(clocks::judge(&skew, role));
             findings.extend(server::rights(&mut visit, self.config.prefix()).await);
             if let Some(longest) = self.longest {

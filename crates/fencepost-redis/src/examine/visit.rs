@@ -73,7 +73,8 @@ impl Visit {
             Answer::Failed(failure) | Answer::Later(failure) => Err(failure),
             Answer::ReadOnly => Err(read_only(&self.address)),
             Answer::Elsewhere { .. } | Answer::Divided => Err(moving()),
-            Answer::NoScript | Answer::Lost => Err(broken(&self.address)),
+            Answer::Lost(failure) => Err(failure),
+            Answer::NoScript => Err(broken(&self.address)),
         }
     }
 

@@ -21,7 +21,7 @@ for i = 1, #all, 2 do
         set(field, struct.pack(DYN, 4, deadline, tok, since, math.max(ttl, deadline - now), seq) .. string.sub(value, 42))
       end
       touch()
-      redis.call('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))
+      redis.pcall('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))
       if nw > 0 and x == 0 then tend(ARGV[4], ARGV[5]) end
       save()
       return 1

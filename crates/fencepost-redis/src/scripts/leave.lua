@@ -37,7 +37,8 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and ARGV[2] == '0' and 
     if alive > now and string.byte(got[1], 42) == 1 then
       redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
       local tok = math.max(last + 1, now)
-      if redis.call('PUBLISH', ARGV[4] .. whose, 'G' .. id .. struct.pack('>d', tok)) > 0 or ARGV[5] == '1' then
+      -- Where it is not allowed the script must not end half-way: the winner asks by itself within a second.
+      if redis.pcall('PUBLISH', ARGV[4] .. whose, 'G' .. id .. struct.pack('>d', tok)) ~= 0 or ARGV[5] == '1' then
         last, nw = tok, nw - 1
         head = nw > 0 and head + 1 or tail
         if nt == 0 or alive < mind then mind = alive end

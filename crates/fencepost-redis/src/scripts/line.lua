@@ -177,7 +177,8 @@ local function tend(inbox, cluster)
     touch()
     local again = false
     for proc, message in pairs(messages) do
-      local count = redis.call('PUBLISH', inbox .. proc, message)
+      -- Where it is not allowed the script must not end half-way: the winners ask by themselves within a second.
+      local count = redis.pcall('PUBLISH', inbox .. proc, message)
       if count == 0 and cluster == '0' then passed[proc], again = true, true end
     end
     for _, w in ipairs(won) do

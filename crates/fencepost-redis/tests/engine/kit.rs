@@ -16,7 +16,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// A lease that does not end within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-fn registry() -> Registry {
+pub(crate) fn registry() -> Registry {
     fencepost_redis::register(Registry::new())
 }
 

@@ -9,6 +9,7 @@ mod replay;
 mod replicas;
 mod restart;
 mod slots;
+mod strangers;
 mod tokens;
 
 /// What the processes do that these tests start; nothing without a role.

@@ -1,0 +1,160 @@
+//! Others at our keys, users who may not do everything, and servers that are something else.
+
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Locks, Page};
+use fencepost_testkit::redis::{Config, Redis, Sentinel};
+
+use crate::kit::{LONG, SOON, connect, granted, lock, registry, wait, within};
+
+/// Not longer than a request may take with all its attempts, and some.
+const WAIT: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_put_at_a_key_is_no_lock_and_stays() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let mut look = redis.look();
+    look.ask::<()>(&["SET", "fencepost:text", "x"]);
+    look.ask::<()>(&["LPUSH", "fencepost:list", "x"]);
+    look.ask::<()>(&["HSET", "fencepost:hash", "s", "x"]);
+    let locks = connect(&redis.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    for name in ["text", "list", "hash"] {
+        let error = locks.mutex(name).unwrap().lock().wait(WAIT).await.expect_err("it is none of ours");
+        assert!(error.is_configuration() && error.to_string().contains("prefix="), "{name}: {error}");
+    }
+    for name in ["text", "list"] {
+        assert!(locks.inspect(name).await.expect_err("it is none of ours").is_configuration());
+    }
+    let listed = locks.list("", &Page::default()).await.expect("the others are listed").resources;
+    assert_eq!(listed.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["lock"]);
+    assert_eq!(look.ask::<String>(&["GET", "fencepost:text"]), "x");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_somebody_overwrites_costs_the_other_locks_nothing() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), Duration::from_secs(2)).await;
+    let mut all = Vec::new();
+    for number in 0..20 {
+        all.push(lock(&locks, &format!("lock{number}")).await);
+    }
+    redis.look().ask::<()>(&["SET", "fencepost:lock7", "x"]);
+    let overwritten = all.remove(7);
+    within(SOON, overwritten.lost()).await;
+    for guard in &all {
+        guard.ensure_held().unwrap_or_else(|error| panic!("{error}"));
+    }
+    let start = Instant::now();
+    overwritten.release().await.expect_err("it is lost");
+    assert!(start.elapsed() < SOON, "what cannot be mended is not tried for long");
+    for guard in all {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_publish_the_next_one_asks_by_itself() {
+    let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
+    redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-publish"]);
+    let locks = connect(&redis.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let first = wait(&locks, "lock", 1).await;
+    let second = wait(&locks, "lock", 2).await;
+    guard.release().await.unwrap();
+    let guard = granted(first, SOON).await;
+    guard.release().await.unwrap();
+    // By the other way through the scripts: several are admitted at once.
+    let mut guard = granted(second, SOON).await;
+    guard.extend(LONG).await.unwrap();
+    let readers = [1, 2].map(|_| {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.rwlock("lock")?.read().await })
+    });
+    crate::kit::line_of(&locks, "lock", 2).await;
+    guard.release().await.unwrap();
+    for reader in readers {
+        granted(reader, SOON).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_is_denied() {
+    let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
+    let mut look = redis.look();
+    for command in ["hset", "hmget", "time", "evalsha", "pexpireat"] {
+        look.ask::<()>(&["ACL", "SETUSER", "app", "+@all", &format!("-{command}")]);
+        let locks = connect(&redis.url(), LONG).await;
+        let error = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect_err("he may not");
+        assert!(error.is_denied(), "{command}: {error}");
+        assert!(error.to_string().contains("docs/backends/redis.md"), "{command}: {error}");
+        look.ask::<()>(&["FLUSHALL"]);
+    }
+    for rule in ["resetkeys", "resetchannels"] {
+        look.ask::<()>(&["ACL", "SETUSER", "app", "+@all", "allkeys", "allchannels", rule]);
+        let outcome = async {
+            let locks = Locks::builder().connect(&registry(), &redis.url()).await?;
+            locks.mutex("lock")?.lock().wait(WAIT).await
+        };
+        let error = outcome.await.expect_err("he may not");
+        assert!(error.is_denied(), "{rule}: {error}");
+    }
+    // What the page says is enough is enough.
+    look.ask::<()>(&[
+        "ACL",
+        "SETUSER",
+        "app",
+        "resetkeys",
+        "resetchannels",
+        "nocommands",
+        "~fencepost:*",
+        "&fencepost:@*",
+        "+hello",
+        "+evalsha",
+        "+script|load",
+        "+subscribe",
+        "+publish",
+        "+scan",
+        "+select",
+        "+time",
+        "+hget",
+        "+hmget",
+        "+hgetall",
+        "+hset",
+        "+hdel",
+        "+pexpireat",
+    ]);
+    let locks = connect(&redis.url(), LONG).await;
+    let guard = lock(&locks, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    locks.list("", &Page::default()).await.unwrap();
+    let token = guard.token();
+    locks.evict("lock", token, &Default::default()).await.unwrap();
+    within(SOON, guard.lost()).await;
+    guard.release().await.unwrap();
+    granted(waiting, SOON).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_something_else_are_told() {
+    let connected = async |url: &str| Locks::builder().connect(&registry(), url).await;
+    // As every server before 6.0.
+    let old = Redis::start(&Config::new().line("rename-command HELLO \"\"")).unwrap();
+    let error = connected(&old.url()).await.expect_err("it has no RESP3");
+    assert!(error.is_configuration() && error.to_string().contains("too old"), "{error}");
+
+    let deployment = Sentinel::start(1, &Config::new()).unwrap();
+    let replica = connect(&deployment.replica().url(), LONG).await;
+    let error = replica.mutex("lock").unwrap().lock().wait(WAIT).await.expect_err("it takes no writes");
+    assert!(error.to_string().contains("is a replica"), "{error}");
+    let error = connected(&format!("redis+sentinel://{}/locks", deployment.master().address())).await;
+    let error = error.expect_err("it is no sentinel");
+    assert!(error.is_configuration() && error.to_string().contains("no sentinel"), "{error}");
+    let error = connected(&format!("redis+cluster://{}", deployment.master().address())).await;
+    assert!(error.expect_err("it is no cluster").is_configuration());
+    let sentinel = format!("redis://{}", deployment.sentinels()[0].address());
+    let outcome = async { connected(&sentinel).await?.mutex("lock")?.lock().wait(WAIT).await };
+    let error = outcome.await.expect_err("it keeps no data");
+    assert!(error.to_string().contains("sentinel"), "{error}");
+}
