@@ -18,6 +18,8 @@ use crate::time::Moment;
 const IN_FLIGHT: u64 = u64::MAX;
 /// What is due within this time is renewed along, or within a tenth of its lease if that is shorter.
 const SLACK: Duration = Duration::from_secs(1);
+/// Nothing is asked for again sooner.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// One per client: renews stakes at a third of their lease, batched by session, from an ordered map, never by a scan. One
 /// task for all of it, one more for each round under way; a session that does not answer delays no other.
@@ -229,13 +231,14 @@ fn next_due(claim: &Claim, failed: bool, now: Moment) -> Option<Moment> {
         return None;
     }
     let due = life.due();
-    if !failed && due > now {
-        return Some(due);
+    // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
+    if !failed && (due > now || !confirmed) {
+        return Some(due.max(now + AT_ONCE));
     }
     if confirmed {
         life.doubt();
     }
     // Try again soon, and more often as the end comes near.
     let left = if confirmed { life.until().since(now) } else { claim.ttl() };
-    Some(now + (left / 8).clamp(Duration::from_millis(20), SLACK))
+    Some(now + (left / 8).clamp(AT_ONCE, SLACK))
 }

@@ -7,8 +7,13 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
 
+use crate::line::OLDEST;
+
 /// So long the second of the refused leaves to the first.
 const SPARE: Duration = Duration::from_millis(20);
+
+/// So many claims are asked about at most by one command: Lua takes no more than some thousands of values at once.
+const MOST: usize = 1_024;
 
 /// One claim of this client, from its first request until its entry is dropped.
 pub(crate) struct Place {
@@ -156,6 +161,8 @@ struct Line {
     waiting: BTreeMap<u64, Arc<Place>>,
     /// When the place is to be renewed.
     due: Moment,
+    /// How many of the oldest are asked about then: more and more, while the server knows none of them.
+    ask: usize,
 }
 
 impl Places {
@@ -201,7 +208,7 @@ impl Places {
         place.state().number = Some(number);
         let mut lines = self.lines();
         let line = lines.entry(place.claim.want().name.clone());
-        let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due });
+        let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due, ask: OLDEST });
         line.waiting.insert(number, Arc::clone(place));
         line.due = line.due.min(due);
         line.due
@@ -220,7 +227,7 @@ impl Places {
     }
 
     /// Is the place in the line of `name` to be renewed by `now`? If so, the oldest claims there; else when it is.
-    pub(crate) fn oldest(&self, name: &Name, now: Moment, count: usize) -> Result<Vec<Arc<Place>>, Moment> {
+    pub(crate) fn oldest(&self, name: &Name, now: Moment) -> Result<Vec<Arc<Place>>, Moment> {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(name) else { return Ok(Vec::new()) };
         if now < line.due {
@@ -229,15 +236,17 @@ impl Places {
         // Until the answer is there nobody else asks.
         line.due = now + crate::line::BEAT;
         let waiting = line.waiting.values().filter(|place| place.waits());
-        Ok(waiting.take(count).cloned().collect())
+        Ok(waiting.take(line.ask).cloned().collect())
     }
 
     /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it.
-    /// Sets when the line is asked again.
+    /// Sets when the line is asked again, and about how many: the rest of a line that was lost with the server's data is to be known
+    /// soon, however long it was.
     pub(crate) fn anchored(&self, name: &Name, first: Option<(u64, Token)>, sent: Moment, due: Moment) {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(name) else { return };
         line.due = due;
+        line.ask = if first.is_some() { OLDEST } else { (line.ask * 4).min(MOST) };
         if let Some((first, last)) = first {
             line.waiting.range(first..).for_each(|(_, place)| place.anchor((sent, last)));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
 use futures_util::future::{BoxFuture, join_all};
 
-use crate::line::{BATCH, BEAT, KEEP, Kept, OLDEST, Renewed, Standing};
+use crate::line::{BATCH, BEAT, KEEP, Kept, Renewed, Standing};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Place, Pushed};
 use crate::shared::Shared;
@@ -73,7 +73,7 @@ impl RedisSession {
             }
             let replicas = if held { self.shared.replicas(claim) } else { 0 };
             let waits = !held && parts.get(&(name, false)).is_none_or(|part| !part.waits);
-            let oldest = if waits { places.oldest(name, now + BEAT / 4, OLDEST) } else { Ok(Vec::new()) };
+            let oldest = if waits { places.oldest(name, now + BEAT / 4) } else { Ok(Vec::new()) };
             let oldest = match oldest {
                 Ok(oldest) => oldest,
                 Err(at) => {

@@ -6,10 +6,11 @@ while told < 1 and most > 0 do
   local oldest = redis.call('ZPOPMIN', KEYS[2])[1]
   if not oldest then break end
   local mode, n, of = struct.unpack('>BI4I4', string.sub(oldest, 25, 33))
-  if redis.call('PUBLISH', inbox .. string.sub(oldest, 34, 49), 'H' .. string.sub(oldest, 1, 16)) > 0 then
+  local heard = redis.pcall('PUBLISH', inbox .. string.sub(oldest, 34, 49), 'H' .. string.sub(oldest, 1, 16))
+  if type(heard) == 'number' and heard > 0 then
     told = told + (mode == 1 and 1 or mode == 3 and n / of or 0)
   end
   most = most - 1
 end
 local spare = told > 0 and redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-if spare then redis.call('PUBLISH', inbox .. string.sub(spare, 34, 49), 'S' .. string.sub(spare, 1, 16)) end
+if spare then redis.pcall('PUBLISH', inbox .. string.sub(spare, 34, 49), 'S' .. string.sub(spare, 1, 16)) end

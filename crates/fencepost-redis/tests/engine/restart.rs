@@ -1,6 +1,6 @@
 //! The data is lost, or is not; scripts and subscriptions are lost.
 
-use crate::kit::{LONG, SOON, connect, counter, granted, lock, wait};
+use crate::kit::{LONG, SOON, connect, counter, granted, line_of, lock, wait, within};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Redis};
 
@@ -92,4 +92,25 @@ async fn all_expires_in_the_end() {
     let mut look = redis.look();
     let ttl: i64 = look.ask(&["PTTL", "fencepost:lock"]);
     assert!((0..=4_000).contains(&ttl), "an idle lock's key goes soon after its retention, not in {ttl} ms");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_line_that_was_lost_with_the_data_is_asked_for_again_at_once() {
+    const COUNT: usize = 1_000;
+    let redis = Redis::start(&Config::new()).unwrap();
+    let (locks, other) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
+    let _guard = lock(&other, "lock").await;
+    let waiting: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.mutex("lock")?.lock().await?.release().await })
+        })
+        .collect();
+    line_of(&locks, "lock", COUNT).await;
+    redis.look().ask::<()>(&["FLUSHALL"]);
+    // By sixteen a second it would take a minute.
+    let all = futures_util::future::join_all(waiting);
+    for one in within(4 * SOON, all).await {
+        one.unwrap().expect("waiting is no error");
+    }
 }
