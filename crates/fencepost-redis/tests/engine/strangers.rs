@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Locks, Page};
-use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
+use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
 
 use crate::kit::{LONG, SOON, connect, granted, lock, registry, wait, within};
 
@@ -125,6 +125,20 @@ async fn what_the_page_says_is_enough_is_enough() {
     within(SOON, guard.lost()).await;
     guard.release().await.unwrap();
     granted(waiting, SOON).await.release().await.unwrap();
+
+    let deployment = Sentinel::start(1, &Config::new().user("app", "secret")).unwrap();
+    for node in [deployment.master(), deployment.replica()] {
+        allow(node, ENOUGH);
+        allow(node, "+role");
+    }
+    lock(&connect(&deployment.url(), LONG).await, "lock").await.release().await.unwrap();
+
+    let cluster = Cluster::start(&Config::new().user("app", "secret")).unwrap();
+    for node in cluster.nodes() {
+        allow(node, ENOUGH);
+        allow(node, "+cluster|slots +asking");
+    }
+    lock(&connect(&cluster.url(), LONG).await, "lock").await.release().await.unwrap();
 
     let masters = Masters::start(3, &Config::new().user("app", "secret")).unwrap();
     for node in masters.nodes() {
