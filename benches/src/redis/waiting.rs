@@ -1,17 +1,18 @@
 //! What waiting costs the server.
 
 use super::crowd::{PROCESSES, ours};
-use super::server::{Auditor, start, url};
+use super::server::{start, url};
 use super::{NAME, connect};
 use crate::command::Wrapper;
 use crate::figure::Measured;
 use fencepost::Locks;
 use fencepost_testkit::redis::Redis;
+use std::collections::BTreeMap;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const WAITERS: usize = 1_000;
-const SPAN: Duration = Duration::from_secs(20);
+const SPAN: Duration = Duration::from_secs(30);
 
 /// Commands per process and second of a thousand that wait.
 pub(crate) fn commands() -> Measured {
@@ -24,22 +25,62 @@ pub(crate) fn commands() -> Measured {
         let guard = locks.mutex(NAME).expect("a good name").try_lock().lease(lease).await.expect("a server");
         let guard = guard.expect("nobody else wants it");
         let mut sides = stand(&server, &locks, PROCESSES, WAITERS / PROCESSES).await;
-        let mut auditor = Auditor::of(&server);
         // By now the connections that keep the places are there.
         tokio::time::sleep(Duration::from_secs(3)).await;
-        auditor.reset();
-        let start = Instant::now();
-        tokio::time::sleep(SPAN).await;
-        let (sent, which) = auditor.sent();
-        // One command each second: a span of so many seconds holds the beats at both of its ends.
-        let figure = sent / PROCESSES as f64 / (start.elapsed().as_secs_f64() + 1.0);
+        let seen = tokio::task::spawn_blocking({
+            let url = url(&server);
+            move || watch(&url, SPAN)
+        });
+        let seen = seen.await.expect("a server that shows its commands");
         sides.iter_mut().for_each(Wrapper::kill);
         guard.release().await.expect("it is held");
+        let commands: usize = seen.values().map(Vec::len).sum();
+        let connections = seen.len();
+        let figure = seen.values().map(|times| rate(times, SPAN)).sum::<f64>() / PROCESSES as f64;
         Measured {
             figure,
-            note: format!("{WAITERS} waiters in {PROCESSES} processes over {} s: {which}", SPAN.as_secs()),
+            note: format!(
+                "{WAITERS} waiters in {PROCESSES} processes over {} s: {commands} commands on {connections} connections, \
+                 counted from each connection's first to its last",
+                SPAN.as_secs()
+            ),
         }
     })
+}
+
+/// When clients sent commands (in s), by their connection's address, as the server shows them for so long.
+fn watch(url: &str, span: Duration) -> BTreeMap<String, Vec<f64>> {
+    let client = redis::Client::open(url).expect("a good URL");
+    let connect = || client.get_connection().expect("a server that answers");
+    let (mut monitor, mut other) = (connect(), connect());
+    monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command()).expect("it is sent");
+    monitor.recv_response().expect("a server that shows its commands");
+    let ender = std::thread::spawn(move || {
+        std::thread::sleep(span);
+        redis::cmd("ECHO").arg("over").exec(&mut other).expect("a server that answers");
+    });
+    let mut seen: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    loop {
+        let line: String = redis::from_redis_value(monitor.recv_response().expect("a line")).expect("a text");
+        // 1763740800.123456 [0 127.0.0.1:40000] "EVALSHA" …, or [0 lua] for what a script calls.
+        let (time, rest) = line.split_once(" [0 ").expect("a time");
+        let (address, command) = rest.split_once("] ").expect("an address");
+        if command.starts_with("\"ECHO\"") {
+            ender.join().expect("a thread that does not panic");
+            return seen;
+        }
+        if address != "lua" {
+            seen.entry(address.to_owned()).or_default().push(time.parse().expect("seconds"));
+        }
+    }
+}
+
+/// Commands a second, from the first to the last: a span has a beat more or less by where it begins.
+fn rate(times: &[f64], span: Duration) -> f64 {
+    match times {
+        [first, .., last] if last > first => (times.len() - 1) as f64 / (last - first),
+        _ => times.len() as f64 / span.as_secs_f64(),
+    }
 }
 
 /// Starts processes with so many waiters each, and returns when all of them stand in line.
