@@ -195,6 +195,11 @@ impl Config {
         if prefix.is_empty() || prefix.len() > 128 || prefix.chars().any(char::is_control) {
             return Err(Error::invalid("prefix has 1 to 128 bytes and no control characters"));
         }
+        if prefix.starts_with("redlock:") {
+            return Err(Error::invalid(
+                "prefix does not begin with redlock:, as what the nodes of a quorum keep of their own does",
+            ));
+        }
         let duration = |key, default| match address.option(key) {
             None => Ok(default),
             Some(text) => duration(text).ok_or_else(|| {

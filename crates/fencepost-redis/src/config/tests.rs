@@ -103,6 +103,7 @@ fn what_cannot_work_is_refused_with_advice() {
         ("redis://host?timeout=0s", "1ms"),
         ("redis://host?replicas=two", "replicas=2"),
         ("redis://host?prefix=", "prefix"),
+        ("redis://host?prefix=redlock:x:", "redlock:"),
         ("redis://host?ca=/a.pem", "not an option"),
         ("redis://host?db=1", "not an option"),
         ("redis://host?tiemout=1s", "timeout"),
