@@ -22,7 +22,7 @@ use fencepost_core::{
     Left, Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
 };
 use futures_util::future::{join, join_all};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::backend::RedisBackend;
 use crate::config::{Config, Servers};
@@ -58,7 +58,9 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         let opening = configs.iter().map(|config| Shared::as_node(config.clone(), aid.clone(), max_ttl));
         let mut first = None;
         let mut opened = 0;
-        for (answer, config) in join_all(opening).await.into_iter().zip(&configs) {
+        let opened_all = join_all(opening).await;
+        are_distinct(opened_all.iter().flatten()).await?;
+        for (answer, config) in opened_all.into_iter().zip(&configs) {
             let node = Node { redis: Arc::default(), max_ttl, config: config.clone(), aid: aid.clone() };
             match answer {
                 Ok(shared) => {
@@ -79,6 +81,26 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         }
         Ok(Arc::new(Quorum::new(ENGINE, nodes, aid.clock().clone())?) as Arc<dyn Backend>)
     })
+}
+
+/// Two names of one server would have two votes of a quorum for one loss of data.
+async fn are_distinct(nodes: impl Iterator<Item = &Arc<Shared>>) -> Result<()> {
+    let runs = nodes.map(|node| async {
+        let mut info = Cmd::new();
+        info.arg("INFO").arg("server");
+        let answer = node.net.masters().first()?.command(&info).await.ok()?;
+        let text: String = redis::from_redis_value(answer).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("run_id:").map(str::to_owned))
+    });
+    let mut runs: Vec<String> = join_all(runs).await.into_iter().flatten().collect();
+    let count = runs.len();
+    runs.sort_unstable();
+    runs.dedup();
+    if runs.len() == count {
+        return Ok(());
+    }
+    let message = "two nodes of the URL are one server under two names; name independent masters, each once";
+    Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
 }
 
 /// Says that the nodes of `url` have lost nothing, or that nobody holds anything there: they grant at once. For a new
@@ -123,7 +145,8 @@ fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
         if config.replicas > 0 {
             return Err(invalid("a node of a quorum waits for no replicas; leave out replicas="));
         }
-        if configs.contains(&config) {
+        // Another database of the same server is no other node: both are lost together.
+        if configs.iter().any(|known: &Config| known.servers == config.servers) {
             return Err(invalid("a node stands twice in the URL; each has one vote"));
         }
         configs.push(config);

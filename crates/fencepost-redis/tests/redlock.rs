@@ -270,3 +270,28 @@ async fn contenders_leave_nothing_and_nobody_is_stuck() {
         locks.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_under_several_names_is_no_quorum() {
+    let masters = Masters::start(1, &Config::new()).expect("a server starts");
+    let port = masters.nodes()[0].port();
+    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
+    for (url, kind) in [
+        (
+            format!(
+                "redlock:redis://127.0.0.1:{port},redis://localhost:{port},{}",
+                masters.nodes()[0].unix_url()
+            ),
+            false,
+        ),
+        (
+            format!(
+                "redlock:redis://127.0.0.1:{port}/0,redis://127.0.0.1:{port}/1,redis://127.0.0.1:{port}/2"
+            ),
+            true,
+        ),
+    ] {
+        let error = Locks::builder().connect(&registry, &url).await.expect_err("it is one server");
+        assert_eq!((error.is_invalid(), error.is_configuration()), (kind, !kind), "{error}");
+    }
+}
