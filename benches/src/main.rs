@@ -103,6 +103,7 @@ fn about(word: &str) -> redis::held::Question {
     match word {
         "client" => redis::held::Question::Client,
         "memory" => redis::held::Question::Memory,
+        "lost" => redis::held::Question::Lost,
         _ => redis::held::Question::Server,
     }
 }

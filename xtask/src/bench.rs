@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Where the figures were taken: enough to read them, nothing that names the machine.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 pub(crate) struct Host {
     cpu: String,
     cores: usize,
@@ -39,7 +39,7 @@ struct Named {
     value: f64,
 }
 
-/// Measures the engines and prints their tables; writes docs/benchmarks.md when all were measured.
+/// Measures the engines (all, if there are none), prints their tables and puts them into docs/benchmarks.md.
 pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let workspace = &Workspace::find();
     let bench = build(workspace)?;
@@ -63,11 +63,13 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     if figures.is_empty() {
         return Err("nothing was measured".to_owned());
     }
-    let page = page(&host, &figures);
+    let path = workspace.root().join("docs/benchmarks.md");
+    // Without it there is nothing to keep.
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    let page = page(&host, &figures, &old);
     println!("{page}");
-    if engines.is_empty() && !dry {
-        std::fs::write(workspace.root().join("docs/benchmarks.md"), page)
-            .map_err(|error| format!("docs/benchmarks.md: {error}"))?;
+    if !dry {
+        std::fs::write(path, page).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
         println!("wrote docs/benchmarks.md");
     }
     Ok(true)
@@ -101,9 +103,11 @@ impl Host {
     }
 }
 
-fn page(host: &Host, figures: &[Figure]) -> String {
+/// The page with these figures; engines that were not measured now keep their tables of the page before.
+fn page(host: &Host, figures: &[Figure], old: &str) -> String {
     let mut page = String::from(
-        "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page. The floor is the same work done with \
+        "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page, \
+         `cargo xtask bench ENGINE` the table of one engine. The floor is the same work done with \
          the bare driver in the same run; ours and the floor alternate over several rounds, and the ratio is the median of the \
          rounds' ratios. Only ratios carry over to another machine. The bare transactions write and remove the row that a lock by \
          hand has, with the engine's durability and the driver's defaults otherwise. tokio's Mutex is first come, first \
@@ -114,19 +118,23 @@ fn page(host: &Host, figures: &[Figure]) -> String {
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}", host.shown());
+    let olds = old.split("\n## ").skip(1).filter_map(|table| table.split_once('\n'));
+    let mut tables: Vec<(String, String)> =
+        olds.map(|(engine, table)| (engine.to_owned(), format!("{}\n", table.trim_end()))).collect();
     let mut engine = "";
     for figure in figures {
+        let at = tables.iter().position(|(name, _)| *name == figure.engine).unwrap_or(tables.len());
         if figure.engine != engine {
             engine = &figure.engine;
-            let _ = write!(
-                page,
-                "\n## {engine}\n\n| | unit | floor | fencepost | ratio | bar | peers |\n|---|---|---|---|---|---|---|\n"
-            );
+            let head =
+                "\n| | unit | floor | fencepost | ratio | bar | peers |\n|---|---|---|---|---|---|---|\n";
+            tables.resize_with(tables.len().max(at + 1), Default::default);
+            tables[at] = (engine.to_owned(), head.to_owned());
         }
         let peers: Vec<String> =
             figure.peers.iter().map(|peer| format!("{} {}", peer.name, number(peer.value))).collect();
         let _ = writeln!(
-            page,
+            tables[at].1,
             "| {} | {} | {} {} | {} | {} × | {} | {} |",
             figure.figure,
             figure.unit,
@@ -138,5 +146,34 @@ fn page(host: &Host, figures: &[Figure]) -> String {
             if peers.is_empty() { "–".to_owned() } else { peers.join(", ") },
         );
     }
+    for (engine, table) in tables {
+        let _ = write!(page, "\n## {engine}\n{table}");
+    }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_keeps_the_tables_of_other_engines() {
+        let figure = |engine: &str, ours: f64| Figure {
+            engine: engine.to_owned(),
+            figure: "a cycle".to_owned(),
+            unit: "µs".to_owned(),
+            floor: Named { name: "bare".to_owned(), value: 1.0 },
+            ours,
+            ratio: ours,
+            bar: String::new(),
+            peers: Vec::new(),
+        };
+        let host = Host::default();
+        let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], "");
+        assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before), before);
+        let after = page(&host, &[figure("two", 5.0), figure("three", 6.0)], &before);
+        assert_eq!(after.matches("| a cycle").count(), 4, "{after}");
+        assert_eq!(after.matches("## ").count(), 3, "{after}");
+        assert!(!after.contains("| 4 |") && after.contains("| 5 |"), "{after}");
+    }
 }

@@ -267,6 +267,14 @@ pub(crate) const LINES: &[Line] = &[
         limit: 180,
     },
     Line {
+        id: "redis-held-many",
+        engine: "redis",
+        promise: "100,000 locks of 30 s held with renewal",
+        measure: &["redis-held", "lost", "100000"],
+        bound: AtMost(0.0, "locks lost"),
+        limit: 300,
+    },
+    Line {
         id: "redis-killed-waiters",
         engine: "redis",
         promise: "kill -9 of a process with 1, 100 or 1,000 waiters: what it costs the one behind them",

@@ -35,10 +35,12 @@ pub(crate) fn prove(engines: &[String], only: &[String]) -> Result<bool, String>
         }
     }
     let short = verdicts.iter().filter(|verdict| !verdict.holds).count();
-    if engines.is_empty() && only.is_empty() {
-        let page = page(&Host::of(workspace, &bench)?, &verdicts);
-        std::fs::write(workspace.root().join("docs/proof.md"), page)
-            .map_err(|error| format!("docs/proof.md: {error}"))?;
+    if only.is_empty() {
+        let path = workspace.root().join("docs/proof.md");
+        // Without it there is nothing to keep.
+        let old = std::fs::read_to_string(&path).unwrap_or_default();
+        let page = page(&Host::of(workspace, &bench)?, &verdicts, &old);
+        std::fs::write(path, page).map_err(|error| format!("docs/proof.md: {error}"))?;
         println!("\nwrote docs/proof.md");
     }
     println!("{} hold, {short} fall short", verdicts.len() - short);
@@ -66,23 +68,27 @@ fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
     verdict
 }
 
-fn page(host: &Host, verdicts: &[Verdict]) -> String {
+/// The page with these verdicts; lines that were not measured now keep their rows of the page before.
+fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
     let mut page = String::from(
         "# Proof\n\nWhat is promised, what was measured, and the verdict. `cargo xtask prove` measures every line again and \
-         writes this page; it fails when a line falls short.\n\n",
+         writes this page, `cargo xtask prove ENGINE` the lines of one engine; it fails when a line falls short.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}\n", host.shown());
     page.push_str("| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n");
-    for verdict in verdicts {
+    for line in LINES {
+        let Some(verdict) = verdicts.iter().find(|verdict| verdict.line.id == line.id) else {
+            let start = row(line);
+            old.lines().filter(|row| row.starts_with(&start)).for_each(|row| _ = writeln!(page, "{row}"));
+            continue;
+        };
         let note = verdict.note.lines().next().unwrap_or_default().replace('|', "\\|");
         let word = if verdict.holds { "holds" } else { "**falls short**" };
-        let line = verdict.line;
         let _ = writeln!(
             page,
-            "| {} `{}` | {} | {} | {} | {note} | {word} |",
-            line.engine,
-            line.id,
+            "{} {} | {} | {} | {note} | {word} |",
+            row(line),
             line.promise,
             line.bound.shown(),
             verdict.measured
@@ -91,9 +97,32 @@ fn page(host: &Host, verdicts: &[Verdict]) -> String {
     page
 }
 
+/// What the row of a line begins with.
+fn row(line: &Line) -> String {
+    format!("| {} `{}` |", line.engine, line.id)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::LINES;
+    use super::{Host, LINES, Verdict, page, row};
+
+    #[test]
+    fn a_page_keeps_what_was_not_measured() {
+        let verdict = |line: usize, measured: &str| Verdict {
+            line: &LINES[line],
+            measured: measured.to_owned(),
+            note: "a note".to_owned(),
+            holds: true,
+        };
+        let host = Host::default();
+        let all: Vec<Verdict> = (0..LINES.len()).map(|line| verdict(line, "old")).collect();
+        let before = page(&host, &all, "");
+        let after = page(&host, &[verdict(1, "new")], &before);
+        let changed: Vec<&str> =
+            after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
+        assert_eq!(after.lines().count(), before.lines().count());
+        assert!(changed.len() == 1 && changed[0].starts_with(&row(&LINES[1])) && changed[0].contains("new"));
+    }
 
     #[test]
     fn every_line_has_a_name_of_its_own_and_stands_with_its_engine() {

@@ -21,6 +21,8 @@ pub(crate) enum Question {
     Memory,
     /// Percent of a core that the server uses.
     Server,
+    /// How many did not survive it.
+    Lost,
 }
 
 /// The answer for so many locks, with the others in the note.
@@ -43,6 +45,7 @@ pub(crate) fn locks(count: usize, question: Question) -> Measured {
         SPAN.as_secs()
     );
     let figure = match question {
+        Question::Lost => lost as f64,
         _ if lost > 0 => f64::NAN,
         Question::Client => client,
         Question::Memory => memory,
