@@ -98,7 +98,7 @@ pub struct Claim {
     /// What core lends.
     pub aid: Aid,
     /// It is one node's share of a claim that a [`Quorum`](crate::Quorum) makes, see there. `None`: it is for itself.
-    pub vote: Option<Vote>,
+    pub vote: Option<Box<Vote>>,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
     ttl: AtomicU64,

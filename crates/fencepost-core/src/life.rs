@@ -63,8 +63,8 @@ pub struct Life {
     end: OnceLock<Loss>,
     /// Whom to wake when `end` is set.
     waiting: Mutex<Vec<(u64, Waker)>>,
-    /// What else must live: `q` of these.
-    rest: OnceLock<(usize, Vec<Arc<Life>>)>,
+    /// What else must live: `q` of these. Few lives have it.
+    rest: OnceLock<Box<(usize, Vec<Arc<Life>>)>>,
 }
 
 impl Life {
@@ -130,7 +130,7 @@ impl Life {
 
     /// This life also needs `q` of these lives. Can be said once.
     pub fn rest_on(&self, q: usize, of: Vec<Arc<Life>>) {
-        let _ = self.rest.set((q, of));
+        let _ = self.rest.set(Box::new((q, of)));
     }
 
     /// How the grant stands at `now`. A loss that was seen is final.
@@ -156,10 +156,10 @@ impl Life {
             return Moment::ZERO;
         }
         let own = match self.until.load(Ordering::Acquire) {
-            0 if self.rest.get().is_some() => Moment::NEVER,
+            0 if self.rest().is_some() => Moment::NEVER,
             nanos => Moment::from_nanos(nanos),
         };
-        let Some((q, of)) = self.rest.get() else { return own };
+        let Some((q, of)) = self.rest() else { return own };
         // With q of n needed, the q-th longest life decides.
         let mut untils: Vec<Moment> = of.iter().map(|life| life.until()).collect();
         untils.sort_unstable_by(|a, b| b.cmp(a));
@@ -173,7 +173,7 @@ impl Life {
 
     /// Was a grant ever confirmed (or is it a life without an end of its own)? A place in line was not.
     pub fn is_confirmed(&self) -> bool {
-        self.until.load(Ordering::Acquire) != 0 || self.rest.get().is_some()
+        self.until.load(Ordering::Acquire) != 0 || self.rest().is_some()
     }
 
     /// The certain loss, if there is one.
@@ -197,9 +197,13 @@ impl Life {
             (None, None) => {}
         }
         drop(waiting);
-        for life in self.rest.get().into_iter().flat_map(|(_, of)| of) {
+        for life in self.rest().into_iter().flat_map(|(_, of)| of) {
             life.set_watch(key, waker);
         }
+    }
+
+    fn rest(&self) -> Option<&(usize, Vec<Arc<Life>>)> {
+        self.rest.get().map(|rest| &**rest)
     }
 
     fn is_valid(&self, now: Moment) -> bool {
@@ -207,7 +211,7 @@ impl Life {
     }
 
     fn rests_in_doubt(&self, now: Moment) -> bool {
-        self.rest.get().is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
+        self.rest().is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
     }
 
     /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.
@@ -221,7 +225,7 @@ impl Life {
     /// What most of the lives that it rests on ended by.
     fn why_invalid(&self) -> Loss {
         let ended: Vec<Loss> =
-            self.rest.get().into_iter().flat_map(|(_, of)| of).filter_map(|life| life.ended()).collect();
+            self.rest().into_iter().flat_map(|(_, of)| of).filter_map(|life| life.ended()).collect();
         let times = |why: &Loss| ended.iter().filter(|other| *other == why).count();
         // Of those that are equal the first.
         ended.iter().copied().rev().max_by_key(times).unwrap_or(Loss::Expired)

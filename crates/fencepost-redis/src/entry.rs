@@ -15,7 +15,6 @@ use crate::line::{
 };
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
-use crate::session::RedisSession;
 use crate::shared::Shared;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
@@ -87,7 +86,7 @@ impl RedisEntry {
         if self.now() + ENOUGH >= sent + length || !self.claim.confirm(sent, length) {
             return None;
         }
-        self.shared.places.leave(place);
+        self.shared.places.hold(place);
         self.at = At::Holding;
         Some(Attempt::Granted(Grant::of(pushed.token)))
     }
@@ -117,7 +116,7 @@ impl RedisEntry {
             Entered::Holds(_) if copies < replicas => return Err(self.give_back(copies, replicas).await),
             Entered::Holds(token) => {
                 self.claim.confirm(sent, ttl);
-                self.shared.places.leave(&place);
+                self.shared.places.hold(&place);
                 self.at = At::Holding;
                 self.refused = false;
                 Attempt::Granted(Grant::of(token))
@@ -274,13 +273,10 @@ impl Entry for RedisEntry {
         if !matches!(self.at, At::Waiting | At::Holding) {
             return None;
         }
-        let (_, slot) = self.shared.key(&self.claim.want().name);
         // Places in line need no replicas.
         let durable = matches!(self.at, At::Holding) && self.shared.replicas(&self.claim) > 0;
-        Some(Stake {
-            claim: Arc::clone(&self.claim),
-            session: Arc::new(RedisSession::new(&self.shared, slot, durable)),
-        })
+        let session = self.shared.session(&self.claim.want().name, durable);
+        Some(Stake { claim: Arc::clone(&self.claim), session })
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Left>> {

@@ -1,6 +1,8 @@
 //! What a client knows of its own claims: where a message finds the claim it is for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -18,7 +20,8 @@ const MOST: usize = 1_024;
 /// One claim of this client, from its first request until its entry is dropped.
 pub(crate) struct Place {
     pub(crate) claim: Arc<Claim>,
-    state: Mutex<State>,
+    /// Most locks are granted at once, and those that are held are many: only who waits has one.
+    state: Mutex<Option<Box<State>>>,
 }
 
 #[derive(Default)]
@@ -57,14 +60,15 @@ pub(crate) enum Collected {
 }
 
 impl Place {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Option<Box<State>>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self, change: impl FnOnce(&mut State)) {
         let waker = {
             let mut state = self.state();
-            change(&mut state);
+            let state = state.get_or_insert_default();
+            change(state);
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -94,19 +98,24 @@ impl Place {
 
     /// The same in a while, unless it has asked by then.
     pub(crate) fn hint_later(self: &Arc<Self>) {
-        let (place, asked) = (Arc::clone(self), self.state().asked);
+        let (place, asked) = (Arc::clone(self), self.asked());
         self.claim.aid.spawn(async move {
             let clock = place.claim.aid.clock();
             clock.sleep_until(clock.now() + SPARE).await;
-            if place.state().asked == asked {
+            if place.asked() == asked {
                 place.hint();
             }
         });
     }
 
+    fn asked(&self) -> u32 {
+        self.state().as_ref().map_or(0, |state| state.asked)
+    }
+
     /// It asks again, whatever it was told before.
     pub(crate) fn heed(&self) {
         let mut state = self.state();
+        let state = state.get_or_insert_default();
         state.hinted = false;
         state.asked += 1;
     }
@@ -114,6 +123,7 @@ impl Place {
     /// Ready when there is something to collect, or to ask.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
+        let state = state.get_or_insert_default();
         if state.pushed.is_some() || state.gone || state.hinted {
             return Poll::Ready(());
         }
@@ -126,6 +136,7 @@ impl Place {
 
     pub(crate) fn collect(&self) -> Collected {
         let state = self.state();
+        let Some(state) = &*state else { return Collected::Nothing };
         match state.pushed {
             _ if state.gone => Collected::Gone,
             Some(pushed) => Collected::Grant { pushed, anchor: state.anchor },
@@ -136,6 +147,7 @@ impl Place {
     /// A request sent at `sent` was answered "still waiting" when the lock's last token was `last`.
     fn anchor(&self, (sent, last): (Moment, Token)) {
         let mut state = self.state();
+        let state = state.get_or_insert_default();
         state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
         state.floor = state.floor.max(last);
         state.pushed = state.pushed.filter(|pushed| pushed.confirmed.is_some() || pushed.token > last);
@@ -143,14 +155,58 @@ impl Place {
 
     fn waits(&self) -> bool {
         let state = self.state();
+        let Some(state) = &*state else { return false };
         state.number.is_some() && state.pushed.is_none() && !state.gone
+    }
+}
+
+type Shard = HashSet<ById, BuildHasherDefault<Fold>>;
+
+/// A place, found by its claim's id.
+struct ById(Arc<Place>);
+
+impl Borrow<ClaimId> for ById {
+    fn borrow(&self) -> &ClaimId {
+        &self.0.claim.id
+    }
+}
+
+impl Hash for ById {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.claim.id.hash(hasher);
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &ById) -> bool {
+        self.0.claim.id == other.0.claim.id
+    }
+}
+
+impl Eq for ById {}
+
+/// Our own ids are as good as random; all that is left is to spread them over the whole hash.
+#[derive(Default)]
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        self.0 = (self.0 ^ (id ^ (id >> 64)) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
 /// The claims of a client, and its own part of each line.
 #[derive(Default)]
 pub(crate) struct Places {
-    all: [Mutex<HashMap<ClaimId, Arc<Place>>>; 16],
+    all: [Mutex<Shard>; 16],
     lines: Mutex<HashMap<Name, Line>>,
 }
 
@@ -166,7 +222,7 @@ struct Line {
 }
 
 impl Places {
-    fn shard(&self, id: ClaimId) -> MutexGuard<'_, HashMap<ClaimId, Arc<Place>>> {
+    fn shard(&self, id: ClaimId) -> MutexGuard<'_, Shard> {
         let bits = id.as_u128();
         let shard = (bits ^ (bits >> 64)) as usize % self.all.len();
         self.all[shard].lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,12 +235,12 @@ impl Places {
     /// Before the first request: a message may be quicker than its answer.
     pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<Place> {
         let place = Arc::new(Place { claim: Arc::clone(claim), state: Mutex::default() });
-        self.shard(claim.id).insert(claim.id, Arc::clone(&place));
+        self.shard(claim.id).insert(ById(Arc::clone(&place)));
         place
     }
 
     pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<Place>> {
-        self.shard(id).get(&id).cloned()
+        self.shard(id).get(&id).map(|place| Arc::clone(&place.0))
     }
 
     /// Its entry is gone.
@@ -205,7 +261,7 @@ impl Places {
         // It may have stood there under another number before.
         self.leave(place);
         place.anchor(answered);
-        place.state().number = Some(number);
+        place.state().get_or_insert_default().number = Some(number);
         let mut lines = self.lines();
         let line = lines.entry(place.claim.want().name.clone());
         let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due, ask: OLDEST });
@@ -214,9 +270,15 @@ impl Places {
         line.due
     }
 
+    /// It holds the lock.
+    pub(crate) fn hold(&self, place: &Place) {
+        self.leave(place);
+        *place.state() = None;
+    }
+
     /// It waits no more.
     pub(crate) fn leave(&self, place: &Place) {
-        let Some(number) = place.state().number.take() else { return };
+        let Some(number) = place.state().as_mut().and_then(|state| state.number.take()) else { return };
         let mut lines = self.lines();
         if let Some(line) = lines.get_mut(&place.claim.want().name) {
             line.waiting.remove(&number);
@@ -259,7 +321,7 @@ impl Places {
 
     /// The number under which it waits.
     pub(crate) fn number(&self, place: &Place) -> Option<u64> {
-        place.state().number
+        place.state().as_ref()?.number
     }
 
     /// Every lock that this client waits for is to be asked about now.

@@ -1,7 +1,7 @@
 //! Renewal: what a client holds and where it waits, a call for many locks at once.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
@@ -15,11 +15,12 @@ use crate::shared::Shared;
 /// What renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
 /// slots.
 pub(crate) struct RedisSession {
-    shared: Arc<Shared>,
+    /// Each claim's entry keeps it, for as long as there is something to renew.
+    shared: Weak<Shared>,
+    number: u64,
     slot: u16,
     /// Of those that replicas are waited for, so that nobody else's round takes as long.
     durable: bool,
-    life: Arc<Life>,
 }
 
 /// One lock in a round.
@@ -35,17 +36,42 @@ struct Part<'a> {
 }
 
 impl RedisSession {
-    pub(crate) fn new(shared: &Arc<Shared>, slot: u16, durable: bool) -> RedisSession {
-        RedisSession { shared: Arc::clone(shared), slot, durable, life: Arc::new(Life::forever()) }
+    pub(crate) fn new(shared: Weak<Shared>, number: u64, slot: u16, durable: bool) -> RedisSession {
+        RedisSession { shared, number, slot, durable }
     }
 
-    /// One for a round over all slots.
-    pub(crate) fn of(shared: &Arc<Shared>) -> RedisSession {
-        RedisSession::new(shared, 0, false)
+    async fn round(&self, due: &[Arc<Claim>]) -> Result<()> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        if self.durable {
+            // Those that replicas fail must not keep the others from being asked about.
+            return renew(&shared, due).await;
+        }
+        let mut outcome = Ok(());
+        for some in due.chunks(WAVE) {
+            match renew(&shared, some).await {
+                // Who does not answer is asked again soon, and not once more for each of these.
+                Err(error) if error.is_unreachable() => return Err(error),
+                answer => outcome = outcome.and(answer),
+            }
+        }
+        outcome
     }
+}
 
-    /// One round.
-    pub(crate) async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
+/// Asks for so many claims at a time: what is asked costs memory until it is answered.
+const WAVE: usize = 2 * BATCH;
+
+/// One round for claims of any slots.
+pub(crate) async fn renew(shared: &Arc<Shared>, due: &[Arc<Claim>]) -> Result<()> {
+    Round { shared }.renew(due).await
+}
+
+struct Round<'r> {
+    shared: &'r Arc<Shared>,
+}
+
+impl Round<'_> {
+    async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
         let sent = self.shared.aid.clock().now();
         let mut parts = self.parts(due, sent);
         let way = |part: &Part<'_>| (part.slot, part.replicas > 0);
@@ -61,7 +87,9 @@ impl RedisSession {
 
     fn parts<'a>(&self, due: &'a [Arc<Claim>], now: Moment) -> Vec<Part<'a>> {
         let places = &self.shared.places;
-        let mut parts: HashMap<(&Name, bool), Part<'a>> = HashMap::with_capacity(due.len());
+        let mut parts: Vec<Part<'a>> = Vec::with_capacity(due.len());
+        // Where in `parts` a lock is, with replicas and without.
+        let mut known: HashMap<(&Name, bool), usize> = HashMap::with_capacity(due.len());
         // Lines that were asked about a moment ago, for other claims of ours.
         let mut later: HashMap<&Name, Moment> = HashMap::new();
         for claim in due {
@@ -72,7 +100,7 @@ impl RedisSession {
                 continue;
             }
             let replicas = if held { self.shared.replicas(claim) } else { 0 };
-            let waits = !held && parts.get(&(name, false)).is_none_or(|part| !part.waits);
+            let waits = !held && known.get(&(name, false)).is_none_or(|at| !parts[*at].waits);
             let oldest = if waits { places.oldest(name, now + BEAT / 4) } else { Ok(Vec::new()) };
             let oldest = match oldest {
                 Ok(oldest) => oldest,
@@ -82,10 +110,13 @@ impl RedisSession {
                     continue;
                 }
             };
-            let part = parts.entry((name, replicas > 0)).or_insert_with(|| {
+            let at = *known.entry((name, replicas > 0)).or_insert_with(|| {
                 let (key, slot) = self.shared.key(name);
-                Part { name, key, slot, waits: false, replicas: 0, held: Vec::new(), oldest: Vec::new() }
+                let held = Vec::with_capacity(usize::from(held));
+                parts.push(Part { name, key, slot, waits: false, replicas: 0, held, oldest: Vec::new() });
+                parts.len() - 1
             });
+            let part = &mut parts[at];
             if held {
                 part.replicas = part.replicas.max(replicas);
                 part.held.push((claim, claim.ttl()));
@@ -94,7 +125,7 @@ impl RedisSession {
                 part.oldest = oldest;
             }
         }
-        parts.into_values().collect()
+        parts
     }
 
     /// One call for these locks; or one for each if they are being moved to another server one by one; or, if what stands at the
@@ -186,14 +217,16 @@ impl Part<'_> {
 
 impl Session for RedisSession {
     fn id(&self) -> u64 {
-        self.shared.number << 17 | u64::from(self.durable) << 16 | u64::from(self.slot)
+        self.number << 17 | u64::from(self.durable) << 16 | u64::from(self.slot)
     }
 
     fn life(&self) -> &Arc<Life> {
-        &self.life
+        // One for all: nothing ever ends it.
+        static LIFE: LazyLock<Arc<Life>> = LazyLock::new(|| Arc::new(Life::forever()));
+        &LIFE
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        Reply::coming(self.renew(due))
+        Reply::coming(self.round(due))
     }
 }

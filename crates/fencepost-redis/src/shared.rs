@@ -20,7 +20,9 @@ pub(crate) struct Shared {
     pub(crate) aid: Aid,
     pub(crate) places: Arc<Places>,
     /// What tells this client's sessions from those of other backends.
-    pub(crate) number: u64,
+    number: u64,
+    /// What renews everything outside of a cluster.
+    session: Arc<RedisSession>,
 }
 
 impl Shared {
@@ -54,7 +56,10 @@ impl Shared {
         let net = Net::open(config.clone(), &aid, inbox).await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();
-        let shared = Arc::new(Shared { config, net, setting, aid, places, number });
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
+            let session = Arc::new(RedisSession::new(Weak::clone(shared), number, 0, false));
+            Shared { config, net, setting, aid, places, number, session }
+        });
         let _ = messages.shared.set(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -69,6 +74,15 @@ impl Shared {
         let key = self.setting.key(name.as_str());
         let slot = self.net.slot(&key);
         (key, slot)
+    }
+
+    /// What renews a claim to the lock.
+    pub(crate) fn session(self: &Arc<Self>, name: &Name, durable: bool) -> Arc<RedisSession> {
+        if !durable && !self.setting.cluster {
+            return Arc::clone(&self.session);
+        }
+        let (_, slot) = self.key(name);
+        Arc::new(RedisSession::new(Arc::downgrade(self), self.number, slot, durable))
     }
 
     /// A line was longer than one call clears away: goes on in the background.
@@ -88,7 +102,7 @@ impl Shared {
         self.aid.spawn(async move {
             let due = shared.places.all_due();
             if !due.is_empty()
-                && let Err(error) = RedisSession::of(&shared).renew(&due).await
+                && let Err(error) = crate::session::renew(&shared, &due).await
             {
                 tracing::debug!(%error, "the lines could not be asked about after a break; the next beat does");
             }

@@ -91,7 +91,7 @@ impl Seat {
         claim.join = outer.join;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
-        claim.vote = Some(Vote { order, ..Vote::default() });
+        claim.vote = Some(Box::new(Vote { order, ..Vote::default() }));
         let claim = Arc::new(claim);
         let entry = match attached {
             true => node.backend.attach(Arc::clone(&claim)),
