@@ -218,12 +218,14 @@ impl RedisEntry {
         };
         // Dropped here, it has left or not: the next call finds out.
         let value = self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)?;
-        let Departed { what, more } = Departed::read(&value)?;
+        let Departed { what, untimed, more } = Departed::read(&value)?;
         if more {
             self.shared.tend(&self.claim.want().name);
         }
         let held = self.claim.life.is_confirmed();
         Ok(match what {
+            // It was free for a while, by this clock.
+            Some(_) if untimed && !before => Left::Nothing,
             Some(left) => left,
             // The request before this one took effect, and its answer was lost.
             None if (again || call.was_repeated()) && before => {

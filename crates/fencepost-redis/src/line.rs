@@ -26,9 +26,8 @@ pub(crate) static VOTE: Script = Script::new(concat!(
 ));
 pub(crate) static RAISE: Script = script!("raise.lua");
 pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
-pub(crate) static LEAVE: Script = script!("leave.lua");
+pub(crate) static LEAVE: Script = Script::new(include_str!("scripts/leave.lua"));
 pub(crate) static TAKE_BACK: Script = Script::new(concat!(
-    include_str!("scripts/head.lua"),
     include_str!("scripts/back.lua"),
     "local function leave()\n",
     include_str!("scripts/leave.lua"),
@@ -88,6 +87,12 @@ impl Setting {
         u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// What scripts/head.lua calls so.
+    fn how(&self, own: bool) -> Vec<u8> {
+        let flags = u8::from(own) | u8::from(self.cluster) << 1;
+        [&[flags][..], &(self.retention() as f64).to_be_bytes(), self.inbox.as_bytes()].concat()
+    }
+
     /// See [`marker`].
     pub(crate) fn marker(&self) -> String {
         marker(&self.prefix)
@@ -101,8 +106,7 @@ impl Setting {
     /// See scripts/vote.lua and scripts/refused.lua.
     pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, vote: &Vote, again: bool) -> Cmd {
         VOTE.command(&[key, &Setting::refused(key)], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(&self.process).arg(micros(ttl));
-            command.arg("0").arg(self.retention()).arg(&self.inbox).arg("0");
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(micros(ttl)).arg(self.how(false));
             command.arg(crate::record::fixed(claim, &self.process));
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(self.marker());
             command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
@@ -121,8 +125,7 @@ impl Setting {
     ) -> Cmd {
         TAKE_BACK.command(&[key, &Setting::refused(key)], |command| {
             let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id).arg(if tombstone { "1" } else { "0" });
-            command.arg(self.retention()).arg(&self.inbox).arg("0").arg("w1");
+            command.arg(&id).arg(self.how(tombstone)).arg("");
             let since = (since(vote) as f64).to_be_bytes();
             let entry = [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat();
             command.arg(if refused { entry } else { Vec::new() });
@@ -160,18 +163,16 @@ impl Setting {
     /// See scripts/enter.lua.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
         ENTER.command(&[key], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(&self.process).arg(micros(ttl));
-            command.arg(if claim.join { "1" } else { "0" }).arg(self.retention());
-            command.arg(&self.inbox).arg(self.cluster()).arg(crate::record::fixed(claim, &self.process));
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(micros(ttl)).arg(self.how(claim.join));
+            command.arg(crate::record::fixed(claim, &self.process));
         })
     }
 
-    /// See scripts/leave.lua. Who had this number in line, is likely followed by the next one.
+    /// See scripts/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
-            command.arg(&id.as_u128().to_be_bytes()).arg(if tombstone { "1" } else { "0" });
-            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
-            command.arg(format!("w{}", number + 1));
+            command.arg(&id.as_u128().to_be_bytes()).arg(self.how(tombstone));
+            command.arg(if number > 0 { format!("w{}", number + 1) } else { String::new() });
         })
     }
 
@@ -288,19 +289,21 @@ impl Entered {
 pub(crate) struct Departed {
     /// What was there; `None`: nothing.
     pub(crate) what: Option<Left>,
+    /// By the server's clock that grant's lease may have ended before, though nobody has asked since.
+    pub(crate) untimed: bool,
     /// The line is long: more is to be done.
     pub(crate) more: bool,
 }
 
 impl Departed {
     pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
-        let Value::Int(flags @ 0..=6) = value else { return Err(nonsense(value)) };
+        let Value::Int(flags @ 0..=7) = value else { return Err(nonsense(value)) };
         let what = match flags & 3 {
-            1 => Some(Left::Released),
+            1 | 3 => Some(Left::Released),
             2 => Some(Left::Withdrawn),
             _ => None,
         };
-        Ok(Departed { what, more: flags & 4 != 0 })
+        Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0 })
     }
 }
 

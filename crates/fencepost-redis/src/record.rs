@@ -118,7 +118,11 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info
     let mut alive = Vec::new();
     for (field, value) in fields {
         match field.first() {
-            Some(b's') => last_token = last(value),
+            Some(b's') => {
+                let lone;
+                (last_token, lone) = summary(value);
+                records.extend(lone);
+            }
             Some(b'c') => records.extend(Record::read(value)),
             Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => alive.push(&field[1..]),
             _ => {}
@@ -143,9 +147,14 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
     entries.iter().filter_map(read).collect()
 }
 
-/// The last token in the summary: after the version, three counts, the permits and two times.
-fn last(summary: &[u8]) -> Option<Token> {
-    let mut reader = Reader(summary);
-    reader.bytes(1 + 1 + 4 + 4 + 3 * 8)?;
-    reader.number().filter(|last| *last > 0).map(Token::new)
+/// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
+/// permits and two times; in the second after the version.
+fn summary(bytes: &[u8]) -> (Option<Token>, Option<Record>) {
+    let mut reader = Reader(bytes);
+    let short = reader.byte() == Some(2);
+    let last = reader.bytes(if short { 0 } else { 1 + 4 + 4 + 3 * 8 }).and_then(|_| reader.number());
+    // The claim's id stands between what of its record changes and what does not.
+    let lone = bytes.get(25..66).zip(bytes.get(82..)).filter(|_| short);
+    let lone = lone.and_then(|(moving, fixed)| Record::read(&[moving, fixed].concat()));
+    (last.filter(|last| *last > 0).map(Token::new), lone)
 }

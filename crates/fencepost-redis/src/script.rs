@@ -5,9 +5,11 @@ use std::sync::OnceLock;
 use redis::Cmd;
 
 /// What scripts share, put where they say `-- include` and its name, in this order: each may include those behind it.
-const SHARED: [(&str, &str); 3] = [
+const SHARED: [(&str, &str); 5] = [
+    ("-- include head\n", include_str!("scripts/head.lua")),
     ("-- include tell\n", include_str!("scripts/tell.lua")),
     ("-- include line\n", include_str!("scripts/line.lua")),
+    ("-- include grant\n", include_str!("scripts/grant.lua")),
     ("-- include summary\n", include_str!("scripts/summary.lua")),
 ];
 

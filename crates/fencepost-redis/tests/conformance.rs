@@ -142,20 +142,28 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
             left.push(format!("{key:?} never expires"));
         }
         for (field, value) in fields.into_iter().filter(|_| !marker) {
-            let time = |at: usize| {
-                value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0., f64::from_be_bytes)
-            };
-            match field.first() {
-                // Handed over, held or evicted, until its deadline.
-                Some(b'c') if (2..5).contains(&value[0]) && time(1) > now => {
-                    left.push(format!("a claim in state {} on {key:?}", value[0]));
+            let claim = match field.first() {
+                Some(b'c') => &value[..],
+                // The only holder of a lock that was idle before stands behind the summary.
+                Some(b's') if value[0] == 2 => value.get(25..).unwrap_or_default(),
+                Some(b'p') if time(&value, 0) > now => {
+                    left.push(format!("a process in line for {key:?}"));
+                    continue;
                 }
-                Some(b'p') if time(0) > now => left.push(format!("a process in line for {key:?}")),
-                _ => {}
+                _ => continue,
+            };
+            // Handed over, held or evicted, until its deadline.
+            if claim.first().is_some_and(|state| (2..5).contains(state)) && time(claim, 1) > now {
+                left.push(format!("a claim in state {} on {key:?}", claim[0]));
             }
         }
     }
     left
+}
+
+/// A number that Lua had as a double.
+fn time(bytes: &[u8], at: usize) -> f64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0., f64::from_be_bytes)
 }
 
 /// What the other process does; nothing in this one.

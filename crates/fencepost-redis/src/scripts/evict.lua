@@ -22,7 +22,7 @@ for i = 1, #all, 2 do
       end
       touch()
       redis.pcall('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))
-      if nw > 0 and x == 0 then tend(ARGV[4], ARGV[5]) end
+      if nw > 0 and x == 0 then tend(ARGV[4], ARGV[5] == '1') end
       save()
       return 1
     end

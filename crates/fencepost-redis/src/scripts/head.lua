@@ -2,11 +2,16 @@
 --
 -- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
 -- Fields of the hash:
---   s        the summary, see SUM: version, holders by mode, the least deadline, time last seen, last token, when the key
---            expires, the line's first and next number, how many wait, how many tombstones there are
+--   s        the summary, see SUM: 1, holders by mode, the least deadline, time last seen, last token, when the key expires, the
+--            line's first and next number, how many wait, how many tombstones there are.
+--            Of an idle lock it is shorter, see IDLE, and the only field: 2, last token, when the key expires, the line's next
+--            number. So it is of a lock that is held exclusively and was idle before: the dynamic part of REC follows, the
+--            claim's id, and the rest of REC. Whatever is not the end of that grant gives it a field of its own first.
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
+-- How, where a script says so: a byte, of which 1 is the script's own and 2 says that this is a cluster; retention in ms, a double;
+-- what the channels of all inboxes begin with.
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
 -- tombstone: it has left, and must not come back by a command that was replayed.
 --
@@ -18,7 +23,7 @@
 -- and table that it passes by: what happens at every acquire and release is written out without any, and scripts/line.lua,
 -- which is for all the rest, stands inside a branch.
 
-local SUM, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
+local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bddd', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
 -- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
 local LIVE = 1900000
 -- A tombstone lasts between one and two of these.
@@ -30,5 +35,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local key = KEYS[1]
 local x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
+-- The summary of a lock that is held and was idle before. Where a name is needed for what is not.
+local lone, _
 -- What a quorum wants for a token, or 0.
 local wish = 0

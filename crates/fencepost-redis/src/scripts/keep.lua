@@ -15,7 +15,7 @@ for k = 1, #KEYS do
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
   if got[1] then
     open(KEYS[k], got[1])
-    local changed, heard, more, _ = purge(), false, false, nil
+    local changed, heard, more = purge(), false, false
     if waits == '1' then
       local p = redis.call('HGET', key, 'p' .. proc)
       if p then
@@ -25,7 +25,7 @@ for k = 1, #KEYS do
         heard = true
       end
       if x == 0 and nw > 0 then
-        _, more = tend(ARGV[3], ARGV[4])
+        _, more = tend(ARGV[3], ARGV[4] == '1')
         save()
         changed = true
       end

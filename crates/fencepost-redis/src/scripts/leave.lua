@@ -1,12 +1,25 @@
 -- Leaves: releases a grant, or gives up a place in line, and hands the lock to whoever is next.
 --
--- KEYS[1] the lock. ARGV: 1 claim id, 2 "1" to leave a tombstone, because a command of this claim may still be on its way,
--- 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster, 6 a guess of the line's first field.
--- Answers what was there, 1 a grant, 2 a place, 0 nothing; and 4 more: call `tend` again, the line is long.
-local mine = 'c' .. ARGV[1]
-local got = redis.call('HMGET', key, 's', mine, ARGV[6])
-local s, rec, what, state, retention = got[1], got[2], 0, 5, tonumber(ARGV[3])
-if not s and ARGV[2] == '0' then return 0 end
+-- KEYS[1] the lock. ARGV: 1 claim id, 2 how, see head.lua, with 1 to leave a tombstone, because a command of this claim may still
+-- be on its way, 3 a guess of the line's first field, or nothing if this claim has never waited.
+-- Answers what was there, 1 a grant, 2 a place, 0 nothing, 3 a grant whose time may have been over; and 4 more: call `tend` again,
+-- the line is long.
+local mine, s, rec, ahead, got = 'c' .. ARGV[1], nil, nil, nil, nil
+if ARGV[3] == '' then
+  s = redis.call('HGET', KEYS[1], 's')
+  -- Nobody has asked since it was taken: if its lease is over, that made no difference to anybody. A full server refuses.
+  if s and string.sub(s, 67, 82) == ARGV[1] and string.byte(s) == 2 and string.byte(ARGV[2]) % 2 == 0
+    and redis.pcall('HSET', KEYS[1], 's', string.sub(s, 1, 25)) == 0 then
+    return 3
+  end
+  rec = redis.call('HGET', KEYS[1], mine)
+else
+  got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[3])
+  s, rec, ahead = got[1], got[2], got[3]
+end
+-- include head
+local what, state, how, retention = 0, 5, struct.unpack('>Bd', ARGV[2])
+if not s and how % 2 == 0 then return 0 end
 if s then
   -- include summary
 end
@@ -14,20 +27,22 @@ if rec then state = string.byte(rec) end
 
 -- What happens nearly always: an exclusive holder leaves, and nobody is next, or one who is alive and wants the same.
 local unheard
-if state > 1 and state < 5 and string.byte(rec, 42) == 1 and ARGV[2] == '0' and now >= seen and (mind == 0 or mind > now) then
+if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and now >= seen and (mind == 0 or mind > now) then
   if nw == 0 then
-    x, head = x - 1, tail
-    if nt == 0 then mind = 0 end
     -- The key of an idle lock stays for its last token alone.
     local rest, move = math.floor(math.max(now, last) / 1000) + retention, false
     if nt == 0 and exp > rest + retention then exp, move = rest, true end
     redis.call('HDEL', key, mine)
-    redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt))
+    if nt == 0 then
+      redis.call('HSET', key, 's', struct.pack(IDLE, 2, last, exp, tail))
+    else
+      redis.call('HSET', key, 's', struct.pack(SUM, 1, 0, 0, 0, 0, mind, now, last, exp, tail, tail, 0, nt))
+    end
     if move then redis.call('PEXPIREAT', key, exp) end
     return 1
   end
   local first = 'w' .. head
-  local place = first == ARGV[6] and got[3] or redis.call('HGET', key, first)
+  local place = first == ARGV[3] and ahead or redis.call('HGET', key, first)
   if place then
     local id, whose = string.sub(place, 1, 16), string.sub(place, 17)
     local its, theirs = 'c' .. id, 'p' .. whose
@@ -38,7 +53,8 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and ARGV[2] == '0' and 
       redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
       local tok = math.max(last + 1, now)
       -- Where it is not allowed the script must not end half-way: the winner asks by itself within a second.
-      if redis.pcall('PUBLISH', ARGV[4] .. whose, 'G' .. id .. struct.pack('>d', tok)) ~= 0 or ARGV[5] == '1' then
+      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 10) .. whose, 'G' .. id .. struct.pack('>d', tok))
+      if reached ~= 0 or how >= 2 then
         last, nw = tok, nw - 1
         head = nw > 0 and head + 1 or tail
         if nt == 0 or alive < mind then mind = alive end
@@ -58,18 +74,17 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and ARGV[2] == '0' and 
 end
 
 -- include line
-local mode, n, proc, seq, _
-if rec then _, _, _, _, _, seq, mode, n, _, proc = struct.unpack(REC, rec) end
+local mode, n, proc, seq
 if purge() then rec = redis.call('HGET', key, mine) end
+state = 5
+if rec then state, _, _, _, _, seq, mode, n, _, proc = struct.unpack(REC, rec) end
 if unheard then
   dirty = true
   set(unheard[1], unheard[2])
   set(unheard[3], unheard[4])
-elseif not rec then
-  state = 5
 end
 local more = false
-if ARGV[2] == '1' then
+if how % 2 == 1 then
   local till = math.ceil(now / TOMB + 1) * TOMB
   touch()
   if not rec or state < 5 then nt = nt + 1 end
@@ -79,7 +94,7 @@ if ARGV[2] == '1' then
 elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
   if dirty and nw > 0 and x == 0 then
-    _, more = tend(ARGV[4], ARGV[5])
+    _, more = tend(string.sub(ARGV[2], 10), how >= 2)
     save()
   end
   return more and 4 or 0
@@ -103,7 +118,7 @@ if nw == 0 then
 elseif x == 0 then
   -- `tend` reads: what is pending is written first, but for a grant that is merely taken out.
   if #sets > 0 or state == 1 then save() end
-  _, more = tend(ARGV[4], ARGV[5])
+  _, more = tend(string.sub(ARGV[2], 10), how >= 2)
 end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end

@@ -7,6 +7,7 @@ local dirty, move, sets, dels = false, false, {}, {}
 local function open(name, s)
   key, move, sets, dels = name, false, {}, {}
   x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
+  lone = nil
   if s then
     -- include summary
   end
@@ -43,7 +44,11 @@ end
 local function save()
   seen = now
   if x + sh + ph + nt == 0 then mind = 0 end
-  set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt))
+  if x + sh + ph + nw + nt == 0 then
+    set('s', struct.pack(IDLE, 2, last, exp, tail))
+  else
+    set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt))
+  end
   if #dels > 0 then touch() end
   redis.call('HSET', key, unpack(sets))
   if move then redis.call('PEXPIREAT', key, exp) end
@@ -74,10 +79,17 @@ local function token()
   return last
 end
 
--- Clears away holders and tombstones whose time is over, and draws in what a clock set back has lengthened. A scan, but one
+-- Gives a lone holder a field of its own. Clears away holders and tombstones whose time is over, and draws in what a clock set back has lengthened. A scan, but one
 -- that is made only when the least deadline has passed. Writes at once. Returns whether there was anything to do.
 local function purge()
-  if mind == 0 and now >= seen or mind > now and now >= seen then return false end
+  local late, changed = now < seen or mind > 0 and mind <= now, lone ~= nil
+  if lone then
+    touch()
+    set('c' .. string.sub(lone, 67, 82), string.sub(lone, 26, 66) .. string.sub(lone, 83))
+    lone = nil
+    save()
+  end
+  if not late then return changed end
   local all, least, dead = redis.call('HGETALL', key), 0, 0
   for i = 1, #all, 2 do
     local field, value = all[i], all[i + 1]
@@ -179,7 +191,7 @@ local function tend(inbox, cluster)
     for proc, message in pairs(messages) do
       -- Where it is not allowed the script must not end half-way: the winners ask by themselves within a second.
       local count = redis.pcall('PUBLISH', inbox .. proc, message)
-      if count == 0 and cluster == '0' then passed[proc], again = true, true end
+      if count == 0 and not cluster then passed[proc], again = true, true end
     end
     for _, w in ipairs(won) do
       local p = procs[w[4]]

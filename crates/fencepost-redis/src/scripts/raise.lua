@@ -2,9 +2,11 @@
 -- Answers 1, or 0: the claim holds it no more, or a token as great was given to another.
 -- include line
 local s = redis.call('HGET', KEYS[1], 's')
-local rec = s and redis.call('HGET', KEYS[1], 'c' .. ARGV[1])
-if not rec then return 0 end
+if not s then return 0 end
 open(KEYS[1], s)
+purge()
+local rec = redis.call('HGET', key, 'c' .. ARGV[1])
+if not rec then return 0 end
 local state, deadline, tok, since, ttl, seq = struct.unpack(REC, rec)
 local to = tonumber(ARGV[2])
 if state ~= 3 or deadline <= now then return 0 end

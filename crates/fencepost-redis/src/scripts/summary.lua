@@ -1,3 +1,13 @@
-local version
-version, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
-if version ~= 1 then error('FENCEPOST layout ' .. version .. ' of the lock is not known to this version') end
+local form = string.byte(s)
+if form == 1 then
+  _, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
+elseif form == 2 then
+  _, last, exp, tail = struct.unpack(IDLE, s)
+  head = tail
+  if #s > 25 then
+    x, lone = 1, s
+    _, mind, _, seen = struct.unpack('>Bddd', s, 26)
+  end
+else
+  error('FENCEPOST layout ' .. form .. ' of the lock is not known to this version')
+end

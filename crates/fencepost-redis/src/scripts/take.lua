@@ -5,7 +5,7 @@
 -- include line
 local mine, ttl = 'c' .. ARGV[1], tonumber(ARGV[3])
 local got = redis.call('HMGET', KEYS[1], 's', mine)
-if not got[1] or not got[2] then return { 4 } end
+if not got[1] then return { 4 } end
 open(KEYS[1], got[1])
 if purge() then got[2] = redis.call('HGET', key, mine) end
 if not got[2] then return { 4 } end

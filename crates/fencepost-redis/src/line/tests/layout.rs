@@ -65,6 +65,11 @@ impl Seen {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
             let read = match kind {
+                b's' if value[0] == 2 => lone(value).map(|claim| seen.claims.extend(claim)).and_then(|()| {
+                    bytes.byte();
+                    summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
+                    (fields.len() == 1).then_some(())
+                }),
                 b's' => Summary::read(&mut bytes).map(|read| summary = Some(read)),
                 b'c' => {
                     id(name).zip(record(&mut bytes)).map(|(id, record)| _ = seen.claims.insert(id, record))
@@ -175,6 +180,23 @@ impl Summary {
         })
     }
 
+    /// Of a lock that is idle, or was before its only claim.
+    fn idle(last: u64, expires: u64, claims: &BTreeMap<Id, Record>) -> Summary {
+        Summary {
+            exclusive: claims.len() as u32,
+            shared: 0,
+            permits: 0,
+            permit_holders: 0,
+            waiting: 0,
+            tombstones: 0,
+            least: claims.values().map(|at| at.deadline).min().unwrap_or(0),
+            last,
+            expires,
+            first: 0,
+            next: 0,
+        }
+    }
+
     /// With what it may bound instead of tell: as scanned if it does.
     fn loose(mut self, scanned: &Summary) -> Summary {
         self.expires = 0;
@@ -235,6 +257,15 @@ impl Bytes<'_> {
     fn number(&mut self) -> Option<u64> {
         self.take().map(|bytes| f64::from_be_bytes(bytes) as u64)
     }
+}
+
+/// The claim behind a short summary, if there is one.
+fn lone(summary: &[u8]) -> Option<Option<(Id, Record)>> {
+    if summary.len() == 25 {
+        return Some(None);
+    }
+    let whole = [summary.get(25..66)?, summary.get(82..)?].concat();
+    Some(Some((id(summary.get(66..82)?)?, record(&mut Bytes(&whole))?)))
 }
 
 fn record(bytes: &mut Bytes<'_>) -> Option<Record> {

@@ -40,6 +40,8 @@ pub(super) enum Answer {
     Entered(Entered),
     /// What was there.
     Left(Option<Left>),
+    /// A grant of which it is not said whether its time was over.
+    LeftUntimed,
     Kept(Vec<Standing>),
     Taken(Option<u64>),
     Tended,
@@ -236,6 +238,11 @@ impl<'a> Model<'a> {
     fn act(&mut self, act: &Act, answer: &Answer, before: &Seen, after: &Seen) -> Result<(), String> {
         let want = match act {
             Act::Enter { who, ttl } => return self.enter(who, *ttl, answer, after),
+            Act::Leave { id, tombstone: false, .. } if *answer == Answer::LeftUntimed => {
+                self.leave(*id, false);
+                let alone = before.claims.len() == 1 && before.claims.get(id).is_some_and(Record::holds);
+                return if alone { Ok(()) } else { Err("more than its grant was there".into()) };
+            }
             Act::Leave { id, tombstone, .. } => {
                 let what = self.leave(*id, *tombstone);
                 if what.is_some() || *tombstone || self.ended {

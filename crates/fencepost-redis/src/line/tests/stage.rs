@@ -250,7 +250,7 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
         Act::Leave { .. } => {
             let departed = Departed::read(value).map_err(|error| format!("{error}: {value:?}"))?;
             more = departed.more;
-            Answer::Left(departed.what)
+            if departed.untimed { Answer::LeftUntimed } else { Answer::Left(departed.what) }
         }
         Act::Keep { .. } => {
             let locks: Vec<Kept> = acts
