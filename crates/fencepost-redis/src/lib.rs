@@ -55,8 +55,26 @@ mod testing;
 mod tls;
 mod wire;
 
+use fencepost_core::{Address, Aid, Report, Result};
+
 pub use backend::open;
 pub use config::SCHEMES;
+
+/// Examines the deployment that a URL names, whether it can be used or not: [`Locks::examine`](fencepost_core::Locks::examine) wants a
+/// client, and there is none while no master or no majority can be reached. Takes no lock.
+///
+/// # Errors
+/// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule. What is wrong with the deployment is a finding.
+///
+/// # Cancel safety
+/// May be dropped; the examination then ends by itself.
+pub async fn examine(url: &str, aid: Aid) -> Result<Report> {
+    let address = Address::parse(url)?;
+    if address.scheme == redlock::SCHEME {
+        return redlock::examined(&address, aid).await;
+    }
+    examine::examine(config::Config::parse(&address)?, &aid, None).await
+}
 
 /// Adds every scheme of this crate to a registry: those of [`SCHEMES`] and [`redlock`].
 #[must_use]

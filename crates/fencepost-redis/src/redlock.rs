@@ -83,6 +83,13 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
     })
 }
 
+/// Looks at the nodes, whether a majority can be reached or not.
+pub(crate) async fn examined(address: &Address, aid: Aid) -> Result<Report> {
+    let (configs, max_ttl) = parse(address)?;
+    let node = |config| Arc::new(Node { redis: Arc::default(), max_ttl, config, aid: aid.clone() }) as _;
+    Quorum::new(ENGINE, configs.into_iter().map(node).collect(), aid.clock().clone())?.examine().await
+}
+
 /// Two names of one server would have two votes of a quorum for one loss of data.
 async fn are_distinct(nodes: impl Iterator<Item = &Arc<Shared>>) -> Result<()> {
     let runs = nodes.map(|node| async {

@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use fencepost_core::{Finding, Locks, Report, Severity};
+use fencepost_core::{Finding, Locks, Registry, Report, Severity};
 use serde_json::{Value, json};
 
 use crate::cli::BackendArgs;
 use crate::connect::{self, Options, close, connect};
-use crate::exit::{CONFIG, Failure, NO};
+use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::show;
 
 /// Examine where the locks live: how it is set up and how it fares, and what that means for locks.
@@ -21,7 +21,7 @@ use crate::show;
   fencepost doctor --json | jq '.findings[] | select(.severity == \"problem\")'
   fencepost doctor --init -b redlock:redis://a,redis://b,redis://c
 
-Exits with 0 without a problem, 78 with one, and as every verb does if nothing could be looked at.")]
+Exits with 0 without a problem, 78 with one, 69 if the engine cannot be used at all now, 77 if it refuses the user.")]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
@@ -45,16 +45,45 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             confirm()?;
         }
     }
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = match connect(&args.backend, Options::default()).await {
+        Ok(locks) => locks,
+        Err(failure) if failure.code == UNREACHABLE && is_redis(&url) => {
+            // What can be seen is seen most of all when nothing works.
+            if let Ok(report) = unreached(&url).await {
+                print(&args, &report)?;
+            }
+            return Err(failure);
+        }
+        Err(failure) => return Err(failure),
+    };
     let report = examine(&args, &url, &locks).await;
     close(&locks).await;
     let report = report?;
-    if args.json {
-        show::line(&json(locks.capabilities().engine, &report).to_string())?;
-    } else {
-        show::print(&text(&report))?;
-    }
+    print(&args, &report)?;
     Ok(if report.worst() == Severity::Problem { CONFIG } else { 0 })
+}
+
+fn print(args: &Args, report: &Report) -> Result<(), Failure> {
+    let text = if args.json { format!("{}\n", json(report)) } else { text(report) };
+    show::print(&text).map(drop)
+}
+
+fn scheme(url: &str) -> String {
+    url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
+}
+
+fn is_redis(url: &str) -> bool {
+    let scheme = scheme(url);
+    scheme == fencepost_redis::redlock::SCHEME || fencepost_redis::SCHEMES.contains(&&*scheme)
+}
+
+/// Looks at a deployment that has no use for a client now.
+async fn unreached(url: &str) -> Result<Report, Failure> {
+    // One that is there for its clock and its thread alone.
+    let helper = Locks::builder().connect(&Registry::new(), "memory:").await?;
+    let report = fencepost_redis::examine(url, helper.aid().clone()).await;
+    close(&helper).await;
+    Ok(report?)
 }
 
 async fn examine(args: &Args, url: &str, locks: &Locks) -> Result<Report, Failure> {
@@ -67,8 +96,7 @@ async fn examine(args: &Args, url: &str, locks: &Locks) -> Result<Report, Failur
 
 /// Only a quorum has nodes to vouch for.
 fn check(url: &str) -> Result<(), Failure> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    if scheme.eq_ignore_ascii_case(fencepost_redis::redlock::SCHEME) {
+    if scheme(url) == fencepost_redis::redlock::SCHEME {
         return Ok(());
     }
     Err(Failure::usage("--init vouches for the nodes of a quorum: give it -b redlock:URL,URL,URL"))
@@ -114,7 +142,7 @@ fn place(finding: &Finding) -> &str {
     finding.place.as_deref().unwrap_or_default()
 }
 
-fn json(engine: &str, report: &Report) -> Value {
+fn json(report: &Report) -> Value {
     let finding = |finding: &Finding| {
         json!({
             "severity": finding.severity.as_str(),
@@ -125,7 +153,6 @@ fn json(engine: &str, report: &Report) -> Value {
         })
     };
     json!({
-        "engine": engine,
         "worst": report.worst().as_str(),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })

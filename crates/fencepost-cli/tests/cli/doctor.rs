@@ -195,3 +195,33 @@ fn nodes_of_a_quorum_are_vouched_for() {
     let markers = found(&said, "marker");
     assert!(markers[1].0 == "warning" && markers[1].1.contains("stays out"), "{markers:?}");
 }
+
+#[test]
+fn what_cannot_be_used_is_looked_at_all_the_same() {
+    let mut masters = Masters::start(3, &Config::new()).unwrap();
+    let place = Place::at(&masters.url());
+    place.output(["doctor", "--init", "--yes"]).expect(0);
+    masters.node(0).kill().unwrap();
+    masters.node(2).kill().unwrap();
+    let said = place.output(["doctor", "--json"]);
+    said.expect(69).complains(&["nothing listens at"]);
+    judged(&said, "majority", "problem", "1 of 3 nodes can grant, 2 are needed");
+    let severities: Vec<_> = found(&said, "server").into_iter().map(|(severity, _)| severity).collect();
+    assert_eq!(severities, ["problem", "ok", "problem"]);
+
+    let deployment = Sentinel::start(1, &Config::new()).unwrap();
+    for server in [deployment.master(), deployment.replica()] {
+        kill(Pid::from_raw(server.pid().unwrap().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    let said = doctor(&deployment.url());
+    judged(said.expect(69), "server", "problem", "cannot be looked at");
+    assert_eq!(found(&said, "sentinel").len(), 1, "{said:?}");
+
+    let mut server = Redis::start(&Config::new()).unwrap();
+    server.kill().unwrap();
+    let said = Place::at(&server.url()).output(["doctor"]);
+    assert!(
+        said.expect(69).out.starts_with("problem") && said.err.contains("nothing listens at"),
+        "{said:?}"
+    );
+}

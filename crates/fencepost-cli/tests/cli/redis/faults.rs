@@ -59,7 +59,6 @@ fn a_server_that_is_not_there() {
         &["acquire", "a"],
         &["ls"],
         &["show", "a"],
-        &["doctor"],
     ] {
         for url in [&url, &unix] {
             let said = Kid::of(place.fencepost(arguments).env("FENCEPOST_BACKEND", url)).said();
