@@ -135,6 +135,26 @@ fn behind_many_dead_the_living_come_to_their_turn() {
     }
 }
 
+/// The same for holders: whoever asks is told that there is more to do.
+#[test]
+fn behind_many_dead_holders_the_living_come_to_their_turn() {
+    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let enter = |slot, new| Op::Enter { slot, new, ttl: 60_000_000, again: false };
+    for last in [Op::Tend { lock: 0 }, Op::Leave { slot: 1, tombstone: false }] {
+        let ops = vec![
+            Op::Crowd { new: new(1, Mode::Shared), count: 150 },
+            enter(0, new(0, Mode::Exclusive)),
+            enter(1, new(0, Mode::Exclusive)),
+            Op::Advance { micros: 3_500_000 },
+            // Its word keeps the places; the crowd's lease of four seconds ends half a second later.
+            Op::Keep { process: 0, ttl: 60_000_000 },
+            Op::Advance { micros: 1_000_000 },
+            last,
+        ];
+        play(&mut Stage::open(""), &History { cluster: false, orderly: true, ops }).unwrap();
+    }
+}
+
 /// What random histories found once.
 #[test]
 fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {

@@ -41,7 +41,7 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
       save()
       state, _, tok, since, _, seq = struct.unpack(REC, redis.call('HGET', key, mine))
       if state == 1 then
-        local again = more and 0 or mind > now and math.ceil((mind - now) / 1000) or -1
+        local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
         return struct.pack('>dddd', x + sh + ph + math.max(nw - 1, 0), again, seq, last)
       end
     else
@@ -90,7 +90,7 @@ else
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
     'w' .. seq, ARGV[1] .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
     mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. ARGV[4])
-  local again = more and 0 or mind > now and math.ceil((mind - now) / 1000) or -1
+  local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
   answer = struct.pack('>dddd', x + sh + ph + nw - 1, again, seq, last)
 end
 if move then redis.call('PEXPIREAT', key, exp) end

@@ -63,7 +63,7 @@ for k = 1, #KEYS do
       touch()
       save()
     end
-    answer[place] = more and 0 or mind > now and math.ceil((mind - now) / 1000) or -1
+    answer[place] = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
   else
     answer[#answer + 1] = -1
     for _ = 1, count do answer[#answer + 1], answer[#answer + 2] = 4, 0 end

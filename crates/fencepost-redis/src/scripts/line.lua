@@ -216,5 +216,6 @@ local function tend(inbox, cluster)
       if p[2] > 0 then set('p' .. proc, struct.pack(PROC, p[1], p[2])) else del('p' .. proc) end
     end
   end
-  return clear, more
+  -- Holders that are dead, and too many for one call, stand in the way of whoever waits.
+  return clear, more or mind > 0 and mind <= now
 end
