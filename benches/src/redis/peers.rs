@@ -37,7 +37,8 @@ fn program(file: &str, arguments: &[&str]) -> Option<Command> {
     let folder = PathBuf::from(std::env::var_os("FENCEPOST_PEERS")?);
     let line = std::fs::read_to_string(folder.join(file).with_extension("command")).ok()?;
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", "240"]).args(line.lines()).args(arguments);
+    // In the group of this program, so that it ends with it.
+    command.args(["--foreground", "--kill-after=1", "240"]).args(line.lines()).args(arguments);
     command.env("PEERS_NODE", folder.join("node"));
     Some(command)
 }
