@@ -11,6 +11,7 @@ mod restart;
 mod slots;
 mod strangers;
 mod tokens;
+mod troubles;
 
 /// What the processes do that these tests start; nothing without a role.
 #[test]
