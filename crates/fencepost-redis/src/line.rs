@@ -126,9 +126,11 @@ impl Setting {
         TAKE_BACK.command(&[key, &Setting::refused(key)], |command| {
             let id = claim.id.as_u128().to_be_bytes();
             command.arg(&id).arg(self.how(tombstone)).arg("");
-            let since = (since(vote) as f64).to_be_bytes();
-            let entry = [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat();
-            command.arg(if refused { entry } else { Vec::new() });
+            let entry = || {
+                let since = (since(vote) as f64).to_be_bytes();
+                [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat()
+            };
+            command.arg(if refused { entry() } else { Vec::new() });
         })
     }
 

@@ -1,7 +1,8 @@
 //! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs as many as one likes.
 
-use fencepost_core::Memory;
+use fencepost_core::{Backend, Clock, Memory, Quorum};
 use fencepost_testkit::sim::{Ran, Report, Setup, simulate};
+use std::sync::Arc;
 
 fn run(name: &str, seed: u64) -> Report {
     simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::new())
@@ -50,6 +51,23 @@ fn seeds_of_processes() {
         let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_process_identity());
         assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
     }
+}
+
+/// A majority of five, each of which is told who votes.
+fn quorum(clock: &Clock) -> Arc<dyn Backend> {
+    let nodes = (0..5).map(|_| Memory::new() as Arc<dyn Backend>).collect();
+    Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap())
+}
+
+#[test]
+fn seeds_of_a_quorum() {
+    let mut grants = 0;
+    for (seed, name) in (1..=90).zip(Setup::NAMES.iter().cycle()) {
+        let report = simulate(seed, &Setup::named(name).unwrap(), &quorum);
+        assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
+        grants += report.grants;
+    }
+    assert!(grants > 15_000, "{grants} grants");
 }
 
 #[test]

@@ -262,6 +262,8 @@ impl Line {
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<(Moment, Clock)> {
         if (self.waiting == 0 && self.voters.is_empty())
             || self.soonest == Moment::NEVER
+            // A lease that was left ends for nobody, and those who were refused may still be here.
+            || self.held.is_free()
             || self.alarm.is_some_and(|at| at <= self.soonest)
         {
             return None;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::Memory;
 use super::line::{Line, Wakers};
@@ -14,6 +15,9 @@ use crate::holder::ClaimInfo;
 use crate::queue::Held;
 use crate::time::Moment;
 use crate::token::Token;
+
+/// Whoever was refused and still waits asks again long before, by itself.
+const FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// The refused, the oldest first.
 #[derive(Default)]
@@ -43,7 +47,7 @@ impl Voters {
     }
 
     fn refuse(&mut self, claim: &Arc<Claim>, now: Moment) {
-        let until = now + claim.ttl();
+        let until = now + FORGOTTEN;
         if let Some(voter) = self.find(claim.id) {
             voter.until = until;
             voter.hinted = false;
@@ -66,8 +70,9 @@ impl Voters {
         self.0.retain(|voter| voter.until > now);
         for voter in &mut self.0 {
             let mode = voter.claim.want().mode;
+            // Whoever fits is granted, so nobody stands in anybody's way here.
             if !held.fits(mode) {
-                break;
+                continue;
             }
             held.add(mode);
             // Until it asks again, or whoever is woken would find nothing new and sleep on.
@@ -88,7 +93,8 @@ impl Voters {
     }
 
     pub(super) fn infos(&self) -> impl Iterator<Item = ClaimInfo> + '_ {
-        self.0.iter().map(|voter| {
+        let asks = |voter: &&Voter| voter.until > voter.claim.aid.clock().now();
+        self.0.iter().filter(asks).map(|voter| {
             let clock = voter.claim.aid.clock();
             let age = clock.now().since(voter.since);
             ClaimInfo {

@@ -7,6 +7,6 @@ local left, inbox = leave(), string.sub(ARGV[2], 10)
 local passes = ARGV[4] ~= '' and redis.call('ZREM', KEYS[2], ARGV[4]) == 0
 if left == 1 or left == 3 or passes then
   -- include tell
-  if not spare and not redis.call('ZRANGE', KEYS[2], 0, 0)[1] then redis.call('HDEL', KEYS[1], 'r') end
+  if not spare then redis.call('HDEL', KEYS[1], 'r') end
 end
 return left
