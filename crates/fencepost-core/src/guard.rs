@@ -81,7 +81,7 @@ impl Owned {
     pub(crate) fn into_guard(mut self, grant: Grant) -> Guard {
         self.granted = true;
         self.keep();
-        Guard { owned: self, grant }
+        Guard { owned: self, token: grant.token, degraded: grant.degraded }
     }
 
     /// Releases and waits for the confirmation, trying again for a while.
@@ -152,7 +152,8 @@ impl Drop for Owned {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     owned: Owned,
-    grant: Grant,
+    token: Token,
+    degraded: bool,
 }
 
 impl Guard {
@@ -163,7 +164,7 @@ impl Guard {
 
     /// The fencing token of this grant: greater than that of every earlier grant of the resource.
     pub fn token(&self) -> Token {
-        self.grant.token
+        self.token
     }
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.
@@ -188,7 +189,7 @@ impl Guard {
 
     /// Did a fallback grant it?
     pub fn is_degraded(&self) -> bool {
-        self.grant.degraded
+        self.degraded
     }
 
     /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
@@ -319,12 +320,12 @@ impl Guard {
     /// Dropped midway, the lock is released in the background.
     pub async fn detach(self) -> Result<Lease> {
         self.ensure_held()?;
-        let Guard { mut owned, grant } = self;
+        let Guard { mut owned, token, .. } = self;
         owned.client.keeper.forget(&owned.claim);
         owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
         *owned.slot() = None;
         telemetry::released(owned.client.engine(), "detach");
-        Ok(Lease::new(&owned.claim, grant.token))
+        Ok(Lease::new(&owned.claim, token))
     }
 
     /// The engine's own strength, to be downcast to a type of its crate.

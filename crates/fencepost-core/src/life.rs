@@ -61,11 +61,14 @@ pub struct Life {
     due: AtomicU64,
     /// Set once, by the first certain loss.
     end: OnceLock<Loss>,
-    /// Whom to wake when `end` is set.
-    waiting: Mutex<Vec<(u64, Waker)>>,
+    /// Whom to wake when `end` is set. Of many lives that are held few are watched.
+    waiting: Mutex<Option<Box<Watchers>>>,
     /// What else must live: `q` of these. Few lives have it.
     rest: OnceLock<Box<(usize, Vec<Arc<Life>>)>>,
 }
+
+#[derive(Default)]
+struct Watchers(Vec<(u64, Waker)>);
 
 impl Life {
     /// A life of which nothing is known yet.
@@ -189,12 +192,16 @@ impl Life {
 
     fn set_watch(&self, key: u64, waker: Option<&Waker>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let known = waiting.iter().position(|(known, _)| *known == key);
+        let Watchers(all) = &mut **waiting.get_or_insert_default();
+        let known = all.iter().position(|(known, _)| *known == key);
         match (known, waker) {
-            (Some(at), Some(waker)) => waiting[at].1.clone_from(waker),
-            (None, Some(waker)) => waiting.push((key, waker.clone())),
-            (Some(at), None) => drop(waiting.swap_remove(at)),
+            (Some(at), Some(waker)) => all[at].1.clone_from(waker),
+            (None, Some(waker)) => all.push((key, waker.clone())),
+            (Some(at), None) => drop(all.swap_remove(at)),
             (None, None) => {}
+        }
+        if all.is_empty() {
+            *waiting = None;
         }
         drop(waiting);
         for life in self.rest().into_iter().flat_map(|(_, of)| of) {
@@ -234,7 +241,7 @@ impl Life {
     fn wake(&self) {
         let waiting =
             std::mem::take(&mut *self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+        waiting.into_iter().flat_map(|watchers| watchers.0).for_each(|(_, waker)| waker.wake());
     }
 }
 

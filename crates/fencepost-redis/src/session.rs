@@ -42,12 +42,15 @@ impl RedisSession {
 
     async fn round(&self, due: &[Arc<Claim>]) -> Result<()> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
-        if self.durable {
-            // Those that replicas fail must not keep the others from being asked about.
+        // Those that replicas fail must not keep the others from being asked about.
+        if self.durable || due.len() <= WAVE {
             return renew(&shared, due).await;
         }
-        let mut outcome = Ok(());
-        for some in due.chunks(WAVE) {
+        // Places in line and short leases cannot wait for the rest.
+        let (urgent, rest): (Vec<_>, Vec<_>) =
+            due.iter().cloned().partition(|claim| !claim.life.is_confirmed() || claim.ttl() < SHORT);
+        let mut outcome = renew(&shared, &urgent).await;
+        for some in rest.chunks(WAVE) {
             match renew(&shared, some).await {
                 // Who does not answer is asked again soon, and not once more for each of these.
                 Err(error) if error.is_unreachable() => return Err(error),
@@ -58,8 +61,11 @@ impl RedisSession {
     }
 }
 
+/// A lease that is shorter goes before others.
+const SHORT: Duration = Duration::from_secs(10);
+
 /// Asks for so many claims at a time: what is asked costs memory until it is answered.
-const WAVE: usize = 2 * BATCH;
+const WAVE: usize = BATCH;
 
 /// One round for claims of any slots.
 pub(crate) async fn renew(shared: &Arc<Shared>, due: &[Arc<Claim>]) -> Result<()> {
