@@ -68,8 +68,13 @@ impl Sentinel {
         let deployment = Sentinel { nodes, sentinels, network };
         for sentinel in &deployment.sentinels {
             let mut look = sentinel.try_look()?;
-            // By default it asks for news every ten seconds, too slow for a test.
-            let hurry = ["SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "200"];
+            // By default it asks for news every ten seconds, and does nothing for thirty when it stood still for two, as on a
+            // busy machine it may: too slow for a test.
+            let hurry = [
+                ["INFO-PERIOD", "200", "PUBLISH-PERIOD", "200"],
+                ["TILT-TRIGGER", "10000", "TILT-PERIOD", "1000"],
+            ];
+            let hurry = [&["SENTINEL", "DEBUG"], &*hurry.concat()].concat();
             look.try_ask::<()>(&hurry).map_err(refused)?;
             let others = (deployment.sentinels.len() - 1).to_string();
             eventually("the sentinels know the replica and each other", || {
