@@ -5,7 +5,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Claim, ClaimId, Entry, Holder, Locks, Memory, Mode, Moment, Name, Quorum, Want,
+    Aid, Attempt, Backend, Claim, ClaimId, Entry, Eviction, Holder, Locks, Memory, Mode, Moment, Name,
+    Quorum, Want,
 };
 
 fn nodes(count: usize) -> Vec<Arc<dyn Backend>> {
@@ -75,5 +76,25 @@ async fn a_hint_wakes_once() {
     assert_eq!(polled(&mut *second), Poll::Ready(()));
     assert!(matches!(second.attempt().await, Ok(Attempt::Granted(_))));
     second.release().await.unwrap();
+    locks.close().await;
+}
+
+/// A holder that hears of its eviction from the first node leaves the others before they are asked.
+#[tokio::test]
+async fn an_eviction_that_the_holder_heeds_early_is_one() {
+    let nodes = nodes(5);
+    let (locks, quorum, _) = client(&nodes);
+    let name = Name::new("lock").unwrap();
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    let how = Eviction { now: true, reason: None };
+    for node in &nodes[..3] {
+        node.evict(&name, guard.token(), &how).await.unwrap();
+    }
+    quorum.evict(&name, guard.token(), &how).await.unwrap();
+    assert!(
+        quorum.evict(&name, guard.token(), &how).await.unwrap_err().is_mismatch(),
+        "nobody has it any more"
+    );
+    drop(guard);
     locks.close().await;
 }

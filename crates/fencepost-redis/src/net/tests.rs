@@ -64,7 +64,7 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
 #[tokio::test]
 async fn wait_counts_the_replicas() {
     let (server, thread) = (plain(), Thread::start());
-    let client = client(&format!("{}?timeout=400ms", server.url()), &thread).await.expect("a client");
+    let client = client(&format!("{}?timeout=2s", server.url()), &thread).await.expect("a client");
     let call = add(&client.net, "a", 7);
     let (value, replicas) = within(client.net.call_with(Lane::Caller, &call, 1)).await.expect("an answer");
     assert_eq!((value, replicas), (Value::Int(7), 0));
@@ -80,7 +80,8 @@ fn the_first_poll_sends_without_a_runtime() {
     assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"1");
     let call = add(&client.net, "a", 1);
     let mut asked = pin!(client.net.call(Lane::Caller, &call));
-    assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // Once: the message says that it was sent. The answer may be quicker than the end of this poll.
+    let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"2");
 }
 
