@@ -122,9 +122,15 @@ impl Program {
     }
 }
 
+/// The end, and before it what failed further up: the last words may be those of another program that did well.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    let (above, end) = lines.split_at(lines.len().saturating_sub(TAIL));
+    let told = |line: &&str| line.ends_with("... FAILED") || line.contains(" panicked at ");
+    let failures = above.iter().enumerate().filter(|(_, line)| told(line));
+    // A panic says why on the line below.
+    let shown = failures.flat_map(|(at, _)| above[at..].iter().take(2)).take(TAIL);
+    shown.chain(end).copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a program of this name is on the search path.
@@ -136,6 +142,18 @@ pub(crate) fn on_path(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_failed_far_above_the_end_is_shown() {
+        let text =
+            format!("test a ... FAILED\nfine\nthread 'a' panicked at b:1\nwhy\nc\n{}", "well\n".repeat(TAIL));
+        let shown = tail(&text);
+        assert!(
+            shown.starts_with("test a ... FAILED\nfine\nthread 'a' panicked at b:1\nwhy\nwell"),
+            "{shown}"
+        );
+        assert_eq!(shown.lines().count(), 4 + TAIL);
+    }
 
     fn program(script: &str, name: &str) -> Program {
         let log = std::env::temp_dir().join(format!("fencepost-xtask-{}-{name}", std::process::id()));
