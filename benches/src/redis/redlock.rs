@@ -2,7 +2,7 @@
 
 use super::peers;
 use crate::figure::{Measured, Rounds, median};
-use fencepost::{Locks, Memory, Mutex};
+use fencepost::{Locks, Mutex};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters};
 use std::time::{Duration, Instant};
@@ -28,13 +28,8 @@ impl Five {
         let masters =
             Masters::start(5, &Config::new()).expect("redis-server, which `cargo xtask test` installs");
         let url = masters.url();
-        let mut aid = None;
-        let _lender = Locks::builder().open(|given| {
-            aid = Some(given.clone());
-            Ok(Memory::new())
-        });
-        let aid = aid.expect("a client lends its aid");
-        fencepost::redis::redlock::vouch(&url, aid).await.expect("five servers that answer");
+        let lender = Locks::connect("memory:").await.expect("memory opens");
+        fencepost::redis::redlock::vouch(&url, lender.aid().clone()).await.expect("five servers that answer");
         let locks = super::connect(&url).await;
         Five { masters, locks }
     }

@@ -84,7 +84,7 @@ impl Setting {
     }
 
     fn retention(&self) -> u64 {
-        u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX)
+        millis(self.retention)
     }
 
     /// What scripts/head.lua calls so.
@@ -109,7 +109,7 @@ impl Setting {
             command.arg(&claim.id.as_u128().to_be_bytes()).arg(micros(ttl)).arg(self.how(false));
             command.arg(crate::record::fixed(claim, &self.process));
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(self.marker());
-            command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
+            command.arg(millis(self.max_ttl));
             command.arg(if claim.join { since(vote) } else { 0 }).arg(if again { "1" } else { "0" });
         })
     }
@@ -158,7 +158,7 @@ impl Setting {
     /// See scripts/vouch.lua.
     pub(crate) fn vouch(&self) -> Cmd {
         VOUCH.command(&[self.marker()], |command| {
-            command.arg(u64::try_from(self.max_ttl.as_millis()).unwrap_or(u64::MAX));
+            command.arg(millis(self.max_ttl));
         })
     }
 
@@ -372,6 +372,10 @@ pub(crate) fn nonsense(value: &Value) -> Error {
         format!("a script of the lock answered {kind} that it never answers; is this a Redis server?"),
     )
     .on(ENGINE)
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whole microseconds, at least one.

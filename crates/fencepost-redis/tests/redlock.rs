@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{Locks, Registry, Token};
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::redis::{Config, Masters};
+use fencepost_testkit::redis::{Config, Masters, Redis};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -22,14 +22,8 @@ async fn five() -> (Masters, String) {
 
 async fn vouch(url: &str) {
     // The aid of a client that is there for that alone.
-    let mut aid = None;
-    let _client = Locks::builder()
-        .open(|given| {
-            aid = Some(given.clone());
-            Ok(fencepost_core::Memory::new())
-        })
-        .expect("memory opens");
-    fencepost_redis::redlock::vouch(url, aid.expect("it was given")).await.expect("all nodes are there");
+    let beside = Locks::builder().connect(&Registry::new(), "memory:").await.expect("memory opens");
+    fencepost_redis::redlock::vouch(url, beside.aid().clone()).await.expect("all nodes are there");
 }
 
 async fn cycle(locks: &Locks) -> Token {
@@ -37,6 +31,23 @@ async fn cycle(locks: &Locks) -> Token {
     let token = guard.token();
     guard.release().await.expect("it was held");
     token
+}
+
+/// A cycle whose token is greater than the last one.
+async fn grow(locks: &Locks, last: &mut Token) {
+    let token = cycle(locks).await;
+    assert!(token > *last, "token {token} after {last}");
+    *last = token;
+}
+
+/// It loses all its data: it is flushed, or restarted without having saved any.
+fn lose(node: &mut Redis, flushed: bool) {
+    if flushed {
+        node.look().ask::<String>(&["FLUSHALL"]);
+    } else {
+        node.kill().expect("it can be killed");
+        node.restart().expect("it comes back");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,17 +116,9 @@ async fn tokens_grow_through_the_loss_of_all_data() {
     let mut last = cycle(&locks).await;
     for loss in 0..2 {
         for number in 0..3 {
-            let node = masters.node(number);
-            if loss == 0 {
-                node.look().ask::<String>(&["FLUSHALL"]);
-            } else {
-                node.kill().expect("it can be killed");
-                node.restart().expect("it comes back");
-            }
+            lose(masters.node(number), loss == 0);
         }
-        let token = cycle(&locks).await;
-        assert!(token > last, "token {token} after {last}");
-        last = token;
+        grow(&locks, &mut last).await;
     }
     locks.close().await;
 }
@@ -128,9 +131,7 @@ async fn two_of_five_killed_work() {
     for down in [0, 3] {
         masters.node(down).kill().expect("it can be killed");
         for _ in 0..50 {
-            let token = cycle(&locks).await;
-            assert!(token > last, "token {token} after {last}");
-            last = token;
+            grow(&locks, &mut last).await;
         }
     }
     locks.close().await;
@@ -192,9 +193,7 @@ async fn two_of_five_down_work_and_three_answer_with_an_error() {
     for down in 0..2 {
         masters.node(down).stop().expect("it can be stopped");
         for _ in 0..50 {
-            let token = cycle(&locks).await;
-            assert!(token > last, "token {token} after {last}");
-            last = token;
+            grow(&locks, &mut last).await;
         }
     }
     masters.node(2).stop().expect("it can be stopped");
@@ -216,17 +215,9 @@ async fn tokens_grow_through_flushes_and_restarts_of_a_minority() {
     let locks = client(&url).await;
     let mut last = cycle(&locks).await;
     for down in 0..4 {
-        let node = down % 2;
-        if down < 2 {
-            masters.node(node).look().ask::<String>(&["FLUSHALL"]);
-        } else {
-            masters.node(node).kill().expect("it can be killed");
-            masters.node(node).restart().expect("it comes back");
-        }
+        lose(masters.node(down % 2), down < 2);
         for _ in 0..20 {
-            let token = cycle(&locks).await;
-            assert!(token > last, "token {token} after {last}");
-            last = token;
+            grow(&locks, &mut last).await;
         }
     }
     locks.close().await;

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::kit::{Kid, Place};
-
-const HOLD: &str = "echo up >&9; exec sleep 1000";
+use crate::kit::{HOLD, Kid, Place};
 
 #[test]
 fn busy_names_holder_host_pid_age_and_reason() {
@@ -75,11 +73,15 @@ fn signals_end_the_waiting_and_leave_nothing() {
 
 #[test]
 fn a_waiter_that_is_killed_leaves_no_gap() {
-    let place = Place::new();
+    leaves_no_gap(&Place::new());
+}
+
+/// One who waits is killed, and who waits behind comes to its turn.
+pub(crate) fn leaves_no_gap(place: &Place) {
     let holder = place.running(&[], "backup", HOLD);
     let mut dead = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "dead"]));
     place.waiters("backup", 1);
-    let next = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "next"]));
+    let next = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
     place.waiters("backup", 2);
     dead.send(Signal::SIGKILL);
     dead.end();

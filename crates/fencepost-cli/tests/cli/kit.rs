@@ -286,6 +286,15 @@ pub(crate) struct Running {
     pub(crate) pipe: Pipe,
 }
 
+/// A script that says that it runs, and goes on for long.
+pub(crate) const HOLD: &str = "echo up >&9; exec sleep 1000";
+
+/// The next event that `watch --json` prints, and of which lock.
+pub(crate) fn event(printed: &mut Reader) -> (String, String) {
+    let event: Value = serde_json::from_str(&printed.line()).unwrap();
+    (event["event"].as_str().unwrap().to_owned(), event["name"].as_str().unwrap().to_owned())
+}
+
 /// A script's part: leaves a process behind that has gone into a session of its own by a double fork, says its id on descriptor
 /// 9, and ignores what asks it to end.
 pub(crate) const DAEMON: &str =

@@ -6,9 +6,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::kit::{Kid, LONG, Place, eventually};
-
-const HOLD: &str = "echo up >&9; exec sleep 1000";
+use crate::kit::{HOLD, Kid, LONG, Place, event, eventually};
 
 #[test]
 fn listings_show_holders_and_waiters() {
@@ -92,10 +90,7 @@ fn watch_prints_what_happens() {
     let place = Place::new();
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
     let mut events = watch.out();
-    let mut next = || -> (String, String) {
-        let event: Value = serde_json::from_str(&events.line()).unwrap();
-        (event["event"].as_str().unwrap().to_owned(), event["name"].as_str().unwrap().to_owned())
-    };
+    let mut next = || event(&mut events);
     let holder = place.running(&[], "hello", HOLD);
     assert_eq!(next(), ("granted".into(), "hello".into()));
     let waiter = Kid::of(&mut place.fencepost(["run", "hello", "--", "sleep", "1000"]));

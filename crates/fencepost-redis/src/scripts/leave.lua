@@ -7,11 +7,7 @@
 local mine, s, rec, ahead, got = 'c' .. ARGV[1], nil, nil, nil, nil
 if ARGV[3] == '' then
   s = redis.call('HGET', KEYS[1], 's')
-  -- Nobody has asked since it was taken: if its lease is over, that made no difference to anybody. A full server refuses.
-  if s and string.sub(s, 67, 82) == ARGV[1] and string.byte(s) == 2 and string.byte(ARGV[2]) % 2 == 0
-    and redis.pcall('HSET', KEYS[1], 's', string.sub(s, 1, 25)) == 0 then
-    return 3
-  end
+  -- include free
   rec = redis.call('HGET', KEYS[1], mine)
 else
   got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[3])

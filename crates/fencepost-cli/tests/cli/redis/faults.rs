@@ -6,9 +6,9 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use nix::sys::signal::Signal;
 
-use crate::kit::{Kid, LONG, Place, alive, eventually};
+use crate::busy::leaves_no_gap;
+use crate::kit::{HOLD, Kid, LONG, Place, alive, eventually};
 
-const HOLD: &str = "echo up >&9; exec sleep 1000";
 /// The shortest lease that the command takes.
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -35,16 +35,7 @@ fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before
 #[test]
 fn a_killed_waiter_holds_nobody_up() {
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
-    let holder = place.running(&[], "backup", HOLD);
-    let mut first = Kid::of(&mut place.fencepost(["run", "backup", "--", "true"]));
-    place.waiters("backup", 1);
-    let second = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
-    place.waiters("backup", 2);
-    first.send(Signal::SIGKILL);
-    first.end();
-    holder.kid.send(Signal::SIGTERM);
-    assert_eq!(second.said().expect(0).out, "next\n");
+    leaves_no_gap(&Place::at(&server.url()));
 }
 
 #[test]

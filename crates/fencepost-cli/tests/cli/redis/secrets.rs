@@ -3,12 +3,11 @@
 use fencepost_testkit::redis::{Config, Masters, Redis};
 use nix::sys::signal::Signal;
 
-use crate::kit::{Kid, LONG, Place, Said, children_of, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, Said, children_of, eventually};
 
 const SECRET: &str = "hunter2%_tr0ub4dor";
 /// The same as it stands in a URL.
 const ESCAPED: &str = "hunter2%25_tr0ub4dor";
-const HOLD: &str = "echo up >&9; exec sleep 1000";
 
 #[track_caller]
 fn silent(said: &Said) -> &Said {

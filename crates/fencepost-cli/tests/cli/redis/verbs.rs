@@ -7,18 +7,13 @@ use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::kit::{Kid, LONG, Place, eventually};
-
-const HOLD: &str = "echo up >&9; exec sleep 1000";
+use crate::kit::{HOLD, Kid, LONG, Place, event, eventually};
 
 #[test]
 fn one_server() {
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
-    running(&place);
-    waiting(&place);
-    evicting(&place);
-    leases(&place);
+    all(&place);
     watching(&place);
     // The same locks by another way, and others under another prefix or in another database.
     let _holder = place.running(&[], "site", HOLD);
@@ -35,20 +30,14 @@ fn one_server() {
 fn sentinel() {
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
     let place = Place::at(&deployment.url());
-    running(&place);
-    waiting(&place);
-    evicting(&place);
-    leases(&place);
+    all(&place);
 }
 
 #[test]
 fn cluster() {
     let cluster = Cluster::start(&Config::new()).unwrap();
     let place = Place::at(&cluster.url());
-    running(&place);
-    waiting(&place);
-    evicting(&place);
-    leases(&place);
+    all(&place);
     // Names with braces are names like others: what is in them is no slot's business but their own.
     for name in ["{a}b", "{a}c", "{", "a{}b", "}a{"] {
         place.output(["run", "-n", name, "--", "true"]).expect(0);
@@ -76,6 +65,14 @@ fn redlock() {
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "30s", "backup", "--", "echo", "next"]));
     holder.kid.send(Signal::SIGTERM);
     assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+/// What every deployment with a line does.
+fn all(place: &Place) {
+    running(place);
+    waiting(place);
+    evicting(place);
+    leases(place);
 }
 
 /// A program runs while the lock is held, and others are told who holds it.
@@ -179,10 +176,7 @@ fn leases(place: &Place) {
 fn watching(place: &Place) {
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
     let mut events = watch.out();
-    let mut next = || {
-        let event: Value = serde_json::from_str(&events.line()).unwrap();
-        (event["event"].as_str().unwrap().to_owned(), event["name"].as_str().unwrap().to_owned())
-    };
+    let mut next = || event(&mut events);
     let holder = place.running(&[], "hello", HOLD);
     assert_eq!(next(), ("granted".into(), "hello".into()));
     let waiter = Kid::of(&mut place.fencepost(["run", "hello", "--", "sleep", "1000"]));
