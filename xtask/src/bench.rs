@@ -29,7 +29,14 @@ struct Figure {
     ratio: f64,
     /// The bar for the ratio, in words; empty where there is none.
     bar: String,
-    peers: Vec<Named>,
+    peers: Vec<Peer>,
+}
+
+/// The figure of a peer; none where its program failed.
+#[derive(Deserialize)]
+struct Peer {
+    name: String,
+    value: Option<f64>,
 }
 
 /// A figure and what it is of.
@@ -131,8 +138,11 @@ fn page(host: &Host, figures: &[Figure], old: &str) -> String {
             tables.resize_with(tables.len().max(at + 1), Default::default);
             tables[at] = (engine.to_owned(), head.to_owned());
         }
-        let peers: Vec<String> =
-            figure.peers.iter().map(|peer| format!("{} {}", peer.name, number(peer.value))).collect();
+        let shown = |peer: &Peer| {
+            let value = peer.value.map_or_else(|| "without a figure".to_owned(), number);
+            format!("{} {value}", peer.name)
+        };
+        let peers: Vec<String> = figure.peers.iter().map(shown).collect();
         let _ = writeln!(
             tables[at].1,
             "| {} | {} | {} {} | {} | {} × | {} | {} |",

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let place = workspace.scratch("peers");
     std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    forget(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let source = workspace.root().join("benches/peers");
     let families: [(&str, &[&str], Family); 5] = [
         ("rslock, redlock and distributed-lock", &["cargo"], rust),
@@ -88,6 +89,17 @@ fn node(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String
     let arguments = ["ci", "--no-audit", "--no-fund", "--prefix", &shown(&folder)];
     workspace.program("peers in JavaScript", "npm", &arguments).run()?;
     command(place, "node-redlock", &["node", &shown(&source.join("peers.js"))])
+}
+
+/// Removes the command lines of an earlier build: a program that cannot be built now is left out.
+fn forget(place: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(place)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "command") {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves the command line of a program.

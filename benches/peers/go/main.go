@@ -21,12 +21,12 @@ import (
 
 const (
 	lease    = 30 * time.Second
-	patience = time.Minute
+	patience = 20 * time.Second
 )
 
 var locks *redsync.Redsync
 
-// lock waits for a minute at most, with the library's own pauses.
+// lock waits for as long as anybody here, with the library's own pauses.
 func lock(name string) *redsync.Mutex {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -11,8 +11,8 @@ const Redlock = installed("redlock");
 const LEASE = 30_000;
 const [word, urls, ...rest] = process.argv.slice(2);
 const clients = urls.split(",").map((url) => new Redis(url));
-// Its own delay of 200 ms and jitter of 100 ms; as many tries as fit in a minute.
-const locks = new Redlock(clients, { retryCount: 300, retryDelay: 200, retryJitter: 100 });
+// Its own delay of 200 ms and jitter of 100 ms; as many tries as fit into 20 s.
+const locks = new Redlock(clients, { retryCount: 80, retryDelay: 200, retryJitter: 100 });
 
 const lock = (name) => locks.lock(name, LEASE);
 const now = () => Math.round((performance.timeOrigin + performance.now()) * 1000);

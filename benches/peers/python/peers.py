@@ -8,7 +8,7 @@ import redis
 import redis_lock
 
 LEASE = 30
-PATIENCE = 60
+PATIENCE = 20
 
 
 def by_redis_py(client, name):
@@ -21,15 +21,15 @@ def by_python_redis_lock(client, name):
 
 def take(lock):
     if isinstance(lock, redis_lock.Lock):
-        return lock.acquire(blocking=True, timeout=PATIENCE // 2)
+        return lock.acquire(blocking=True, timeout=PATIENCE)
     return lock.acquire()
 
 
 def main():
     make = {"redis-py": by_redis_py, "python-redis-lock": by_python_redis_lock}[sys.argv[1]]
     word, url = sys.argv[2], sys.argv[3].split(",")[0]
-    # One connection for each thread that uses it at the same time, as the libraries do by default.
-    client = redis.Redis.from_url(url)
+    # One connection for each thread that uses it at the same time; by default 100 at most, and an error for the next.
+    client = redis.Redis.from_url(url, max_connections=10_000)
     if word == "cycle":
         cycle(client, make, int(sys.argv[4]))
     elif word == "tasks":
@@ -93,7 +93,7 @@ def drain(client, make, name):
             take(held)
             say("held")
         elif word == "line":
-            waiting = [threading.Thread(target=wait) for _ in range(int(count))]
+            waiting = [threading.Thread(target=wait, daemon=True) for _ in range(int(count))]
             for thread in waiting:
                 thread.start()
             say("waiting")
@@ -101,8 +101,10 @@ def drain(client, make, name):
             say(f"freed {now()}")
             held.release()
         else:
+            # python-redis-lock begins its wait anew each time that it was woken for nothing.
+            end = time.monotonic() + PATIENCE + 5
             for thread in waiting:
-                thread.join()
+                thread.join(max(0, end - time.monotonic()))
             say(" ".join(["done", *map(str, granted)]))
             granted.clear()
 

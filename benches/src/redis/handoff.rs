@@ -48,7 +48,7 @@ pub(crate) fn rate(waiters: usize) -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≥ 0.5 ×",
-        peers: peers::drain(&server, waiters),
+        peers: peers::drain(waiters),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use peers::{LEASE, PATIENCE, Peer};
 use redlock::{Lock, RedLock};
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy)]
 struct Redlock {
@@ -23,7 +24,17 @@ impl Peer for Redlock {
 
     async fn lock(&self, name: &str) -> Option<Lock<'static>> {
         let (manager, name) = (self.manager, name.to_owned());
-        let take = move || manager.lock(name.as_bytes(), LEASE.as_millis() as usize).ok().flatten();
+        let take = move || {
+            let start = Instant::now();
+            loop {
+                match manager.lock(name.as_bytes(), LEASE.as_millis() as usize) {
+                    Ok(held) => return held,
+                    // More connections than the system has room for: a moment later it has.
+                    Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(100)),
+                    Err(_) => return None,
+                }
+            }
+        };
         if self.alone { take() } else { tokio::task::spawn_blocking(take).await.ok().flatten() }
     }
 

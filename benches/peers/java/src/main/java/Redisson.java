@@ -38,9 +38,9 @@ public final class Redisson {
         return fair ? client.getFairLock(name) : client.getLock(name);
     }
 
-    /** With its own renewal; for a minute at most. */
+    /** With its own renewal; for 20 s at most. */
     private static boolean take(RLock lock) throws InterruptedException {
-        return lock.tryLock(60, TimeUnit.SECONDS);
+        return lock.tryLock(20, TimeUnit.SECONDS);
     }
 
     private static void cycle(int count) throws Exception {
