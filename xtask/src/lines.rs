@@ -139,6 +139,19 @@ pub(crate) const LINES: &[Line] = &[
         limit: 900,
     },
     Line {
+        id: "redlock-histories",
+        engine: "redis",
+        promise: "random histories of a node of a quorum, with restarts, lost data, replays and clock steps: votes, tokens, the refused and who is told as the rules have it",
+        measure: &[
+            "test",
+            "fencepost-redis",
+            "line::tests::votes::random_histories_of_a_node_agree_with_its_rules",
+            "3000",
+        ],
+        bound: AtLeast(3_000.0, "histories"),
+        limit: 900,
+    },
+    Line {
         id: "redis-commands",
         engine: "redis",
         promise: "commands from the client for an uncontended cycle",

@@ -9,6 +9,10 @@ mod layout;
 mod model;
 mod play;
 mod stage;
+mod votes;
+
+use std::fmt::Debug;
+use std::ops::Range;
 
 use fencepost_core::{Info, Mode};
 
@@ -24,35 +28,85 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// A seed whose history fails within so many, and what the shortest form of it does.
-fn falsify(stage: &mut Stage, seeds: std::ops::Range<u64>) -> Option<String> {
+/// Steps that can be played, and judged.
+trait Story: Clone + Debug {
+    /// The same for the same seed.
+    fn of(seed: u64) -> Self;
+    fn len(&self) -> usize;
+    /// Leaves out some of the steps.
+    fn cut(&mut self, steps: Range<usize>);
+    /// Fails with the number of the step and what was wrong with it.
+    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)>;
+}
+
+impl Story for History {
+    fn of(seed: u64) -> History {
+        History::of(seed)
+    }
+
+    fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn cut(&mut self, steps: Range<usize>) {
+        self.ops.drain(steps);
+    }
+
+    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)> {
+        play(stage, self)
+    }
+}
+
+/// A seed whose story fails within so many, and what the shortest form of it does.
+fn falsify<S: Story>(stage: &mut Stage, seeds: Range<u64>) -> Option<String> {
     for seed in seeds {
-        let mut history = History::of(seed);
-        let Err((step, _)) = play(stage, &history) else { continue };
-        history.ops.truncate(step + 1);
-        let why = shorten(stage, &mut history);
-        return Some(format!("seed {seed}: {why}\n{history:#?}"));
+        let mut story = S::of(seed);
+        let Err((step, _)) = story.play(stage) else { continue };
+        story.cut((step + 1).min(story.len())..story.len());
+        let why = shorten(stage, &mut story);
+        return Some(format!("seed {seed}: {why}\n{story:#?}"));
     }
     None
 }
 
 /// Leaves out what the failure does not need, half by half at first.
-fn shorten(stage: &mut Stage, history: &mut History) -> String {
-    let mut size = history.ops.len() / 2;
+fn shorten<S: Story>(stage: &mut Stage, story: &mut S) -> String {
+    let mut size = story.len() / 2;
     while size > 0 {
         let mut at = 0;
-        while at < history.ops.len() {
-            let mut shorter = history.clone();
-            shorter.ops.drain(at..(at + size).min(history.ops.len()));
-            if play(stage, &shorter).is_err() {
-                *history = shorter;
+        while at < story.len() {
+            let mut shorter = story.clone();
+            shorter.cut(at..(at + size).min(story.len()));
+            if shorter.play(stage).is_err() {
+                *story = shorter;
             } else {
                 at += size;
             }
         }
         size /= 2;
     }
-    play(stage, history).expect_err("it failed just now").1
+    story.play(stage).expect_err("it failed just now").1
+}
+
+/// So many as the environment says.
+fn agree<S: Story>() {
+    let mut stage = Stage::open("");
+    let first = number("FENCEPOST_SEED").unwrap_or(1);
+    let cases = number("FENCEPOST_CASES").unwrap_or(CASES);
+    if let Some(failure) = falsify::<S>(&mut stage, first..first + cases) {
+        panic!("{failure}");
+    }
+}
+
+/// Each of these, a bug and Lua that stands before what a script calls, is found.
+fn found<S: Story>(bugs: &[(&str, &str)]) {
+    for (bug, lua) in bugs {
+        let lua = format!(
+            "local real = redis; local function call(c, ...) {lua} return real.call(c, ...) end; \
+             local redis = setmetatable({{ call = call, pcall = call }}, {{ __index = real }})\n"
+        );
+        assert!(falsify::<S>(&mut Stage::open(&lua), 1..200).is_some(), "not found: {bug}");
+    }
 }
 
 /// Operators are shown what stands there.
@@ -82,12 +136,7 @@ fn shown(info: &Info, seen: &Seen, now: u64) -> Result<(), String> {
 
 #[test]
 fn random_histories_agree_with_the_rule_of_admission() {
-    let mut stage = Stage::open("");
-    let first = number("FENCEPOST_SEED").unwrap_or(1);
-    let cases = number("FENCEPOST_CASES").unwrap_or(CASES);
-    if let Some(failure) = falsify(&mut stage, first..first + cases) {
-        panic!("{failure}");
-    }
+    agree::<History>();
 }
 
 /// Lua that stands before the scripts, and what bug that is.
@@ -105,13 +154,7 @@ const BUGS: [(&str, &str); 6] = [
 
 #[test]
 fn bugs_in_the_scripts_are_found() {
-    for (bug, lua) in BUGS {
-        let lua = format!(
-            "local real = redis; local function call(c, ...) {lua} return real.call(c, ...) end; \
-             local redis = setmetatable({{ call = call, pcall = call }}, {{ __index = real }})\n"
-        );
-        assert!(falsify(&mut Stage::open(&lua), 1..200).is_some(), "not found: {bug}");
-    }
+    found::<History>(&BUGS);
 }
 
 /// One call clears away a hundred dead at most.

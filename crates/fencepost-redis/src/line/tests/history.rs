@@ -138,28 +138,28 @@ impl History {
     }
 }
 
-fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
+pub(super) fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
 }
 
-fn process(rng: &mut Rng) -> usize {
+pub(super) fn process(rng: &mut Rng) -> usize {
     rng.below(PROCESSES as u64) as usize
 }
 
-fn lock(rng: &mut Rng) -> usize {
+pub(super) fn lock(rng: &mut Rng) -> usize {
     usize::from(rng.chance(250))
 }
 
-fn slot(rng: &mut Rng) -> usize {
+pub(super) fn slot(rng: &mut Rng) -> usize {
     rng.below(SLOTS as u64) as usize
 }
 
-fn ttl(rng: &mut Rng) -> u64 {
+pub(super) fn ttl(rng: &mut Rng) -> u64 {
     pick(rng, &[100_000, 1_500_000, 4_000_000, 30_000_000, 60_000_000])
 }
 
 /// Mostly less than what lets a process die, sometimes beyond every lease, seldom beyond the key's life.
-fn advance(rng: &mut Rng) -> u64 {
+pub(super) fn advance(rng: &mut Rng) -> u64 {
     match rng.below(100) {
         0..20 => rng.below(5_000),
         20..60 => rng.below(1_200_000),
@@ -170,7 +170,7 @@ fn advance(rng: &mut Rng) -> u64 {
     }
 }
 
-fn new(rng: &mut Rng, modes: [u64; LOCKS]) -> New {
+pub(super) fn new(rng: &mut Rng, modes: [u64; LOCKS]) -> New {
     let lock = lock(rng);
     let permits = |rng: &mut Rng| {
         let of = pick(rng, &[2, 3, 3, 3, 7]) as u32;

@@ -50,6 +50,9 @@ pub(super) struct Seen {
     pub(super) last: u64,
     /// When the key goes, in ms.
     pub(super) expires: u64,
+    /// At a node of a quorum: the run of the server in which a vote was granted last, and whether anybody was refused.
+    pub(super) run: Option<String>,
+    pub(super) refusals: bool,
 }
 
 impl Seen {
@@ -61,6 +64,7 @@ impl Seen {
         let left = u64::try_from(left).map_err(|_| format!("the key's time to live is {left}"))?;
         let mut seen = Seen { present: true, expires: now / 1_000 + left, ..Seen::default() };
         let (mut summary, mut places, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
+        let line = fields.iter().filter(|(field, _)| !matches!(&**field, b"e" | b"r")).count();
         for (field, value) in fields {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
@@ -68,7 +72,7 @@ impl Seen {
                 b's' if value[0] == 2 => lone(value).map(|claim| seen.claims.extend(claim)).and_then(|()| {
                     bytes.byte();
                     summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
-                    (fields.len() == 1).then_some(())
+                    (line == 1).then_some(())
                 }),
                 b's' => Summary::read(&mut bytes).map(|read| summary = Some(read)),
                 b'c' => {
@@ -79,6 +83,14 @@ impl Seen {
                     .ok()
                     .zip(id(value).map(|id| (id, text(&value[16..]))))
                     .map(|(number, place)| _ = places.insert(number, place)),
+                b'e' => {
+                    seen.run = Some(text(value));
+                    Some(())
+                }
+                b'r' => {
+                    seen.refusals = true;
+                    Some(())
+                }
                 b'p' => bytes.number().zip(bytes.u32()).map(|(until, count)| {
                     seen.alive.insert(text(name), until);
                     counts.insert(text(name), count);
@@ -218,6 +230,9 @@ impl Summary {
 pub(super) enum Told {
     Granted(Id, u64),
     Evicted(Id),
+    /// By a node of a quorum: it may be free; and: it may be free a little later.
+    Hinted(Id),
+    Spare(Id),
 }
 
 /// All that a message says.
@@ -229,6 +244,8 @@ pub(super) fn message(mut payload: &[u8]) -> Result<Vec<Told>, String> {
         told.push(match kind {
             b'G' => Told::Granted(id, rest.number().ok_or("a grant has no token")?),
             b'E' => Told::Evicted(id),
+            b'H' => Told::Hinted(id),
+            b'S' => Told::Spare(id),
             _ => return Err(format!("a message of kind {kind}")),
         });
         payload = rest.0;

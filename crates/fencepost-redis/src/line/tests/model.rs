@@ -26,12 +26,52 @@ pub(super) struct Who {
 /// What a call does to one lock.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    Enter { who: Who, ttl: u64 },
-    Leave { id: Id, tombstone: bool, number: u64 },
-    Keep { process: String, waits: bool, claims: Vec<Id>, ttl: u64 },
-    Take { id: Id, process: String, ours: bool, ttl: u64 },
+    Enter {
+        who: Who,
+        ttl: u64,
+    },
+    /// As a node of a quorum, which wants this token, or 0. `since`: when the claim was made. `refused`: it was refused before.
+    Vote {
+        who: Who,
+        ttl: u64,
+        wish: u64,
+        since: u64,
+        refused: bool,
+    },
+    TakeBack {
+        who: Who,
+        tombstone: bool,
+        since: u64,
+        refused: bool,
+    },
+    Raise {
+        id: Id,
+        to: u64,
+    },
+    /// An eviction has freed it.
+    Freed,
+    Leave {
+        id: Id,
+        tombstone: bool,
+        number: u64,
+    },
+    Keep {
+        process: String,
+        waits: bool,
+        claims: Vec<Id>,
+        ttl: u64,
+    },
+    Take {
+        id: Id,
+        process: String,
+        ours: bool,
+        ttl: u64,
+    },
     Tend,
-    Evict { token: u64, now: bool },
+    Evict {
+        token: u64,
+        now: bool,
+    },
 }
 
 /// What it answers for that lock.
@@ -46,6 +86,7 @@ pub(super) enum Answer {
     Taken(Option<u64>),
     Tended,
     Evicted(bool),
+    Raised(bool),
 }
 
 /// What is true around a call.
@@ -92,6 +133,8 @@ struct Model<'a> {
     handed: Vec<Id>,
     /// The call has changed nothing.
     idle: bool,
+    /// The token that a quorum wants, or 0.
+    wish: Option<u64>,
 }
 
 fn exactly(time: u64) -> RangeInclusive<u64> {
@@ -118,6 +161,7 @@ impl<'a> Model<'a> {
             told: Vec::new(),
             handed: Vec::new(),
             idle: false,
+            wish: None,
         };
         for (id, Record { state, deadline, length, number, token, mode, process }) in before.claims.clone() {
             let until = match state {
@@ -238,6 +282,16 @@ impl<'a> Model<'a> {
     fn act(&mut self, act: &Act, answer: &Answer, before: &Seen, after: &Seen) -> Result<(), String> {
         let want = match act {
             Act::Enter { who, ttl } => return self.enter(who, *ttl, answer, after),
+            Act::Vote { who, ttl, wish, .. } => {
+                self.wish = Some(*wish);
+                return self.enter(&Who { join: false, ..who.clone() }, *ttl, answer, after);
+            }
+            Act::TakeBack { who, tombstone, .. } => {
+                let leave = Act::Leave { id: who.id, tombstone: *tombstone, number: 0 };
+                return self.act(&leave, answer, before, after);
+            }
+            Act::Freed => Answer::Tended,
+            Act::Raise { id, to } => Answer::Raised(self.raise(*id, *to, before, after)?),
             Act::Leave { id, tombstone: false, .. } if *answer == Answer::LeftUntimed => {
                 self.leave(*id, false);
                 let alone = before.claims.len() == 1 && before.claims.get(id).is_some_and(Record::holds);
@@ -280,76 +334,6 @@ impl<'a> Model<'a> {
             Act::Evict { token, now } => Answer::Evicted(self.evict(*token, *now)),
         };
         if *answer == want { Ok(()) } else { Err(format!("it should answer {want:?}")) }
-    }
-
-    fn enter(&mut self, who: &Who, ttl: u64, answer: &Answer, after: &Seen) -> Result<(), String> {
-        let Answer::Entered(entered) = answer else { return Err("it is no answer to this".to_owned()) };
-        let mut passed = BTreeSet::new();
-        if self.waiter(who.id).is_some() {
-            self.hear(&who.process);
-            passed = self.settle();
-            if let Some(held) = self.held.get_mut(&who.id) {
-                (held.states, held.until) = (vec![State::Holds], exactly(self.world.now + ttl));
-            }
-        } else if self.held.contains_key(&who.id) || self.tombstones.contains_key(&who.id) {
-            self.settle_as(after);
-            if !self.confirm(who.id, ttl, false) {
-                return if *entered == Entered::Gone { Ok(()) } else { Err("the claim is gone".to_owned()) };
-            }
-        } else {
-            passed = self.settle();
-            if admit(&self.places(&passed), &who.id, who.mode) == Verdict::Granted {
-                let until = exactly(self.world.now + ttl);
-                let (mode, process) = (who.mode, who.process.clone());
-                self.held
-                    .insert(who.id, Held { states: vec![State::Holds], until, token: None, mode, process });
-                self.granted.push(who.id);
-            } else if who.join {
-                self.line.push(Waiter {
-                    id: who.id,
-                    number: None,
-                    mode: who.mode,
-                    process: who.process.clone(),
-                    fading: false,
-                });
-                self.alive.insert(who.process.clone(), self.world.now + ALIVE);
-            }
-        }
-        let holders = self.held.len() as u32;
-        let least = self.held.values().map(|held| *held.until.end()).min();
-        let at = after.claims.get(&who.id);
-        let living = self.places(&passed).len() as u32;
-        let good = match *entered {
-            Entered::Holds(token) => {
-                self.held.contains_key(&who.id) && at.is_some_and(|at| at.token == token.get())
-            }
-            Entered::Waits { ahead, again, number, last } => {
-                // Whoever waits is told to look again by the time that the first lease ends.
-                let in_time = least.is_none_or(|least| {
-                    again.is_some_and(|again| again.as_micros() <= u128::from(least - self.world.now) + 1_000)
-                });
-                let before = self.waiter(who.id).map_or(u32::MAX, |at| {
-                    let there =
-                        |at: &&Waiter| after.claims.contains_key(&at.id) && !self.is_dead(&at.process);
-                    let front = self.line[..at].iter().filter(there);
-                    front.filter(|at| !passed.contains(&at.process)).count() as u32
-                });
-                let ahead_is_so = (before.saturating_add(holders)
-                    ..=holders + self.line.len().saturating_sub(1) as u32)
-                    .contains(&ahead);
-                at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time && ahead_is_so
-            }
-            Entered::Busy { ahead, .. } => {
-                let all = holders + self.line.len() as u32;
-                !who.join && !self.held.contains_key(&who.id) && (living.max(1)..=all).contains(&ahead)
-            }
-            Entered::Gone | Entered::Out(_) => false,
-        };
-        if good {
-            Ok(())
-        } else {
-            Err(format!("the answer is wrong; it holds: {}", self.held.contains_key(&who.id)))
-        }
     }
 
     fn leave(&mut self, id: Id, tombstone: bool) -> Option<Left> {
@@ -395,5 +379,6 @@ impl<'a> Model<'a> {
     }
 }
 
+mod enter;
 mod verdict;
 pub(super) use verdict::judge;

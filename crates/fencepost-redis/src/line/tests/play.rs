@@ -195,13 +195,9 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// The key outlives all that is in it by the retention, and no token came before.
+    /// The key does, and no token came before.
     fn outlives(&self, lock: usize, before: &Seen, after: &Seen) -> Result<(), String> {
-        let ends = after.claims.values().map(|at| at.deadline).chain(after.alive.values().copied());
-        let end = ends.chain([after.last]).max().unwrap_or(0) / 1_000;
-        if after.present && after.expires < end + super::stage::RETENTION.as_millis() as u64 {
-            return Err(format!("the key goes at {}, and what is in it at {end}", after.expires));
-        }
+        stays(after)?;
         let newest = after.newest();
         if !before.present && newest > 0 && newest <= self.highest[lock] {
             return Err(format!("token {newest} is not above {}", self.highest[lock]));
@@ -242,6 +238,16 @@ impl Play<'_> {
     }
 }
 
-fn number(own: &str) -> usize {
+/// The key outlives all that is in it by the retention.
+pub(super) fn stays(lock: &Seen) -> Result<(), String> {
+    let ends = lock.claims.values().map(|at| at.deadline).chain(lock.alive.values().copied());
+    let end = ends.chain([lock.last]).max().unwrap_or(0) / 1_000;
+    if lock.present && lock.expires < end + super::stage::RETENTION.as_millis() as u64 {
+        return Err(format!("the key goes at {}, and what is in it at {end}", lock.expires));
+    }
+    Ok(())
+}
+
+pub(super) fn number(own: &str) -> usize {
     (0..super::history::PROCESSES).find(|number| process(*number) == own).expect("one of ours")
 }

@@ -4,14 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, ClaimId, Holder, Name, Token, Want};
+use fencepost_core::{Aid, Claim, ClaimId, Holder, Name, Token, Vote, Want};
 use fencepost_testkit::redis::{Config, Redis};
 use redis::{Arg, Cmd, Connection, Value};
 
 use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
-use crate::line::{Departed, ENTER, EVICT, Entered, KEEP, Kept, LEAVE, Renewed, Setting, TAKE, TEND};
+use crate::line::{
+    Departed, ENTER, EVICT, Entered, FREED, KEEP, Kept, LEAVE, RAISE, Renewed, Setting, TAKE, TAKE_BACK,
+    TEND, VOTE,
+};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -64,7 +67,7 @@ impl Stage {
         };
         let (mut connection, inbox) = (connect(), connect());
         let mut instead = HashMap::new();
-        for script in [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT] {
+        for script in [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT, &VOTE, &TAKE_BACK, &RAISE, &FREED] {
             let load = script.load();
             let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
             let source = [bug.as_bytes(), source].concat();
@@ -128,7 +131,17 @@ impl Stage {
             .expect("a message is sent");
     }
 
-    fn subscription(&mut self, word: &str, channel: &str) {
+    /// Sends more than one command, and reads all their answers.
+    pub(super) fn query<T: redis::FromRedisValue>(&mut self, pipe: &redis::Pipeline) -> T {
+        pipe.query(&mut self.connection).expect("a server that answers")
+    }
+
+    /// The settings of a process.
+    pub(super) fn setting(&mut self, number: usize) -> &mut Setting {
+        &mut self.settings[number]
+    }
+
+    pub(super) fn subscription(&mut self, word: &str, channel: &str) {
         let mut command = redis::cmd(word);
         self.inbox.send_packed_command(&command.arg(channel).get_packed_command()).expect("it is sent");
         self.inbox.recv_response().expect("it is confirmed");
@@ -208,14 +221,20 @@ fn command(setting: &Setting, acts: &[(usize, Act)], aid: &Aid) -> Cmd {
     let (lock, act) = &acts[0];
     match act {
         Act::Enter { who, ttl } => {
-            let Who { id, mode, join, .. } = who;
-            let want = Want { name: name(*lock), mode: *mode };
-            let holder = Arc::new(Holder { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
             let length = Duration::from_micros(*ttl);
-            let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, aid.clone());
-            claim.join = *join;
-            setting.enter(&key(*lock), &claim, length)
+            setting.enter(&key(*lock), &claim(*lock, who, length, aid), length)
         }
+        Act::Vote { who, ttl, wish, since, refused } => {
+            let length = Duration::from_micros(*ttl);
+            let claim = claim(*lock, who, length, aid);
+            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused)
+        }
+        Act::TakeBack { who, tombstone, since, refused } => {
+            let claim = claim(*lock, who, Duration::ZERO, aid);
+            setting.take_back(&key(*lock), &claim, &vote(*since, 0), *tombstone, *refused)
+        }
+        Act::Raise { id, to } => setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to)),
+        Act::Freed => setting.freed(&key(*lock)),
         Act::Leave { id, tombstone, number } => {
             setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, *number)
         }
@@ -226,6 +245,19 @@ fn command(setting: &Setting, acts: &[(usize, Act)], aid: &Aid) -> Cmd {
         Act::Tend => setting.tend(&key(*lock)),
         Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now),
     }
+}
+
+pub(super) fn claim(lock: usize, who: &Who, length: Duration, aid: &Aid) -> Claim {
+    let Who { id, mode, join, .. } = who;
+    let want = Want { name: name(lock), mode: *mode };
+    let holder = Arc::new(Holder { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
+    let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, aid.clone());
+    claim.join = *join;
+    claim
+}
+
+fn vote(since: u64, wish: u64) -> Vote {
+    Vote { order: since << 12, proposal: wish.into(), rival: 0.into() }
 }
 
 fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {
@@ -242,12 +274,12 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
     let number = || if let Value::Int(number) = value { Ok(*number) } else { Err(format!("{value:?}")) };
     let mut more = false;
     let answer = match &acts[0].1 {
-        Act::Enter { .. } => {
+        Act::Enter { .. } | Act::Vote { .. } => {
             let entered = Entered::read(value).map_err(|error| format!("{error}: {value:?}"))?;
             more = matches!(entered, Entered::Waits { again: Some(Duration::ZERO), .. });
             Answer::Entered(entered)
         }
-        Act::Leave { .. } => {
+        Act::Leave { .. } | Act::TakeBack { .. } => {
             let departed = Departed::read(value).map_err(|error| format!("{error}: {value:?}"))?;
             more = departed.more;
             if departed.untimed { Answer::LeftUntimed } else { Answer::Left(departed.what) }
@@ -271,6 +303,8 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
             Answer::Tended
         }
         Act::Evict { .. } => Answer::Evicted(number()? == 1),
+        Act::Raise { .. } => Answer::Raised(number()? == 1),
+        Act::Freed => Answer::Tended,
     };
     Ok((vec![answer], more))
 }

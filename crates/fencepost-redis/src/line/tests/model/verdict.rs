@@ -14,7 +14,8 @@ pub(in super::super) fn judge(
     let mut model = Model::of(before, world);
     model.act(act, answer, before, after)?;
     // Where there is nothing to do the dead may stay as they are.
-    model.idle = before == after;
+    let line = Seen { run: after.run.clone(), refusals: after.refusals, ..before.clone() };
+    model.idle = line == *after;
     model.claims(after)?;
     model.line(after)?;
     model.tokens(before, after)?;
@@ -93,6 +94,15 @@ impl Model<'_> {
         let mut last = before.last.max(self.world.now - 1);
         for id in &self.granted {
             let token = after.claims[id].token;
+            if let Some(wish) = self.wish {
+                let next = (before.last + 1).max(self.world.now);
+                let near = wish.abs_diff(self.world.now) <= 1_000_000;
+                let right = if near && wish > before.last { wish } else { next };
+                if (token, after.last) != (right, right) {
+                    return Err(format!("{id:x} has token {token}, not {right}; {wish} is wanted"));
+                }
+                return Ok(());
+            }
             if token <= last {
                 return Err(format!("{id:x} has token {token}, which is not above {last}"));
             }

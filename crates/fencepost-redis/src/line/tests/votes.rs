@@ -1,0 +1,64 @@
+//! One node of a quorum: votes, what is taken back of them, raised tokens and who is told, judged after every step as the line is.
+
+mod history;
+mod node;
+mod play;
+
+use std::ops::Range;
+
+use super::stage::Stage;
+use super::{CASES, Story, agree, found};
+use history::History;
+
+impl Story for History {
+    fn of(seed: u64) -> History {
+        History::of(seed)
+    }
+
+    fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn cut(&mut self, steps: Range<usize>) {
+        self.ops.drain(steps);
+    }
+
+    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)> {
+        play::play(stage, self)
+    }
+}
+
+#[test]
+fn random_histories_of_a_node_agree_with_its_rules() {
+    agree::<History>();
+}
+
+/// Lua that stands before the scripts, and what bug that is.
+const BUGS: [(&str, &str); 8] = [
+    ("nobody is told", "if c == 'PUBLISH' then return 1 end"),
+    (
+        "whom no message reaches is believed to be told",
+        "if c == 'PUBLISH' then real.call(c, ...) return 1 end",
+    ),
+    ("who was refused is not written down", "if c == 'ZADD' then return 1 end"),
+    ("who was told stays written down", "if c == 'ZREM' then return 1 end"),
+    ("the refused are kept for ever", "if c == 'PEXPIRE' then return 1 end"),
+    (
+        "a node without its marker votes",
+        "if c == 'HMGET' and ... == 'redlock:fencepost:' then return { nil, '0', nil } end",
+    ),
+    ("somebody is believed to listen to every run", "if c == 'PUBSUB' then return { '', 1 } end"),
+    ("time is two seconds ahead", "if c == 'TIME' then local t = real.call(c) t[1] = t[1] + 2 return t end"),
+];
+
+#[test]
+fn bugs_in_the_scripts_of_a_node_are_found() {
+    found::<History>(&BUGS);
+}
+
+#[test]
+fn histories_have_every_kind_of_step() {
+    let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
+    let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
+    assert_eq!(kinds.len(), 15);
+}

@@ -1,0 +1,238 @@
+//! What a node of a quorum knows beside the lock itself, and what a call may make of it: by the rules at the heads of
+//! scripts/vote.lua, scripts/refused.lua, scripts/left.lua and scripts/tell.lua.
+
+use std::collections::BTreeSet;
+
+use fencepost_core::{Left, Mode};
+
+use super::super::history::LOCKS;
+use super::super::layout::{Id, Seen, Told};
+use super::super::model::{Act, Answer, Who};
+use super::super::stage::{Stage, name};
+use crate::line::{Entered, Setting, mode_numbers};
+
+/// How long the refused are known without a word, in ms.
+const KNOWN: u64 = 5_000;
+/// How long an entry is without its text.
+const ENTRY: usize = 49;
+/// So many who do not fit are passed over by one release.
+const PASSED: usize = 16;
+
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Node {
+    pub(super) marker: Marker,
+    pub(super) refused: Vec<Refused>,
+}
+
+/// Since when the node has all its data.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Marker {
+    pub(super) run: Option<String>,
+    /// It stays out until then, in µs.
+    pub(super) until: u64,
+    /// The longest lease, in ms.
+    pub(super) ttl: Option<u64>,
+}
+
+/// Who was refused at a lock, the oldest first.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Refused {
+    entries: Vec<(u64, Vec<u8>)>,
+    /// How long they are kept, in ms; none: for ever.
+    left: Option<u64>,
+}
+
+/// What is true around a call.
+pub(super) struct Around {
+    pub(super) now: u64,
+    pub(super) reached: BTreeSet<String>,
+    /// The server's run, and whether somebody listens to its channel.
+    pub(super) run: String,
+    pub(super) listened: bool,
+    /// The longest lease that the caller knows of, in ms.
+    pub(super) longest: u64,
+}
+
+impl Node {
+    pub(super) fn read(stage: &mut Stage) -> Node {
+        let setting = stage.setting(0);
+        let keys = (0..LOCKS).map(|lock| Setting::refused(&setting.key(name(lock).as_str())));
+        let keys: Vec<_> = keys.collect();
+        let mut pipe = redis::pipe();
+        pipe.cmd("HMGET").arg(setting.marker()).arg(&["run", "until", "ttl"]);
+        let ((run, until, ttl),): ((Option<String>, Option<u64>, Option<u64>),) = stage.query(&pipe);
+        let mut node = Node { marker: Marker { run, until: until.unwrap_or(0), ttl }, refused: Vec::new() };
+        for key in keys {
+            let mut pipe = redis::pipe();
+            pipe.cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES").cmd("PTTL").arg(&key);
+            let (entries, left): (Vec<(Vec<u8>, f64)>, i64) = stage.query(&pipe);
+            let entries =
+                entries.into_iter().map(|(entry, since)| (since as u64, entry[..ENTRY].to_vec())).collect();
+            node.refused.push(Refused { entries, left: u64::try_from(left).ok() });
+        }
+        node
+    }
+
+    /// Whether nobody is written down any more.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.refused.iter().all(|refused| refused.entries.is_empty())
+    }
+
+    /// For how many ms the node stays out, if it does, and its marker after that question.
+    fn stays_out(&self, lock: &Seen, around: &Around) -> (Option<u64>, Marker) {
+        let mut marker = self.marker.clone();
+        let run = Some(&around.run);
+        if lock.present && lock.run.as_ref() == run && around.listened {
+            return (None, marker);
+        }
+        let longest = marker.ttl.unwrap_or(0).max(around.longest);
+        if marker.run.as_ref() != run {
+            marker = Marker { run: run.cloned(), until: around.now + longest * 1_000, ttl: Some(longest) };
+        } else if marker.ttl.is_some() {
+            marker.ttl = Some(longest);
+        }
+        let out = marker.until.checked_sub(around.now).filter(|left| *left > 0);
+        (out.map(|left| left.div_ceil(1_000)), marker)
+    }
+
+    /// Does what the call is to do, given the locks before and after and its answer. Returns who is to be told what, or nothing
+    /// if the call is to leave the lock alone.
+    pub(super) fn act(
+        &mut self,
+        lock: usize,
+        act: &Act,
+        answer: &Answer,
+        (before, after): (&Seen, &Seen),
+        around: &Around,
+    ) -> Result<Option<Vec<(String, Told)>>, String> {
+        let (mut run, mut refusals, mut told) = (before.run.clone(), before.refusals, Vec::new());
+        match (act, answer) {
+            (Act::Vote { who, since, refused, .. }, Answer::Entered(entered)) => {
+                let (out, marker) = self.stays_out(before, around);
+                self.marker = marker;
+                let since = if who.join { *since } else { 0 };
+                match (*entered, out) {
+                    (Entered::Out(left), Some(out)) if left.as_millis() == out.into() => return Ok(None),
+                    (_, Some(out)) => return Err(format!("it stays out for {out} ms")),
+                    (Entered::Out(_), None) => return Err("it does not stay out".to_owned()),
+                    (Entered::Holds(_), None) => {
+                        run = Some(around.run.clone());
+                        if *refused {
+                            self.refused[lock].take(&entry(who, since));
+                        }
+                    }
+                    (Entered::Busy { again, .. }, None) => {
+                        let holders = after.claims.values().filter(|at| at.holds()).map(|at| at.deadline);
+                        let least = holders.min().ok_or("nobody is in the way")?;
+                        // Whoever was refused is told to look again by the time that the first lease ends.
+                        let last = u128::from(least.saturating_sub(around.now)).div_ceil(1_000);
+                        if again.is_none_or(|again| again.is_zero() || again.as_millis() > last) {
+                            return Err(format!("it should ask again within {last} ms"));
+                        }
+                        if since > 0 {
+                            self.refused[lock].add(since, entry(who, since));
+                            refusals = true;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            // Where nobody was refused a release ends the grant, and that is all.
+            (Act::TakeBack { who, since, refused, .. }, answer)
+                if before.refusals || *answer != Answer::LeftUntimed =>
+            {
+                let there = !*refused || self.refused[lock].take(&entry(who, *since));
+                let freed = matches!(answer, Answer::LeftUntimed | Answer::Left(Some(Left::Released)));
+                if freed || !there {
+                    told = self.refused[lock].tell(after, &around.reached);
+                    refusals &= !self.refused[lock].entries.is_empty();
+                }
+            }
+            (Act::Freed, _) => told = self.refused[lock].tell(after, &around.reached),
+            _ => {}
+        }
+        if after.present && (&after.run, after.refusals) != (&run, refusals) {
+            return Err(format!("it should say that {run:?} has granted, and refused: {refusals}"));
+        }
+        told.retain(|(process, _)| around.reached.contains(process));
+        Ok(Some(told))
+    }
+}
+
+impl Refused {
+    /// Takes an entry out; false if it was not there.
+    fn take(&mut self, entry: &[u8]) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|(_, known)| known != entry);
+        if self.entries.is_empty() {
+            self.left = None;
+        }
+        self.entries.len() < before
+    }
+
+    fn add(&mut self, since: u64, entry: Vec<u8>) {
+        self.take(&entry);
+        self.entries.push((since, entry));
+        self.entries.sort();
+        self.left = Some(KNOWN);
+    }
+
+    /// The oldest who fit beside what is held are told to ask, and are not written down any more.
+    fn tell(&mut self, lock: &Seen, reached: &BTreeSet<String>) -> Vec<(String, Told)> {
+        let mut modes: Vec<Mode> = lock.claims.values().filter(|at| at.holds()).map(|at| at.mode).collect();
+        let (mut told, mut passed) = (Vec::new(), 0);
+        while passed < PASSED && !modes.contains(&Mode::Exclusive) {
+            let Some((_, entry)) = self.entries.get(passed).cloned() else { break };
+            let (id, mode, process) = read(&entry);
+            if !beside(mode, &modes) {
+                passed += 1;
+                continue;
+            }
+            self.take(&entry);
+            if reached.contains(&process) {
+                modes.push(mode);
+            }
+            told.push((process, Told::Hinted(id)));
+        }
+        if let Some((_, entry)) = self.entries.first() {
+            let (id, _, process) = read(entry);
+            told.push((process, Told::Spare(id)));
+        }
+        told
+    }
+}
+
+/// May it be held beside these?
+fn beside(mode: Mode, held: &[Mode]) -> bool {
+    let permits = |held: &Mode| if let Mode::Permits { n, .. } = held { Some(*n) } else { None };
+    match mode {
+        Mode::Exclusive => held.is_empty(),
+        Mode::Shared => held.iter().all(|held| *held == Mode::Shared),
+        Mode::Permits { n, of } => {
+            held.iter().map(permits).sum::<Option<u32>>().is_some_and(|taken| taken + n <= of)
+        }
+    }
+}
+
+/// What a claim is written down as, up to its text.
+fn entry(who: &Who, since: u64) -> Vec<u8> {
+    let (mode, n, of) = mode_numbers(who.mode);
+    let mut entry = who.id.to_be_bytes().to_vec();
+    entry.extend((since as f64).to_be_bytes());
+    entry.push(mode);
+    entry.extend(n.to_be_bytes());
+    entry.extend(of.to_be_bytes());
+    entry.extend(who.process.bytes());
+    entry
+}
+
+fn read(entry: &[u8]) -> (Id, Mode, String) {
+    let number = |at: usize| u32::from_be_bytes(entry[at..at + 4].try_into().expect("four bytes"));
+    let mode = match entry[24] {
+        1 => Mode::Exclusive,
+        2 => Mode::Shared,
+        _ => Mode::Permits { n: number(25), of: number(29) },
+    };
+    let id = Id::from_be_bytes(entry[..16].try_into().expect("sixteen bytes"));
+    (id, mode, String::from_utf8_lossy(&entry[33..49]).into_owned())
+}
