@@ -1,6 +1,7 @@
 //! The engine as users meet it: through the client, between threads and between real processes.
 
 mod client;
+mod evict;
 mod processes;
 mod support;
 

@@ -1,0 +1,66 @@
+//! An eviction beside an owner that does as it is told.
+
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::support::{Database, SOON};
+use fencepost_core::{
+    Address, Attempt, Claim, ClaimId, Eviction, Holder, Left, Locks, Mode, Name, Registry, Want,
+};
+use rusqlite::Connection;
+
+/// Somebody writes from the moment that the owner is told until this is let go.
+struct Writer {
+    path: PathBuf,
+    writes: Mutex<Option<Connection>>,
+}
+
+impl Writer {
+    fn writes(&self) -> Option<Connection> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Wake for Writer {
+    fn wake(self: Arc<Self>) {
+        let db = Connection::open(&self.path).unwrap();
+        db.execute_batch("BEGIN IMMEDIATE").unwrap();
+        *self.writes.lock().unwrap() = Some(db);
+    }
+}
+
+/// Between telling the owner and its last step it finds the database busy, and the owner leaves: it is done all the same.
+#[tokio::test]
+async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
+    let database = Database::new();
+    // The aid of a client that is there for that alone.
+    let beside = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let aid = beside.aid().clone();
+    let engine = fencepost_sqlite::open(Address::parse(&database.url()).unwrap(), aid.clone()).await.unwrap();
+
+    let name = Name::new("stock/42").unwrap();
+    let want = Want { name: name.clone(), mode: Mode::Exclusive };
+    let holder = Arc::new(Holder { label: "owner".to_owned(), host: "host".to_owned(), pid: 1 });
+    let mut owner =
+        engine.enter(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, aid.clone())));
+    let Attempt::Granted(grant) = owner.attempt().await.unwrap() else { panic!("it is free") };
+
+    let writer = Arc::new(Writer { path: database.path(), writes: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&writer));
+    assert!(owner.poll_wait(&mut Context::from_waker(&waker), aid.clock().now()).is_pending());
+
+    let how = Eviction::default();
+    let mut evicting = engine.evict(&name, grant.token, &how);
+    poll_fn(|cx| {
+        assert!(std::pin::Pin::new(&mut evicting).poll(cx).is_pending(), "nobody was writing");
+        Poll::Ready(())
+    })
+    .await;
+    let db = writer.writes().expect("the owner was told before the last step");
+    db.execute_batch("COMMIT").unwrap();
+    assert_eq!(owner.withdraw().await.unwrap(), Left::Released);
+    tokio::time::timeout(SOON, evicting).await.expect("nobody writes any more").unwrap();
+    assert!(engine.inspect(&name).await.unwrap().claims.is_empty());
+}
