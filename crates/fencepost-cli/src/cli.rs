@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
+use fencepost_core::{Error, Holder};
 
 use crate::verbs::{
     acquire, completions, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
@@ -71,7 +72,12 @@ pub(crate) struct ModeArgs {
     /// Hold the lock only if K replicas of the engine have it
     #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true)]
     pub(crate) replicas: u32,
-    /// What for: shown to those who look
+    /// What for, in up to 1024 bytes: shown to those who look
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+}
+
+/// Refuses a reason that is too long, before anything is opened.
+pub(crate) fn check_reason(reason: Option<&str>) -> Result<(), Error> {
+    reason.map_or(Ok(()), |reason| Holder::check("reason", reason))
 }

@@ -106,13 +106,14 @@ macro_rules! options {
                 self
             }
 
-            /// How this holder is shown to operators, instead of the client's label.
+            /// How this holder is shown to operators, instead of the client's label: up to
+            /// [`Holder::MAX_BYTES`](crate::Holder::MAX_BYTES).
             pub fn holder(mut self, label: &str) -> Self {
                 self.0.holder = Some($crate::holder::Holder::labelled(label));
                 self
             }
 
-            /// What it is for, as shown to operators.
+            /// What it is for, as shown to operators: no longer than a label.
             pub fn reason(mut self, reason: &str) -> Self {
                 self.0.reason = Some(reason.into());
                 self
@@ -196,6 +197,7 @@ impl Request<'_> {
         client.check_open()?;
         client.check_ttl(self.ttl)?;
         client.check_replicas(self.replicas)?;
+        Client::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {

@@ -56,6 +56,12 @@ impl Client {
         self.require(replicas == 0 || self.capabilities.replicas, "replicas to wait for")
     }
 
+    /// See [`Holder::MAX_BYTES`].
+    pub(crate) fn check_texts(holder: Option<&Holder>, reason: Option<&str>) -> Result<()> {
+        holder.map_or(Ok(()), |holder| Holder::check("label", &holder.label))?;
+        reason.map_or(Ok(()), |reason| Holder::check("reason", reason))
+    }
+
     pub(crate) fn check_tokens(&self, least: Tokens) -> Result<()> {
         let class = self.capabilities.tokens;
         if class >= least {

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{Error, Result};
 use crate::queue::Mode;
 use crate::token::Token;
 
 /// Who claims a resource, as shown to operators. It carries no rights: two processes may show the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Any text; by default `user@host/program`.
+    /// Any text of up to [`MAX_BYTES`](Holder::MAX_BYTES); by default `user@host/program`.
     pub label: String,
     /// The host's name.
     pub host: String,
@@ -19,7 +20,11 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// This process.
+    /// The longest label, and the longest reason of a claim, in bytes: engines keep both with each claim and read them with
+    /// each look at it.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// This process. A user's name or a program's path cannot make its label too long: it is cut off.
     pub fn this_process() -> Holder {
         let host = nix::unistd::gethostname()
             .map_or_else(|_| "unknown-host".to_owned(), |name| name.to_string_lossy().into_owned());
@@ -31,12 +36,29 @@ impl Holder {
         let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
         let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
         let user = user.unwrap_or_else(|| uid.to_string());
-        Holder { label: format!("{user}@{host}/{program}"), host, pid: std::process::id() }
+        let mut label = format!("{user}@{host}/{program}");
+        label.truncate(label.floor_char_boundary(Holder::MAX_BYTES));
+        Holder { label, host, pid: std::process::id() }
     }
 
     /// This process under a label of its own.
     pub fn labelled(label: &str) -> Arc<Holder> {
         Arc::new(Holder { label: label.to_owned(), ..Holder::this_process() })
+    }
+
+    /// Refuses a text for operators that is too long; `what` it is: a label, a reason.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) beyond [`MAX_BYTES`](Holder::MAX_BYTES).
+    pub fn check(what: &str, text: &str) -> Result<()> {
+        if text.len() <= Holder::MAX_BYTES {
+            return Ok(());
+        }
+        let shown: String = text.chars().take(40).collect();
+        let (length, most) = (text.len(), Holder::MAX_BYTES);
+        Err(Error::invalid(format!(
+            "the {what} {shown:?}… has {length} bytes; a {what} is {most} bytes at most"
+        )))
     }
 
     /// As one text, for engines to keep: pid and host have no spaces.

@@ -195,13 +195,15 @@ impl Locks {
     /// Evicts the holder of `name` whose grant has `token`, and only that.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) when no grant has that token any more.
+    /// [`is_mismatch`](Error::is_mismatch) when no grant has that token any more; [`is_invalid`](Error::is_invalid) for a name or
+    /// a reason that breaks a rule.
     ///
     /// # Cancel safety
     /// Dropped midway, the holder is evicted or not.
     pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
         let name = Name::new(name)?;
         self.client.require(self.client.capabilities.evict, "way to evict holders")?;
+        Client::check_texts(None, how.reason.as_deref())?;
         tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
         self.client.backend.evict(&name, token, how).await.map_err(|error| error.of(name.clone()))
     }
@@ -252,7 +254,7 @@ impl fmt::Debug for Locks {
 }
 
 impl ClientBuilder {
-    /// How holders are shown to operators; by default `user@host/program`. Carries no rights.
+    /// How holders are shown to operators, in up to [`Holder::MAX_BYTES`]; by default `user@host/program`. Carries no rights.
     #[must_use]
     pub fn holder(mut self, label: &str) -> ClientBuilder {
         self.holder = Some(label.to_owned());
@@ -298,7 +300,7 @@ impl ClientBuilder {
     /// Connects to the engine that `url` names.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad URL, [`is_unsupported`](Error::is_unsupported) if the engine cannot do what is
+    /// [`is_invalid`](Error::is_invalid) for a bad URL or label, [`is_unsupported`](Error::is_unsupported) if the engine cannot do what is
     /// required of it; what the engine says otherwise.
     ///
     /// # Cancel safety
@@ -312,7 +314,7 @@ impl ClientBuilder {
     /// A client of an engine that is made here.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds, [`is_unsupported`](Error::is_unsupported) if it
+    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds or a bad label, [`is_unsupported`](Error::is_unsupported) if it
     /// cannot do what is required of it; what `make` says.
     pub fn open(self, make: impl FnOnce(&Aid) -> Result<Arc<dyn Backend>>) -> Result<Locks> {
         let (aid, thread) = self.start()?;
@@ -321,6 +323,7 @@ impl ClientBuilder {
     }
 
     fn start(&self) -> Result<(Aid, Option<Thread>)> {
+        self.holder.as_deref().map_or(Ok(()), |label| Holder::check("label", label))?;
         match &self.aid {
             Some(aid) => Ok((aid.clone(), None)),
             None => Thread::start(Clock::boot()).map(|(thread, aid)| (aid, Some(thread))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Eviction, Locks, Loss, Memory, Page, State, Tokens};
+use fencepost_core::{Error, Eviction, Holder, Locks, Loss, Memory, Page, Registry, State, Tokens};
 
 fn client(memory: &Arc<Memory>) -> Locks {
     let memory = Arc::clone(memory);
@@ -70,6 +70,33 @@ async fn a_timeout_names_the_holder_and_leaves_nothing() {
         assert!(text.contains("alice") && text.contains("inventory"), "{text}");
     }
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_label_or_reason_that_is_too_long_is_refused_with_its_rule() {
+    let (most, long) = ("é".repeat(Holder::MAX_BYTES / 2), "x".repeat(Holder::MAX_BYTES + 1));
+    let memory = Memory::new();
+    let locks = client(&memory);
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().holder(&most).reason(&most).await.unwrap();
+    let refused = |what: &str, error: Error| {
+        let text = error.to_string();
+        assert!(error.is_invalid() && text.contains(what) && text.contains("1024 bytes"), "{text}");
+        assert!(text.len() < 200, "{text}");
+    };
+    refused("label", mutex.lock().holder(&long).await.unwrap_err());
+    refused("reason", mutex.lock().reason(&long).await.unwrap_err());
+    refused("reason", mutex.try_lock().reason(&long).await.unwrap_err());
+    let how = Eviction { reason: Some(long.clone()), ..Eviction::default() };
+    refused("reason", locks.evict("a", guard.token(), &how).await.unwrap_err());
+    refused("reason", locks.multi(["b", "c"]).unwrap().lock().reason(&long).await.unwrap_err());
+    refused("label", Locks::builder().holder(&long).open(|_| panic!("nothing is opened")).unwrap_err());
+    let nowhere = Locks::builder().holder(&long).connect(&Registry::new(), "nowhere:").await;
+    refused("label", nowhere.unwrap_err());
+    let info = locks.inspect("a").await.unwrap();
+    assert_eq!((info.claims.len(), info.claims[0].reason.as_deref()), (1, Some(&*most)));
+    assert_eq!(info.claims[0].holder.label, most);
     guard.release().await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use fencepost_core::{Lease, Locks, Name};
 use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect};
 use crate::duration;
 use crate::exit::{DEFECT, Failure, OWN};
@@ -42,6 +42,7 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
     Name::new(&args.name)?;
+    check_reason(args.mode.reason.as_deref())?;
     let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
     let names = [args.name.clone()];
     warn(&locks, &names, &args.wait);

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{ClaimInfo, Eviction, Holder, Locks, Name, Token};
 
-use crate::cli::BackendArgs;
+use crate::cli::{BackendArgs, check_reason};
 use crate::connect::{Options, close, connect};
 use crate::exit::{Failure, NO};
 use crate::show;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
-    /// Why: for the holder and the audit line
+    /// Why, in up to 1024 bytes: for the holder and the audit line
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -43,6 +43,7 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     Name::new(&args.name)?;
+    check_reason(args.reason.as_deref())?;
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = evict(&args, &locks).await;
     close(&locks).await;

@@ -7,7 +7,7 @@ use fencepost_core::Name;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect};
 use crate::duration;
 use crate::exit::{Failure, LOST};
@@ -46,6 +46,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     for name in &args.names {
         Name::new(name)?;
     }
+    check_reason(args.mode.reason.as_deref())?;
     let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
     warn(&locks, &args.names, &args.wait);
     let request =

@@ -9,7 +9,7 @@ use fencepost_core::{Holder, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs};
+use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect, connect_pinned};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN};
@@ -90,6 +90,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     for name in &args.names {
         Name::new(name)?;
     }
+    check_reason(args.mode.reason.as_deref())?;
     // What this process was given as children by an `exec` is not ours to kill.
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
@@ -232,7 +233,11 @@ fn label(program: &[OsString]) -> String {
     let own = Holder::this_process().label;
     let name = program.first().and_then(|name| Path::new(name).file_name());
     match (own.rsplit_once('/'), name) {
-        (Some((place, _)), Some(name)) => format!("{place}/{}", name.to_string_lossy()),
+        (Some((place, _)), Some(name)) => {
+            let mut label = format!("{place}/{}", name.to_string_lossy());
+            label.truncate(label.floor_char_boundary(Holder::MAX_BYTES));
+            label
+        }
         _ => own,
     }
 }

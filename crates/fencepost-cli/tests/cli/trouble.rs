@@ -30,6 +30,24 @@ fn bad_names() {
 }
 
 #[test]
+fn a_reason_that_is_too_long() {
+    let place = Place::new();
+    let long = "x".repeat(1025);
+    for verb in [
+        &["run", "a", "--reason", &long, "--", "echo", "ran"][..],
+        &["acquire", "a", "--ttl", "60s", "--reason", &long],
+        &["hold", "a", "--reason", &long],
+        &["evict", "a", "--token", "7", "--yes", "--reason", &long],
+    ] {
+        let said = place.output(verb);
+        said.expect(64).complains(&["reason", "1024 bytes"]);
+        assert!(said.out.is_empty() && said.err.len() < 300, "{said:?}");
+    }
+    assert!(!place.database().exists(), "nothing is opened for a bad reason");
+    place.output(["run", "a", "--reason", &long[1..], "--", "true"]).expect(0);
+}
+
+#[test]
 fn bad_urls_are_not_repeated() {
     let place = Place::new();
     for url in [
