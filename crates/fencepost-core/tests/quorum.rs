@@ -1,12 +1,14 @@
 //! A quorum of engines in memory: who waits is woken by a release, once.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Claim, ClaimId, Entry, Eviction, Holder, Locks, Memory, Mode, Moment, Name,
-    Quorum, Want,
+    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
+    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Want,
 };
 
 fn nodes(count: usize) -> Vec<Arc<dyn Backend>> {
@@ -23,6 +25,12 @@ fn client(nodes: &[Arc<dyn Backend>]) -> (Locks, Arc<dyn Backend>, Aid) {
     let locks = Locks::builder().open(open).unwrap();
     let (quorum, aid) = given.expect("it was opened");
     (locks, quorum, aid)
+}
+
+fn claim(id: u128, aid: &Aid) -> Arc<Claim> {
+    let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
+    let holder = Holder::labelled("test");
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, Duration::from_secs(9), holder, aid.clone()))
 }
 
 #[tokio::test]
@@ -50,17 +58,7 @@ async fn a_release_wakes_the_oldest_at_once() {
 #[tokio::test]
 async fn a_hint_wakes_once() {
     let (locks, quorum, aid) = client(&nodes(3));
-    let enter = |id| {
-        let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
-        let holder = Holder::labelled("test");
-        quorum.enter(Arc::new(Claim::new(
-            ClaimId::from_u128(id),
-            want,
-            Duration::from_secs(9),
-            holder,
-            aid.clone(),
-        )))
-    };
+    let enter = |id| quorum.enter(claim(id, &aid));
     let polled =
         |entry: &mut dyn Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER);
     let (mut first, mut second, mut third) = (enter(1), enter(2), enter(3));
@@ -97,4 +95,106 @@ async fn an_eviction_that_the_holder_heeds_early_is_one() {
     );
     drop(guard);
     locks.close().await;
+}
+
+/// A node that takes a millisecond for a release; a mute one never answers it.
+#[derive(Clone)]
+struct Slow {
+    node: Arc<dyn Backend>,
+    clock: Clock,
+    mute: bool,
+    asked: Arc<AtomicU32>,
+}
+
+struct SlowEntry {
+    entry: Box<dyn Entry>,
+    slow: Slow,
+}
+
+impl Backend for Slow {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(SlowEntry { entry: self.node.enter(claim), slow: self.clone() })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.node.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.node.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.node.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.node.evict(name, token, how)
+    }
+}
+
+impl Entry for SlowEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.entry.attempt()
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        self.entry.stake()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        Reply::coming(async {
+            let left = self.entry.withdraw().await;
+            self.slow.asked.fetch_add(1, Ordering::SeqCst);
+            if self.slow.mute {
+                return poll_fn(|_| Poll::Pending).await;
+            }
+            self.slow.clock.advance_to(self.slow.clock.now() + Duration::from_millis(1));
+            left
+        })
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.detach()
+    }
+}
+
+/// A host that keeps its tasks and never runs them.
+#[derive(Default)]
+struct Shelf(Mutex<Vec<Task>>);
+
+impl Host for Shelf {
+    fn spawn(&self, task: Task) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+/// Nothing runs in the background here, and time passes only by the answers: nothing else can be waited for.
+#[tokio::test]
+async fn a_release_waits_for_a_majority_once_it_is_sent_everywhere() {
+    let clock = Clock::manual();
+    let aid = Aid::for_client(1, clock.clone(), Arc::new(Shelf::default()));
+    let asked = Arc::new(AtomicU32::new(0));
+    let slow = |(number, node)| {
+        let (clock, asked) = (clock.clone(), Arc::clone(&asked));
+        Arc::new(Slow { node, clock, mute: number < 2, asked }) as Arc<dyn Backend>
+    };
+    let nodes = nodes(5).into_iter().enumerate().map(slow).collect();
+    let quorum = Quorum::new("quorum", nodes, clock.clone()).unwrap();
+    for cycle in 1..=100 {
+        let mut entry = quorum.enter(claim(cycle.into(), &aid));
+        assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
+        let left = tokio::time::timeout(Duration::from_secs(20), entry.release()).await;
+        assert_eq!(left.expect("a majority has answered").unwrap(), Left::Released);
+        assert_eq!(asked.load(Ordering::SeqCst), 5 * cycle, "each was asked");
+        assert_eq!(aid.reaper().backlog(), 2 * cycle as usize, "what is not answered is still somebody's");
+    }
 }

@@ -97,23 +97,26 @@ impl QuorumEntry {
         let seats = Arc::clone(&self.seats);
         poll_fn(|cx| {
             let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
-            // Once more than anything happens: the judge may have sent something, which begins with its first poll.
-            let mut more = true;
+            let mut all = true;
             loop {
-                let news = seats.iter_mut().fold(false, |news, seat| seat.poll(cx) | news);
+                // What the judge has sent begins with its first poll; the others have just been looked at.
+                for seat in seats.iter_mut().filter(|seat| all || seat.is_unsent()) {
+                    seat.poll(cx);
+                }
+                all = false;
                 if let Some(verdict) = judge(self, &mut seats, late) {
                     return Poll::Ready(verdict);
                 }
                 if let Some(sooner) = self.hurry.take() {
                     sleep = clock.sleep_until(sooner);
                 }
-                if !news && !more && !late {
-                    if Pin::new(&mut sleep).poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    late = true;
+                if late || seats.iter().any(Seat::is_unsent) {
+                    continue;
                 }
-                more = false;
+                if Pin::new(&mut sleep).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                late = true;
             }
         })
         .await

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::life::State;
 use crate::parting::Parting;
 
-/// So long at most a release that a majority has confirmed waits for the others, and no longer than the majority took: to be
-/// answered here is cheaper than to be seen to in the background.
+/// So long at most a release that a majority has confirmed waits for those to whom it has not been sent yet, and no longer than
+/// the majority took: what is left to the background is sent only there, and keeps the lock held at that node until then.
 const STRAGGLERS: Duration = Duration::from_millis(1);
 
 impl QuorumEntry {
@@ -55,10 +55,11 @@ impl QuorumEntry {
                 let nothing = left(Left::Nothing);
                 let waits = seats.iter().any(Seat::is_away);
                 if released >= need {
-                    let stragglers = || seats.iter().filter(|seat| seat.is_away());
+                    // Behind an answer that has not come yet the request to leave has not been sent.
+                    let stragglers = || seats.iter().filter(|seat| seat.is_away() && !seat.is_parting());
                     if late {
                         stragglers().for_each(|seat| seat.node.straggles());
-                    } else if waits && stragglers().all(|seat| seat.node.is_punctual()) {
+                    } else if stragglers().count() > 0 && stragglers().all(|seat| seat.node.is_punctual()) {
                         if !hurried {
                             hurried = true;
                             let so_far = me.shared.clock.now();

@@ -1,6 +1,6 @@
 //! One node's part of a claim: an ordered queue of one request at a time.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,10 @@ pub(super) struct Seat {
     attached: bool,
     pub(super) claim: Arc<Claim>,
     slot: Slot,
+    /// What is under way was not polled yet, and begins with that.
+    unsent: bool,
+    /// What is under way leaves the node, or is to cut the grant loose.
+    parting: bool,
     pub(super) standing: Standing,
     /// It was asked in this round: a hint of a node that was not has not been acted upon, and would come again and again.
     listens: bool,
@@ -106,6 +110,8 @@ impl Seat {
             attached,
             claim,
             slot,
+            unsent: false,
+            parting: false,
             standing,
             listens: false,
             outbid: false,
@@ -134,6 +140,16 @@ impl Seat {
         matches!(self.slot, Slot::Away(_))
     }
 
+    /// Something is under way that begins with the next poll.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// Something is under way, and nothing more is to be sent behind it.
+    pub(super) fn is_parting(&self) -> bool {
+        self.parting && self.is_away()
+    }
+
     /// The token of a grant that is still valid.
     pub(super) fn won(&self, now: Moment) -> Option<Token> {
         match self.standing {
@@ -150,9 +166,12 @@ impl Seat {
         }
     }
 
-    fn send(&mut self, request: impl FnOnce(Box<dyn Entry>) -> Away) {
+    fn send(&mut self, parting: bool, request: impl FnOnce(Box<dyn Entry>) -> Away) {
         self.slot = match std::mem::replace(&mut self.slot, Slot::Empty) {
-            Slot::Here(entry) => Slot::Away(request(entry)),
+            Slot::Here(entry) => {
+                (self.unsent, self.parting) = (true, parting);
+                Slot::Away(request(entry))
+            }
             other => other,
         };
     }
@@ -162,7 +181,7 @@ impl Seat {
         vote.proposal.store(proposal.get(), Ordering::Relaxed);
         vote.rival.store(0, Ordering::Relaxed);
         self.listens = true;
-        self.send(|mut entry| {
+        self.send(false, |mut entry| {
             Box::pin(async move {
                 let answer = entry.attempt().await;
                 (entry, Answer::Attempt(answer))
@@ -171,7 +190,7 @@ impl Seat {
     }
 
     pub(super) fn raise(&mut self, to: Token) {
-        self.send(|mut entry| {
+        self.send(false, |mut entry| {
             Box::pin(async move {
                 let answer = entry.raise(to).await;
                 (entry, Answer::Raised(to, answer))
@@ -184,7 +203,7 @@ impl Seat {
             self.standing = Standing::Left(Left::Nothing);
             return;
         }
-        self.send(|mut entry| {
+        self.send(true, |mut entry| {
             Box::pin(async move {
                 let answer = ask(&mut *entry, how).await;
                 (entry, Answer::Left(answer))
@@ -193,7 +212,7 @@ impl Seat {
     }
 
     pub(super) fn detach(&mut self) {
-        self.send(|mut entry| {
+        self.send(true, |mut entry| {
             Box::pin(async move {
                 let answer = entry.detach().await;
                 (entry, Answer::Detached(answer))
@@ -203,6 +222,7 @@ impl Seat {
 
     /// Takes in an answer that has come. Says whether one has.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        self.unsent = false;
         let Slot::Away(away) = &mut self.slot else { return false };
         let Poll::Ready((entry, answer)) = away.as_mut().poll(cx) else { return false };
         self.slot = Slot::Here(entry);
@@ -298,11 +318,21 @@ impl Seat {
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
             Slot::Here(entry) => part(entry, &self.claim, how),
-            Slot::Away(away) => {
+            Slot::Away(mut away) => {
                 let (clock, until) = (self.claim.aid.clock().clone(), bound(&self.claim));
-                let (owed, node) = (self.node.owes(), Arc::clone(&self.node));
+                let node = Arc::clone(&self.node);
                 self.claim.aid.reaper().finish(async move {
-                    let answered = clock.within(until, away).await;
+                    let (mut polls, mut owed) = (0, None);
+                    let answer = poll_fn(|cx| {
+                        let answer = away.as_mut().poll(cx);
+                        // Most are answered before they are looked at again.
+                        polls += 1;
+                        if answer.is_pending() && polls == 2 {
+                            owed = Some(node.owes());
+                        }
+                        answer
+                    });
+                    let answered = clock.within(until, answer).await;
                     drop(owed);
                     let Some((entry, answer)) = answered else { return };
                     match answer {
