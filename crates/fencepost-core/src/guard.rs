@@ -87,39 +87,34 @@ impl Owned {
     /// Releases and waits for the confirmation, trying again for a while.
     pub(crate) async fn release(&mut self) -> Result<Left> {
         self.client.keeper.forget(&self.claim);
-        // Engines that answer on the spot need no timer.
-        let on_the_spot = match self.entry().release() {
-            Reply::Ready(Some(Ok(left))) => Some(left),
-            _ => None,
-        };
-        if let Some(left) = on_the_spot {
-            *self.slot() = None;
-            return Ok(left);
-        }
-        let clock = self.client.aid.clock().clone();
-        let until = clock.now() + RELEASE_BOUND;
-        let mut pause = Duration::from_millis(10);
+        let client = Arc::clone(&self.client);
+        let clock = client.aid.clock();
+        let (mut until, mut pause) = (None, Duration::from_millis(10));
         loop {
             // Dropped at any await: `Drop` hands the entry to the reaper.
-            let error = match clock.within(until, self.entry().release()).await {
+            let answer = match self.entry().release() {
+                // Engines that answer on the spot need no timer.
+                Reply::Ready(answer) => answer,
+                coming => {
+                    let until = *until.get_or_insert_with(|| clock.now() + RELEASE_BOUND);
+                    clock.within(until, coming).await
+                }
+            };
+            let error = match answer {
                 Some(Ok(left)) => {
                     *self.slot() = None;
                     return Ok(left);
                 }
                 Some(Err(error)) => error,
-                None => {
-                    Error::new(ErrorKind::Unreachable, "the engine did not answer").on(self.client.engine())
-                }
+                None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
             };
+            let until = *until.get_or_insert_with(|| clock.now() + RELEASE_BOUND);
             // What asking again does not mend is left to the reaper, which tries as long as the lease lasts.
             if !error.is_transient() || clock.now() + pause >= until {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
                                its lease at the latest";
                 let name = self.claim.want().name.clone();
-                return Err(Error::new(error.kind(), message)
-                    .of(name)
-                    .on(self.client.engine())
-                    .because(error));
+                return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because(error));
             }
             clock.sleep_until(clock.now() + pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));

@@ -63,7 +63,7 @@ impl Holder {
 
     /// As one text, for engines to keep: pid and host have no spaces.
     pub fn to_line(&self) -> String {
-        format!("{} {} {}", self.pid, self.host, self.label)
+        [&self.pid.to_string(), " ", &self.host, " ", &self.label].concat()
     }
 
     /// Reads what [`to_line`](Holder::to_line) wrote; of anything else what can be made of it.

@@ -7,11 +7,12 @@ use fencepost_core::{
     Reply, Report, Result, Token, Tokens,
 };
 
+use crate::answer::nonsense;
 use crate::config::Config;
 use crate::entry::RedisEntry;
 use crate::error::ENGINE;
 use crate::examine::examine;
-use crate::line::{EVICT, nonsense};
+use crate::line::EVICT;
 use crate::listing;
 use crate::net::{Call, Lane, Trouble};
 use crate::shared::Shared;

@@ -9,10 +9,9 @@ use fencepost_core::{
     Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
 };
 
+use crate::answer::{Departed, Entered, ints, nonsense};
 use crate::error::ENGINE;
-use crate::line::{
-    BEAT, Departed, ENTER, Entered, LEAVE, LIVE, RAISE, TAKE, TAKE_BACK, VOTE, ints, nonsense,
-};
+use crate::line::{BEAT, ENTER, LEAVE, LIVE, RAISE, TAKE, TAKE_BACK, VOTE};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::shared::Shared;
@@ -96,7 +95,10 @@ impl RedisEntry {
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = match &self.claim.vote {
-            None => Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl)),
+            None => {
+                let waits = self.shared.places.waits(&self.claim.want().name);
+                Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl, waits))
+            }
             Some(vote) => {
                 // What comes from now on is news.
                 place.heed();
@@ -113,7 +115,9 @@ impl RedisEntry {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(match Entered::read(&value)? {
-            Entered::Holds(_) if copies < replicas => return Err(self.give_back(copies, replicas).await),
+            Entered::Holds(_) if copies < replicas => {
+                return Err(Box::pin(self.give_back(copies, replicas)).await);
+            }
             Entered::Holds(token) => {
                 self.claim.confirm(sent, ttl);
                 self.shared.places.hold(&place);

@@ -30,6 +30,7 @@
 //!   safe; who must be safe without that uses another engine.
 //! - The same holds for a server that restarts without its latest data, or that evicts keys (`maxmemory-policy allkeys-*`).
 
+mod answer;
 mod backend;
 mod cluster;
 mod config;

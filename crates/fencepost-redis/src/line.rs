@@ -1,12 +1,11 @@
-//! The scripts of the line, what they are given and what they answer.
+//! The scripts of the line and what they are given.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Error, ErrorKind, Left, Mode, Token, Vote};
-use redis::{Cmd, Value};
+use fencepost_core::{Claim, ClaimId, Mode, Token, Vote};
+use redis::Cmd;
 
-use crate::error::ENGINE;
 use crate::script::Script;
 
 macro_rules! script {
@@ -88,9 +87,10 @@ impl Setting {
     }
 
     /// What scripts/head.lua calls so.
-    fn how(&self, own: bool) -> Vec<u8> {
-        let flags = u8::from(own) | u8::from(self.cluster) << 1;
-        [&[flags][..], &(self.retention() as f64).to_be_bytes(), self.inbox.as_bytes()].concat()
+    fn how(&self, own: bool, waits: bool, ttl: Duration) -> Vec<u8> {
+        let flags = u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2;
+        let numbers = [millis(self.retention), micros(ttl)].map(|number| (number as f64).to_be_bytes());
+        [&[flags][..], numbers.as_flattened(), self.inbox.as_bytes()].concat()
     }
 
     /// See [`marker`].
@@ -106,7 +106,7 @@ impl Setting {
     /// See scripts/vote.lua and scripts/refused.lua.
     pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, vote: &Vote, again: bool) -> Cmd {
         VOTE.command(&[key, &Setting::refused(key)], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(micros(ttl)).arg(self.how(false));
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(false, false, ttl));
             command.arg(crate::record::fixed(claim, &self.process));
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(self.marker());
             command.arg(millis(self.max_ttl));
@@ -125,7 +125,7 @@ impl Setting {
     ) -> Cmd {
         TAKE_BACK.command(&[key, &Setting::refused(key)], |command| {
             let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id).arg(self.how(tombstone)).arg("");
+            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO)).arg("");
             let entry = || {
                 let since = (since(vote) as f64).to_be_bytes();
                 [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat()
@@ -162,10 +162,10 @@ impl Setting {
         })
     }
 
-    /// See scripts/enter.lua.
-    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
+    /// See scripts/enter.lua. `waits`: so does the client already.
+    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
         ENTER.command(&[key], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(micros(ttl)).arg(self.how(claim.join));
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(claim.join, waits, ttl));
             command.arg(crate::record::fixed(claim, &self.process));
         })
     }
@@ -173,7 +173,7 @@ impl Setting {
     /// See scripts/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
-            command.arg(&id.as_u128().to_be_bytes()).arg(self.how(tombstone));
+            command.arg(&id.as_u128().to_be_bytes()).arg(self.how(tombstone, false, Duration::ZERO));
             command.arg(if number > 0 { format!("w{}", number + 1) } else { String::new() });
         })
     }
@@ -235,160 +235,13 @@ pub(crate) struct Kept {
     pub(crate) claims: Vec<(ClaimId, Duration)>,
 }
 
-/// What enter.lua answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Entered {
-    Holds(Token),
-    /// No grant up to token `last` is this claim's any more.
-    Waits {
-        ahead: u32,
-        again: Option<Duration>,
-        number: u64,
-        last: Token,
-    },
-    Busy {
-        ahead: u32,
-        /// When the first lease here ends, for a vote that was refused.
-        again: Option<Duration>,
-    },
-    Gone,
-    /// A node of a quorum that may have lost data.
-    Out(Duration),
-}
-
-impl Entered {
-    pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
-        match value {
-            Value::Int(token) => return Ok(Entered::Holds(Token::new(*token as u64))),
-            Value::BulkString(waits) => return Entered::waits(waits).ok_or_else(|| nonsense(value)),
-            _ => {}
-        }
-        Ok(match *ints(value)? {
-            [3, ahead] => Entered::Busy { ahead: count(ahead), again: None },
-            [3, ahead, again] => Entered::Busy { ahead: count(ahead), again: pause(again) },
-            [4] => Entered::Gone,
-            [9, ms] => Entered::Out(pause(ms).unwrap_or_default()),
-            _ => return Err(nonsense(value)),
-        })
-    }
-
-    /// Four doubles, big-endian.
-    fn waits(answer: &[u8]) -> Option<Entered> {
-        let (numbers, []) = answer.as_chunks::<8>() else { return None };
-        let &[ahead, again, number, last] = numbers else { return None };
-        let [ahead, again, number, last] = [ahead, again, number, last].map(f64::from_be_bytes);
-        Some(Entered::Waits {
-            ahead: count(ahead as i64),
-            again: pause(again as i64),
-            number: number as u64,
-            last: Token::new(last as u64),
-        })
-    }
-}
-
-/// What leave.lua answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Departed {
-    /// What was there; `None`: nothing.
-    pub(crate) what: Option<Left>,
-    /// By the server's clock that grant's lease may have ended before, though nobody has asked since.
-    pub(crate) untimed: bool,
-    /// The line is long: more is to be done.
-    pub(crate) more: bool,
-}
-
-impl Departed {
-    pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
-        let Value::Int(flags @ 0..=7) = value else { return Err(nonsense(value)) };
-        let what = match flags & 3 {
-            1 | 3 => Some(Left::Released),
-            2 => Some(Left::Withdrawn),
-            _ => None,
-        };
-        Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0 })
-    }
-}
-
-/// How a claim in a round of renewal stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    Holds(Token),
-    /// No grant up to this token is the claim's any more.
-    Waits(Token),
-    Gone,
-    Evicted,
-}
-
-/// What keep.lua answers for one lock.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Renewed {
-    pub(crate) again: Option<Duration>,
-    pub(crate) claims: Vec<Standing>,
-}
-
-impl Renewed {
-    /// One for each of `locks`.
-    pub(crate) fn read(value: &Value, locks: &[Kept]) -> Result<Vec<Renewed>, Error> {
-        let all = ints(value)?;
-        let mut rest = &all[..];
-        let mut read = Vec::with_capacity(locks.len());
-        for lock in locks {
-            let Some((again, after)) = rest.split_first() else { return Err(nonsense(value)) };
-            let Some((claims, after)) = after.split_at_checked(2 * lock.claims.len()) else {
-                return Err(nonsense(value));
-            };
-            let claims = claims.chunks_exact(2).map(|pair| match pair[0] {
-                1 => Standing::Holds(Token::new(pair[1] as u64)),
-                2 => Standing::Waits(Token::new(pair[1] as u64)),
-                5 => Standing::Evicted,
-                _ => Standing::Gone,
-            });
-            read.push(Renewed { again: pause(*again), claims: claims.collect() });
-            rest = after;
-        }
-        Ok(read)
-    }
-}
-
-/// A list of integers.
-pub(crate) fn ints(value: &Value) -> Result<Vec<i64>, Error> {
-    let Value::Array(items) = value else { return Err(nonsense(value)) };
-    items
-        .iter()
-        .map(|item| if let Value::Int(int) = item { Ok(*int) } else { Err(nonsense(value)) })
-        .collect()
-}
-
-/// A script answered something it never answers.
-pub(crate) fn nonsense(value: &Value) -> Error {
-    let kind = match value {
-        Value::Array(_) => "a list",
-        Value::Int(_) => "a number",
-        Value::Nil => "nothing",
-        _ => "something else",
-    };
-    Error::new(
-        ErrorKind::Internal,
-        format!("a script of the lock answered {kind} that it never answers; is this a Redis server?"),
-    )
-    .on(ENGINE)
-}
-
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Whole microseconds, at least one.
 pub(crate) fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
-fn pause(ms: i64) -> Option<Duration> {
-    u64::try_from(ms).ok().map(Duration::from_millis)
-}
-
-fn count(number: i64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A mode as records have it: its number, permits, and out of how many.

@@ -131,7 +131,8 @@ impl Link {
         [&self.caller, &self.keeper, &self.slow_caller, &self.slow_keeper]
     }
 
-    /// Asks until there is an answer or the time is over.
+    /// Asks until there is an answer or the time is over. What happens seldom is boxed here and below: this future is made for every
+    /// command, and copied.
     pub(crate) async fn persist(
         &self,
         lane: Lane,
@@ -158,7 +159,7 @@ impl Link {
             if failure.says_what_to_mend() {
                 story.last = Some(failure);
             }
-            story.pause(&self.terms, until).await;
+            Box::pin(story.pause(&self.terms, until)).await;
         }
     }
 
@@ -179,7 +180,7 @@ impl Link {
             (Lane::Keeper, Some(_)) => &self.slow_keeper,
             (Lane::Caller, Some(_)) => {
                 let clock = self.terms.aid.clock();
-                turn = clock.within(until, self.turns.acquire()).await.and_then(Result::ok);
+                turn = Box::pin(clock.within(until, self.turns.acquire())).await.and_then(Result::ok);
                 if turn.is_none() {
                     return Err(Stop::Astray(crowded(&self.address)));
                 }
@@ -194,9 +195,9 @@ impl Link {
                 Some(line) => line,
                 None if self.routed => {
                     let soon = self.terms.aid.clock().now() + GLANCE;
-                    wire.connected(soon.min(until), false).await.map_err(Stop::Astray)?
+                    Box::pin(wire.connected(soon.min(until), false)).await.map_err(Stop::Astray)?
                 }
-                None => wire.connected(until, true).await.map_err(Stop::Astray)?,
+                None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
             };
             return match self.ask(wire, &line, request, asking, until).await {
                 Some(Answer::Value(value)) => Ok(value),
@@ -204,7 +205,7 @@ impl Link {
                     let Some(call) = call else { return Err(Stop::Astray(silent(&self.address))) };
                     let load = call.script.load();
                     let load = Request { command: &load, wait: None };
-                    match self.ask(wire, &line, load, false, until).await {
+                    match Box::pin(self.ask(wire, &line, load, false, until)).await {
                         Some(Answer::Value(_)) => continue,
                         Some(Answer::Failed(failure)) => Err(Stop::Ends(story.ends(&failure))),
                         _ => Err(Stop::Astray(silent(&self.address))),
@@ -281,6 +282,10 @@ impl Request<'_> {
         if self.wait.is_none() && !asking {
             return connection.send_packed_command(self.command).await;
         }
+        Box::pin(self.send_together(connection, asking)).await
+    }
+
+    async fn send_together(self, connection: &mut MultiplexedConnection, asking: bool) -> RedisResult<Value> {
         // In one piece, so that nobody else's command comes in between.
         let mut all = Pipeline::with_capacity(3);
         if asking {

@@ -6,8 +6,9 @@ use fencepost_core::{Info, Listing, Name, Page, Result};
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
+use crate::answer::nonsense;
 use crate::error::foreign;
-use crate::line::{LOOK, nonsense};
+use crate::line::LOOK;
 use crate::net::{Call, Lane, Trouble};
 use crate::record;
 use crate::shared::Shared;

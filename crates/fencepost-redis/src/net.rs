@@ -176,7 +176,7 @@ impl Net {
     async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, Trouble> {
         match &self.way {
             Way::One(link) | Way::Sentinel { link, .. } => link.persist(lane, request, Some(call)).await,
-            Way::Cluster(cluster) => cluster.route(lane, request, call).await,
+            Way::Cluster(cluster) => Box::pin(cluster.route(lane, request, call)).await,
         }
     }
 

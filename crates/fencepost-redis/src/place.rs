@@ -276,6 +276,11 @@ impl Places {
         *place.state() = None;
     }
 
+    /// Does this client wait there?
+    pub(crate) fn waits(&self, name: &Name) -> bool {
+        self.lines().contains_key(name)
+    }
+
     /// It waits no more.
     pub(crate) fn leave(&self, place: &Place) {
         let Some(number) = place.state().as_mut().and_then(|state| state.number.take()) else { return };

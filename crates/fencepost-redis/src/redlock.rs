@@ -24,10 +24,11 @@ use fencepost_core::{
 use futures_util::future::{join, join_all};
 use redis::{Cmd, Value};
 
+use crate::answer::nonsense;
 use crate::backend::RedisBackend;
 use crate::config::{Config, Servers};
 use crate::examine::examine;
-use crate::line::{FREED, Setting, VOUCH, WAITING, nonsense};
+use crate::line::{FREED, Setting, VOUCH, WAITING};
 use crate::net::{Call, Lane, Trouble};
 use crate::record;
 use crate::shared::Shared;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
 use futures_util::future::{BoxFuture, join_all};
 
-use crate::line::{BATCH, BEAT, KEEP, Kept, Renewed, Standing};
+use crate::answer::{Renewed, Standing};
+use crate::line::{BATCH, BEAT, KEEP, Kept};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Place, Pushed};
 use crate::shared::Shared;

@@ -1,21 +1,30 @@
 -- Asks for the lock, or asks again.
 --
--- KEYS[1] the lock. ARGV: 1 claim id (16 bytes), 2 lease in µs, 3 how, see head.lua, with 1 to join the line, 4 what follows the
--- dynamic part of REC: mode, permits, process (16 hex digits), text.
+-- KEYS[1] the lock. ARGV: 1 claim id (16 bytes), 2 how, see head.lua, with 1 to join the line, 3 what follows the dynamic part of
+-- REC: mode, permits, process (16 hex digits), text.
 -- Answers a token: holds; four doubles (how many are ahead, ms until another look is worth it or -1, number, last token): waits;
 -- {3, ahead}: busy, nothing left behind; {4}: gone. Repeating it changes nothing but the lease and the place's time.
-local s = redis.call('HGET', key, 's')
+local s, mine, its, got
+local how, retention, ttl = struct.unpack('>Bdd', ARGV[2])
+if how >= 4 then
+  how, mine, its = how - 4, 'c' .. ARGV[1], 'p' .. string.sub(ARGV[3], 10, 25)
+  got = redis.call('HMGET', key, 's', mine, its)
+  s = got[1]
+else
+  s = redis.call('HGET', key, 's')
+end
 -- Nobody holds it, nobody waits, and this one wants it for itself.
-if (not s or #s == 25) and string.byte(ARGV[4]) == 1 then
+if (not s or #s == 25) and string.byte(ARGV[3]) == 1 then
   -- include grant
   return last
 end
 
-local ttl, how, retention = tonumber(ARGV[2]), struct.unpack('>Bd', ARGV[3])
-local proc = string.sub(ARGV[4], 10, 25)
-local mine, its, more = 'c' .. ARGV[1], 'p' .. proc, false
-local got = redis.call('HMGET', key, mine, its)
-local rec, p = got[1], got[2]
+local proc, more = string.sub(ARGV[3], 10, 25), false
+if not got then
+  mine, its = 'c' .. ARGV[1], 'p' .. proc
+  got = redis.call('HMGET', key, 's', mine, its)
+end
+local rec, p = got[2], got[3]
 if s then
   -- include summary
 end
@@ -36,7 +45,7 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
       if p then _, count = struct.unpack(PROC, p) end
       touch()
       redis.call('HSET', key, its, struct.pack(PROC, now + LIVE, count))
-      if x == 0 then _, more = tend(string.sub(ARGV[3], 10), how >= 2) end
+      if x == 0 then _, more = tend(string.sub(ARGV[2], 18), how >= 2) end
       expire(now + LIVE, retention)
       save()
       state, _, tok, since, _, seq = struct.unpack(REC, redis.call('HGET', key, mine))
@@ -58,13 +67,13 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
   end
   clear = nw == 0
   if nw > 0 and x == 0 then
-    clear, more = tend(string.sub(ARGV[3], 10), how >= 2)
+    clear, more = tend(string.sub(ARGV[2], 18), how >= 2)
     if dirty or #dels > 0 then save() end
     p = redis.call('HGET', key, its)
   end
 end
 
-local mode, n, of = struct.unpack('>BI4I4', ARGV[4])
+local mode, n, of = struct.unpack('>BI4I4', ARGV[3])
 local deadline
 if clear and (mode == 1 and x + sh + ph == 0 or mode == 2 and x + ph == 0 or mode == 3 and x + sh == 0 and pn + n <= of) then
   if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
@@ -81,7 +90,7 @@ end
 local answer
 if deadline then
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
-    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. ARGV[4])
+    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. ARGV[3])
   answer = last
 else
   local seq, count = tail, 0
@@ -89,7 +98,7 @@ else
   tail, nw = tail + 1, nw + 1
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
     'w' .. seq, ARGV[1] .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
-    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. ARGV[4])
+    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. ARGV[3])
   local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
   answer = struct.pack('>dddd', x + sh + ph + nw - 1, again, seq, last)
 end

@@ -10,8 +10,8 @@
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
--- How, where a script says so: a byte, of which 1 is the script's own and 2 says that this is a cluster; retention in ms, a double;
--- what the channels of all inboxes begin with.
+-- How, where a script says so: a byte, of which 1 is the script's own, 2 says that this is a cluster and 4 that this client waits in
+-- this line already; retention in ms and, where there is one, the lease in µs, two doubles; what the channels of all inboxes begin with.
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
 -- tombstone: it has left, and must not come back by a command that was replayed.
 --

@@ -13,8 +13,28 @@ for k = 1, #KEYS do
   local fields = { 's' }
   for i = 1, count do fields[i + 1] = 'c' .. ARGV[at + 2 * i] end
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
-  if got[1] then
-    open(KEYS[k], got[1])
+  local s, deadline = got[1], 0
+  -- What happens nearly always: it was idle before, and nobody else wants it.
+  if s and count == 1 and waits ~= '1' and string.byte(s) == 2 and string.sub(s, 67, 82) == ARGV[at + 2] then
+    local tok, since, length
+    _, last, exp, tail, _, deadline, tok, since, length = struct.unpack('>BdddBdddd', s)
+    -- Neither over, nor drawn out by a clock that was set back.
+    if deadline > now and deadline - length <= now then
+      local ttl = tonumber(ARGV[at + 3])
+      key, move, deadline = KEYS[k], false, math.max(deadline, now + ttl)
+      expire(deadline, retention)
+      touch()
+      local held = struct.pack('>BdddBddddd', 2, last, exp, tail, 3, deadline, tok, since, math.max(ttl, deadline - now), 0)
+      redis.call('HSET', key, 's', held .. string.sub(s, 67))
+      if move then redis.call('PEXPIREAT', key, exp) end
+      answer[#answer + 1] = math.ceil((deadline - now) / 1000)
+      answer[#answer + 1], answer[#answer + 2] = 1, tok
+    else
+      deadline = 0
+    end
+  end
+  if s and deadline == 0 then
+    open(KEYS[k], s)
     local changed, heard, more = purge(), false, false
     if waits == '1' then
       local p = redis.call('HGET', key, 'p' .. proc)
@@ -64,7 +84,7 @@ for k = 1, #KEYS do
       save()
     end
     answer[place] = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
-  else
+  elseif not s then
     answer[#answer + 1] = -1
     for _ = 1, count do answer[#answer + 1], answer[#answer + 2] = 4, 0 end
   end

@@ -49,7 +49,7 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and no
       redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
       local tok = math.max(last + 1, now)
       -- Where it is not allowed the script must not end half-way: the winner asks by itself within a second.
-      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 10) .. whose, 'G' .. id .. struct.pack('>d', tok))
+      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 18) .. whose, 'G' .. id .. struct.pack('>d', tok))
       if reached ~= 0 or how >= 2 then
         last, nw = tok, nw - 1
         head = nw > 0 and head + 1 or tail
@@ -90,7 +90,7 @@ if how % 2 == 1 then
 elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
   if dirty and nw > 0 and x == 0 then
-    _, more = tend(string.sub(ARGV[2], 10), how >= 2)
+    _, more = tend(string.sub(ARGV[2], 18), how >= 2)
     save()
   end
   return more and 4 or 0
@@ -114,7 +114,7 @@ if nw == 0 then
 elseif x == 0 then
   -- `tend` reads: what is pending is written first, but for a grant that is merely taken out.
   if #sets > 0 or state == 1 then save() end
-  _, more = tend(string.sub(ARGV[2], 10), how >= 2)
+  _, more = tend(string.sub(ARGV[2], 18), how >= 2)
 end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end

@@ -6,7 +6,9 @@ elseif form == 2 then
   head = tail
   if #s > 25 then
     x, lone = 1, s
-    _, mind, _, seen = struct.unpack('>Bddd', s, 26)
+    -- A renewal writes the time plus the lease.
+    _, mind, _, _, seen = struct.unpack('>Bdddd', s, 26)
+    seen = mind - seen
   end
 else
   error('FENCEPOST layout ' .. form .. ' of the lock is not known to this version')

@@ -7,7 +7,8 @@ use fencepost_core::queue::{Place, Verdict, admit};
 use fencepost_core::{Left, Mode, Token};
 
 use super::layout::{Id, Record, Seen, State, Told};
-use crate::line::{Entered, LIVE, NOBODY, Standing};
+use crate::answer::{Entered, Standing};
+use crate::line::{LIVE, NOBODY};
 
 /// What a process is taken for alive after its last word, in µs.
 pub(super) const ALIVE: u64 = LIVE.as_micros() as u64;

@@ -11,10 +11,8 @@ use redis::{Arg, Cmd, Connection, Value};
 use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
-use crate::line::{
-    Departed, ENTER, EVICT, Entered, FREED, KEEP, Kept, LEAVE, RAISE, Renewed, Setting, TAKE, TAKE_BACK,
-    TEND, VOTE,
-};
+use crate::answer::{Departed, Entered, Renewed};
+use crate::line::{ENTER, EVICT, FREED, KEEP, Kept, LEAVE, RAISE, Setting, TAKE, TAKE_BACK, TEND, VOTE};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -222,7 +220,8 @@ fn command(setting: &Setting, acts: &[(usize, Act)], aid: &Aid) -> Cmd {
     match act {
         Act::Enter { who, ttl } => {
             let length = Duration::from_micros(*ttl);
-            setting.enter(&key(*lock), &claim(*lock, who, length, aid), length)
+            // Whether the client says that it waits there or not makes no difference but in speed.
+            setting.enter(&key(*lock), &claim(*lock, who, length, aid), length, who.id & 1 == 1)
         }
         Act::Vote { who, ttl, wish, since, refused } => {
             let length = Duration::from_micros(*ttl);
