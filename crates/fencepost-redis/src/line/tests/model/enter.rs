@@ -6,7 +6,7 @@ use fencepost_core::queue::{Verdict, admit};
 
 use super::super::layout::{Id, Seen, State};
 use super::{ALIVE, Answer, Held, Model, Waiter, Who, exactly};
-use crate::line::Entered;
+use crate::answer::Entered;
 
 impl Model<'_> {
     pub(super) fn enter(&mut self, who: &Who, ttl: u64, answer: &Answer, after: &Seen) -> Result<(), String> {

@@ -9,7 +9,8 @@ use super::super::history::LOCKS;
 use super::super::layout::{Id, Seen, Told};
 use super::super::model::{Act, Answer, Who};
 use super::super::stage::{Stage, name};
-use crate::line::{Entered, Setting, mode_numbers};
+use crate::answer::Entered;
+use crate::line::{Setting, mode_numbers};
 
 /// How long the refused are known without a word, in ms.
 const KNOWN: u64 = 5_000;

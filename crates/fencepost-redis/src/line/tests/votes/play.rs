@@ -9,7 +9,7 @@ use super::super::play::{number, stays};
 use super::super::stage::{After, Stage, name, process};
 use super::history::{History, Op, Wish};
 use super::node::{Around, Node};
-use crate::line::Entered;
+use crate::answer::Entered;
 
 /// More than a history sets its clock back in all.
 const LONG: u64 = 1_000_000_000_000;
