@@ -111,6 +111,12 @@ fn watch(stream: &TcpStream) {
     }
 }
 
+/// Was the greeting answered by something else than TLS?
+fn is_no_tls(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(tokio_rustls::rustls::Error::InvalidMessage(_)))
+}
+
 fn unreachable(error: &io::Error, address: &str) -> Failure {
     let message = match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("nothing listens at {address}; is Redis running there?"),
@@ -119,6 +125,7 @@ fn unreachable(error: &io::Error, address: &str) -> Failure {
             return Failure::new(ErrorKind::Denied, format!("the socket {address} is not for this user"))
                 .because(error);
         }
+        io::ErrorKind::InvalidData if is_no_tls(error) => return crate::tls::none(&address).because(error),
         io::ErrorKind::InvalidData => {
             return Failure::new(
                 ErrorKind::Configuration,

@@ -34,6 +34,12 @@ impl Failure {
         self
     }
 
+    /// Nothing tells that it will pass.
+    pub(crate) fn lasting(mut self) -> Failure {
+        self.transient = false;
+        self
+    }
+
     /// Asking again does not help before somebody changes something.
     pub(crate) fn lasts(&self) -> bool {
         !self.transient
@@ -299,12 +305,14 @@ pub(crate) fn handshake(error: &RedisError, address: &str) -> Failure {
         redis::ErrorKind::AuthenticationFailed => refused("WRONGPASS", detail, address),
         redis::ErrorKind::Parse => Failure::new(
             ErrorKind::Configuration,
-            format!("{address} does not speak as Redis does; look at the port, and whether it wants rediss:"),
+            format!(
+                "{address} does not speak as Redis does; look at the port, and whether it wants TLS (rediss:)"
+            ),
         )
         .because(error),
         _ => Failure::new(
             ErrorKind::Unreachable,
-            format!("{address} closed the connection; try again, and look whether it wants rediss:"),
+            format!("{address} closed the connection; try again, and look whether it wants TLS (rediss:)"),
         )
         .because(error),
     }

@@ -6,7 +6,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Aid, ErrorKind, Moment};
@@ -29,6 +29,8 @@ pub(crate) struct Link {
     terms: Terms,
     /// Somebody else finds another way when it does not answer.
     routed: bool,
+    /// It has answered as a master does.
+    served: AtomicBool,
     caller: Wire,
     keeper: Wire,
     /// The same for what WAIT follows, which blocks what is behind it; each is connected when it is first used.
@@ -62,6 +64,8 @@ pub(crate) struct Story {
     /// It was sent and not answered: it may have taken effect.
     pub(crate) unknown: bool,
     pub(crate) last: Option<Failure>,
+    /// A replica has said so.
+    read_only: bool,
     /// How often it was sent to another node.
     pub(crate) hops: u32,
     pauses: u32,
@@ -93,6 +97,7 @@ impl Link {
             },
             terms: terms.clone(),
             routed,
+            served: AtomicBool::new(false),
             caller: wire(inbox, terms.home.clone()),
             keeper: wire(None, None),
             slow_caller: wire(None, None),
@@ -154,13 +159,23 @@ impl Link {
             }
             if self.terms.aid.clock().now() >= until {
                 // What the server said when it was reached says more than that it was not reached again.
-                return Err(story.ends(story.last.as_ref().unwrap_or(&failure)));
+                let last = story.last.clone().unwrap_or(failure);
+                return Err(story.ends(&if story.read_only && self.is_no_master() {
+                    last.lasting()
+                } else {
+                    last
+                }));
             }
             if failure.says_what_to_mend() {
                 story.last = Some(failure);
             }
             Box::pin(story.pause(&self.terms, until)).await;
         }
+    }
+
+    /// It is always the same server and was no master so far: that a failover is under way is a guess of which nothing speaks.
+    fn is_no_master(&self) -> bool {
+        self.place.is_some() && !self.routed && !self.served.load(Ordering::Relaxed)
     }
 
     /// Asks once, and again only for a script that the server did not know.
@@ -200,7 +215,12 @@ impl Link {
                 None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
             };
             return match self.ask(wire, &line, request, asking, until).await {
-                Some(Answer::Value(value)) => Ok(value),
+                Some(Answer::Value(value)) => {
+                    if !self.served.load(Ordering::Relaxed) && call.is_some_and(Call::asks) {
+                        self.served.store(true, Ordering::Relaxed);
+                    }
+                    Ok(value)
+                }
                 Some(Answer::NoScript) => {
                     let Some(call) = call else { return Err(Stop::Astray(silent(&self.address))) };
                     let load = call.script.load();
@@ -220,6 +240,7 @@ impl Link {
                     Err(Stop::Astray(failure))
                 }
                 Some(Answer::ReadOnly) => {
+                    story.read_only = true;
                     wire.cut(&line);
                     Err(Stop::Astray(read_only(&self.address)))
                 }

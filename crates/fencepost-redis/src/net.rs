@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Servers};
 use crate::connect::{Inbox, Manner};
 use crate::error::{Failure, too_few};
+use crate::line::{ENTER, VOTE};
 use crate::link::{Link, Request, SHARE, Terms, wait, waited};
 use crate::script::Script;
 use crate::sentinel::Sentinels;
@@ -40,6 +41,11 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn new(script: &'static Script, slot: u16, command: Cmd) -> Call {
         Call { script, slot, command, repeated: AtomicBool::new(false) }
+    }
+
+    /// Does it ask for a lock? A server that answers this takes writes.
+    pub(crate) fn asks(&self) -> bool {
+        [&ENTER, &VOTE].into_iter().any(|script| std::ptr::eq(script, self.script))
     }
 
     /// Was it sent more than once? A copy may then still be on its way when the answer is here.

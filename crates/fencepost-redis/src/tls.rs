@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fencepost_core::ErrorKind;
 use tokio::net::TcpStream;
@@ -16,7 +17,11 @@ use crate::error::Failure;
 
 /// Whom we trust. Servers' certificates are always checked.
 #[derive(Clone)]
-pub(crate) struct Security(Arc<ClientConfig>);
+pub(crate) struct Security {
+    config: Arc<ClientConfig>,
+    /// The last server that took a connection has not answered our greeting.
+    unanswered: Arc<AtomicBool>,
+}
 
 impl Security {
     pub(crate) fn new(tls: &Tls) -> Result<Security, Failure> {
@@ -55,12 +60,33 @@ impl Security {
             .map_err(|error| Failure::new(ErrorKind::Internal, "TLS cannot be set up").because(error))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Security(Arc::new(config)))
+        Ok(Security { config: Arc::new(config), unanswered: Arc::default() })
     }
 
     pub(crate) async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await
+        // Given up midway, it stays so.
+        self.unanswered.store(true, Ordering::Relaxed);
+        let wrapped = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await;
+        self.unanswered.store(false, Ordering::Relaxed);
+        wrapped
     }
+
+    /// Words for a time that is over, if it went by with a greeting that nobody answered: to a server without TLS it is the
+    /// beginning of a line.
+    pub(crate) fn unanswered(&self, address: &dyn std::fmt::Display) -> Option<Failure> {
+        self.unanswered.load(Ordering::Relaxed).then(|| none(address))
+    }
+}
+
+/// The server speaks no TLS.
+pub(crate) fn none(address: &dyn std::fmt::Display) -> Failure {
+    Failure::new(
+        ErrorKind::Unreachable,
+        format!(
+            "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: without it a URL \
+             begins with redis:, and not with rediss:"
+        ),
+    )
 }

@@ -137,10 +137,7 @@ impl Wire {
         match &*outcome {
             State::Up(line) => Ok(line.clone()),
             State::Down(Some(failure)) => Err(failure.clone()),
-            State::Down(None) => Err(Failure::new(
-                ErrorKind::Unreachable,
-                format!("{} has not taken a connection in time", self.0.whereabouts),
-            )),
+            State::Down(None) => Err(self.0.late("in time")),
             State::Closed => Err(closed()),
         }
     }
@@ -211,15 +208,19 @@ impl Shared {
         matches!(*self.state.borrow(), State::Closed)
     }
 
+    /// No connection came.
+    fn late(&self, when: &str) -> Failure {
+        let server = &self.whereabouts;
+        let greeted = self.manner.security.as_ref().and_then(|security| security.unanswered(server));
+        greeted.unwrap_or_else(|| {
+            Failure::new(ErrorKind::Unreachable, format!("{server} has not taken a connection {when}"))
+        })
+    }
+
     /// One attempt to connect, where the connection's task is to run.
     async fn attempt(self: &Arc<Self>, number: u64) -> Result<Line, Failure> {
         let until = self.aid.clock().now() + self.patience;
-        let late = || {
-            Failure::new(
-                ErrorKind::Unreachable,
-                format!("{} has not taken a connection within {:?}", self.whereabouts, self.patience),
-            )
-        };
+        let late = || self.late(&format!("within {:?}", self.patience));
         let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
         if let Some(home) = home {
             let ran = Arc::new(AtomicBool::new(false));

@@ -29,7 +29,10 @@ impl Door {
         };
         let address = place.to_string();
         let connected = self.clock.within(until, Box::pin(connected)).await;
-        let (connection, task) = connected.unwrap_or_else(|| Err(silent(&address)))?;
+        let (connection, task) = connected.unwrap_or_else(|| {
+            let security = self.manner.security.as_ref();
+            Err(security.and_then(|tls| tls.unanswered(&address)).unwrap_or_else(|| silent(&address)))
+        })?;
         Ok(Visit { connection, _task: task, clock: self.clock.clone(), asking: self.asking, address })
     }
 }

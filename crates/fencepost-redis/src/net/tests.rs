@@ -173,6 +173,37 @@ async fn tls_trusts_the_named_authority_alone() {
 }
 
 #[tokio::test]
+async fn tls_where_none_is_spoken_is_named() {
+    let (redis, thread) = (plain(), Thread::start());
+    let ca = server(&redis::Config::new().tls());
+    // Redis waits for the rest of the line, or answers if there was the end of one in the greeting.
+    let talker = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = talker.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = talker.accept() {
+            // Whoever has gone hears nothing.
+            let _ = std::io::Write::write_all(&mut stream, b"-ERR unknown command\r\n");
+        }
+    });
+    for port in [redis.port(), port] {
+        let url =
+            format!("rediss://127.0.0.1:{port}?ca={}&connect_timeout=500ms", ca.certificate().display());
+        let error = client(&url, &thread).await.err().expect("no TLS is spoken there");
+        let text = error.to_string();
+        assert!(error.is_unreachable(), "{text}");
+        assert!(text.contains("TLS") && text.contains("redis:") && !text.contains("ca="), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn no_tls_where_it_is_spoken_is_named() {
+    let (server, thread) = (server(&redis::Config::new().tls()), Thread::start());
+    let error = client(&format!("redis://127.0.0.1:{}", server.port()), &thread).await.err();
+    let text = error.expect("only TLS is spoken there").to_string();
+    assert!(text.contains("TLS") && text.contains("rediss:"), "{text}");
+}
+
+#[tokio::test]
 async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it() {
     let (server, thread) = (plain(), Thread::start());
     let mut proxy = fencepost_testkit::server::Proxy::start(server.address()).expect("a proxy");

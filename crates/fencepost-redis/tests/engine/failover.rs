@@ -1,7 +1,8 @@
 //! A replica takes its master's place.
 
-use crate::kit::{Fenced, LONG, SOON, connect, counter, granted, lock, wait, within};
-use fencepost_testkit::redis::{Cluster, Config, Sentinel};
+use crate::kit::{Fenced, LONG, SOON, connect, counter, eventually, granted, lock, registry, wait, within};
+use fencepost_core::Locks;
+use fencepost_testkit::redis::{Cluster, Config, Redis, Sentinel};
 use std::time::Duration;
 
 /// Redis breaks its promise here, and the page on it says so: what holds is the token.
@@ -79,4 +80,43 @@ async fn a_cluster_replaces_a_master() {
     within(SOON + SOON, guard.release()).await.expect("it was still held");
     assert!(granted(waiting, SOON + SOON).await.token() > token);
     lock(&locks, "another").await.release().await.unwrap();
+}
+
+/// Nothing tells that it will ever be a master: whoever asks is told soon, and not after all the time that an outage may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_never_a_master_is_refused_soon() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let builder = Locks::builder().ttl(LONG).outage(12 * SOON);
+    let locks = builder.connect(&registry(), &sentinel.replica().url()).await.unwrap();
+    let mutex = locks.mutex("lock").unwrap();
+    for error in [
+        within(SOON, mutex.try_lock()).await.unwrap_err(),
+        within(SOON, mutex.lock().wait(LONG)).await.unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(error.is_configuration() && text.contains("name the master"), "{text}");
+    }
+}
+
+/// At one address, too, a failover may be under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_becomes_a_replica_is_waited_for() {
+    let (server, other) = (Redis::start(&Config::new()).unwrap(), Redis::start(&Config::new()).unwrap());
+    let locks = connect(&format!("{}?timeout=100ms", server.url()), LONG).await;
+    lock(&locks, "lock").await.release().await.unwrap();
+    let mut look = server.look();
+    look.ask::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    look.ask::<()>(&["CONFIG", "RESETSTAT"]);
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.mutex("lock")?.lock().wait(LONG).await }
+    });
+    // Longer than the time of a call.
+    eventually("it is refused again and again", async || {
+        let refused = server.look().info("errorstat_READONLY");
+        refused.trim_start_matches("count=").parse().unwrap_or(0) >= 6
+    })
+    .await;
+    look.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+    granted(waiting, SOON + SOON).await.release().await.unwrap();
 }
