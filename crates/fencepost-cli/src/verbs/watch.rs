@@ -15,7 +15,8 @@ use crate::time::utc;
 
 /// Print grants, releases, waits and evictions as they happen, until interrupted.
 ///
-/// It looks every second: what comes and goes between two looks is not seen.
+/// It looks every second: what comes and goes between two looks is not seen. When the locks cannot be looked at it says so, and goes
+/// on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fencepost watch
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         return Err(Failure::usage("--every is 10ms at least"));
     }
     let locks = connect(&args.backend, Options::default()).await?;
-    let mut before = Claims::new();
+    let (mut before, mut blind) = (Claims::new(), false);
     loop {
         let look = match &args.name {
             Some(name) => locks.inspect(name).await.map(|info| vec![info]),
@@ -50,6 +51,9 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         };
         match look {
             Ok(found) => {
+                if std::mem::take(&mut blind) {
+                    say!("fencepost: the locks are seen again");
+                }
                 let now = claims(found);
                 for event in changes(&before, &now) {
                     if !show::line(&event.text(args.json))? {
@@ -59,8 +63,12 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
                 }
                 before = now;
             }
-            // The next look may see again.
-            Err(error) if error.is_transient() => say!("fencepost: {error}"),
+            // The next look may see again. Said once, however long it lasts.
+            Err(error) if error.is_transient() || error.is_unreachable() => {
+                if !std::mem::replace(&mut blind, true) {
+                    say!("fencepost: {error}; the watch goes on");
+                }
+            }
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(args.every).await;

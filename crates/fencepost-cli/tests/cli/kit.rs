@@ -226,6 +226,11 @@ impl Kid {
         Reader::new(self.child().stdout.take().unwrap().into())
     }
 
+    /// Its standard error.
+    pub(crate) fn err(&mut self) -> Reader {
+        Reader::new(self.child().stderr.take().unwrap().into())
+    }
+
     /// The guardian, once there is one.
     pub(crate) fn guardian(&self) -> i32 {
         eventually("a guardian", LONG, || child_of(self.pid()))

@@ -7,7 +7,7 @@ use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use nix::sys::signal::Signal;
 
 use crate::busy::leaves_no_gap;
-use crate::kit::{HOLD, Kid, LONG, Place, alive, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, alive, event, eventually};
 
 /// The shortest lease that the command takes.
 const LEASE: Duration = Duration::from_secs(2);
@@ -115,6 +115,34 @@ fn a_server_that_comes_back_with_its_data_costs_nobody_anything() {
     place.file("go", "");
     holder.kid.said().expect(5);
     assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn a_watch_outlives_its_server() {
+    let mut server = Redis::start(&Config::new().durable()).unwrap();
+    let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
+    let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
+    let (mut events, mut said) = (watch.out(), watch.err());
+    for (name, before) in [("one", None), ("two", Some(true)), ("three", Some(false))] {
+        if let Some(killed) = before {
+            if killed {
+                server.kill().unwrap()
+            } else {
+                server.stop().unwrap()
+            }
+            let line = said.line();
+            assert!(line.contains("goes on"), "{line}");
+            if killed {
+                server.restart().unwrap()
+            } else {
+                server.cont().unwrap()
+            }
+            let line = said.line();
+            assert!(line.contains("again"), "said once, and when it is over: {line}");
+        }
+        place.output(["acquire", "--ttl", "60s", name]).expect(0);
+        assert_eq!(event(&mut events), ("granted".into(), name.into()));
+    }
 }
 
 #[test]
