@@ -30,9 +30,8 @@ pub(crate) struct Manner {
 #[derive(Clone)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
-    /// What the channel begins with that is named after the server's run, where the server is a node of a quorum: see
-    /// scripts/vote.lua. Each connection finds out the run it has met and listens there; never on another's word.
-    pub(crate) run: Option<String>,
+    /// The server is a node of a quorum: each connection finds out which run of it it has met, see scripts/vote.lua.
+    pub(crate) node: bool,
     pub(crate) events: Arc<dyn Events>,
 }
 

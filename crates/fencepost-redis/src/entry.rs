@@ -10,8 +10,9 @@ use fencepost_core::{
 };
 
 use crate::answer::{Departed, Entered, ints, nonsense};
+use crate::ballot::{RAISE, TAKE_BACK, VOTE};
 use crate::error::ENGINE;
-use crate::line::{BEAT, ENTER, LEAVE, LIVE, RAISE, TAKE, TAKE_BACK, VOTE};
+use crate::line::{BEAT, ENTER, LEAVE, LIVE, TAKE};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::shared::Shared;
@@ -102,7 +103,9 @@ impl RedisEntry {
             Some(vote) => {
                 // What comes from now on is news.
                 place.heed();
-                Call::new(&VOTE, slot, self.shared.setting.vote(&key, &self.claim, ttl, vote, self.refused))
+                let (setting, run) = (&self.shared.setting, self.shared.net.run());
+                let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
+                Call::naming(&VOTE, command, run)
             }
         };
         let sent = self.now();

@@ -32,6 +32,7 @@
 
 mod answer;
 mod backend;
+mod ballot;
 mod cluster;
 mod config;
 mod connect;

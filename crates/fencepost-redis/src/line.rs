@@ -1,9 +1,8 @@
 //! The scripts of the line and what they are given.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Mode, Token, Vote};
+use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
 use crate::script::Script;
@@ -15,26 +14,7 @@ macro_rules! script {
 }
 
 pub(crate) static ENTER: Script = script!("enter.lua");
-pub(crate) static VOTE: Script = Script::new(concat!(
-    include_str!("scripts/head.lua"),
-    include_str!("scripts/vote.lua"),
-    "local function enter()\n",
-    include_str!("scripts/enter.lua"),
-    "end\n",
-    include_str!("scripts/refused.lua")
-));
-pub(crate) static RAISE: Script = script!("raise.lua");
-pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
 pub(crate) static LEAVE: Script = Script::new(include_str!("scripts/leave.lua"));
-pub(crate) static TAKE_BACK: Script = Script::new(concat!(
-    include_str!("scripts/back.lua"),
-    "local function leave()\n",
-    include_str!("scripts/leave.lua"),
-    "end\n",
-    include_str!("scripts/left.lua")
-));
-pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"));
-pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 pub(crate) static KEEP: Script = script!("keep.lua");
 pub(crate) static TAKE: Script = script!("take.lua");
 pub(crate) static TEND: Script = script!("tend.lua");
@@ -82,84 +62,15 @@ impl Setting {
         if self.cluster { "1" } else { "0" }
     }
 
-    fn retention(&self) -> u64 {
+    pub(crate) fn retention(&self) -> u64 {
         millis(self.retention)
     }
 
     /// What scripts/head.lua calls so.
-    fn how(&self, own: bool, waits: bool, ttl: Duration) -> Vec<u8> {
+    pub(crate) fn how(&self, own: bool, waits: bool, ttl: Duration) -> Vec<u8> {
         let flags = u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2;
         let numbers = [millis(self.retention), micros(ttl)].map(|number| (number as f64).to_be_bytes());
         [&[flags][..], numbers.as_flattened(), self.inbox.as_bytes()].concat()
-    }
-
-    /// See [`marker`].
-    pub(crate) fn marker(&self) -> String {
-        marker(&self.prefix)
-    }
-
-    /// The key of those whose votes were refused, where the lock has this key.
-    pub(crate) fn refused(key: &[u8]) -> Vec<u8> {
-        [b"redlock:", key].concat()
-    }
-
-    /// See scripts/vote.lua and scripts/refused.lua.
-    pub(crate) fn vote(&self, key: &[u8], claim: &Claim, ttl: Duration, vote: &Vote, again: bool) -> Cmd {
-        VOTE.command(&[key, &Setting::refused(key)], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(false, false, ttl));
-            command.arg(crate::record::fixed(claim, &self.process));
-            command.arg(vote.proposal.load(Ordering::Relaxed)).arg(self.marker());
-            command.arg(millis(self.max_ttl));
-            command.arg(if claim.join { since(vote) } else { 0 }).arg(if again { "1" } else { "0" });
-        })
-    }
-
-    /// See scripts/left.lua. `refused`: it may be written down as such.
-    pub(crate) fn take_back(
-        &self,
-        key: &[u8],
-        claim: &Claim,
-        vote: &Vote,
-        tombstone: bool,
-        refused: bool,
-    ) -> Cmd {
-        TAKE_BACK.command(&[key, &Setting::refused(key)], |command| {
-            let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO)).arg("");
-            let entry = || {
-                let since = (since(vote) as f64).to_be_bytes();
-                [&id[..], &since, &crate::record::fixed(claim, &self.process)].concat()
-            };
-            command.arg(if refused { entry() } else { Vec::new() });
-        })
-    }
-
-    /// See scripts/freed.lua.
-    pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
-        FREED.command(&[key, &Setting::refused(key)], |command| {
-            command.arg(&self.inbox);
-        })
-    }
-
-    /// See scripts/waiting.lua.
-    pub(crate) fn waiting(&self, keys: &[Vec<u8>]) -> Cmd {
-        WAITING.command(keys, |command| {
-            command.arg(&self.inbox);
-        })
-    }
-
-    /// See scripts/raise.lua.
-    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token) -> Cmd {
-        RAISE.command(&[key], |command| {
-            command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
-        })
-    }
-
-    /// See scripts/vouch.lua.
-    pub(crate) fn vouch(&self) -> Cmd {
-        VOUCH.command(&[self.marker()], |command| {
-            command.arg(millis(self.max_ttl));
-        })
     }
 
     /// See scripts/enter.lua. `waits`: so does the client already.
@@ -217,16 +128,6 @@ impl Setting {
     }
 }
 
-/// When a claim with this vote was made, in µs.
-fn since(vote: &Vote) -> u64 {
-    vote.order >> 12
-}
-
-/// The key that says since when a node of a quorum has all its data. No lock's key begins so.
-pub(crate) fn marker(prefix: &str) -> String {
-    format!("redlock:{prefix}")
-}
-
 /// One lock in a round of renewal.
 pub(crate) struct Kept {
     pub(crate) key: Vec<u8>,
@@ -240,7 +141,7 @@ pub(crate) fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
-fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -116,6 +116,11 @@ impl Link {
         self.caller.connected(until, false).await.map(drop)
     }
 
+    /// Which run of the server the callers' connection has met.
+    pub(crate) fn run(&self) -> Option<Arc<str>> {
+        self.caller.up()?.run
+    }
+
     /// A command that is no script.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
         self.persist(Lane::Keeper, Request { command, wait: None }, None).await
@@ -214,6 +219,8 @@ impl Link {
                 }
                 None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
             };
+            let unnamed = call.and_then(|call| call.unnamed(line.run.as_ref()));
+            let request = Request { command: unnamed.as_ref().unwrap_or(request.command), ..request };
             return match self.ask(wire, &line, request, asking, until).await {
                 Some(Answer::Value(value)) => {
                     if !self.served.load(Ordering::Relaxed) && call.is_some_and(Call::asks) {

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Aid, Error, Result};
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 use tokio::runtime::Handle;
 
+use crate::ballot::VOTE;
 use crate::cluster::Cluster;
 use crate::config::{Config, Servers};
 use crate::connect::{Inbox, Manner};
 use crate::error::{Failure, too_few};
-use crate::line::{ENTER, VOTE};
+use crate::line::ENTER;
 use crate::link::{Link, Request, SHARE, Terms, wait, waited};
 use crate::script::Script;
 use crate::sentinel::Sentinels;
@@ -35,12 +36,34 @@ pub(crate) struct Call {
     pub(crate) slot: u16,
     /// Made by [`Script::command`].
     pub(crate) command: Cmd,
+    /// Its last argument, if that says which run of the server answers: true only over a connection that has met this one.
+    run: Option<Arc<str>>,
     repeated: AtomicBool,
 }
 
 impl Call {
     pub(crate) fn new(script: &'static Script, slot: u16, command: Cmd) -> Call {
-        Call { script, slot, command, repeated: AtomicBool::new(false) }
+        Call { script, slot, command, run: None, repeated: AtomicBool::new(false) }
+    }
+
+    /// One whose last argument names the run of the server that answers it, or is empty.
+    pub(crate) fn naming(script: &'static Script, command: Cmd, run: Option<Arc<str>>) -> Call {
+        Call { run, ..Call::new(script, 0, command) }
+    }
+
+    /// What to send over a connection that has met `run`, where it is not the command as it stands: the same, naming none.
+    pub(crate) fn unnamed(&self, run: Option<&Arc<str>>) -> Option<Cmd> {
+        let named = self.run.as_ref().filter(|named| Some(*named) != run)?;
+        let mut command = Cmd::new();
+        let count = self.command.args_iter().len();
+        for arg in self.command.args_iter().take(count - 1) {
+            if let Arg::Simple(bytes) = arg {
+                command.arg(bytes);
+            }
+        }
+        tracing::debug!(%named, "the server was restarted since the vote was written down");
+        command.arg("");
+        Some(command)
     }
 
     /// Does it ask for a lock? A server that answers this takes writes.
@@ -183,6 +206,14 @@ impl Net {
         match &self.way {
             Way::One(link) | Way::Sentinel { link, .. } => link.persist(lane, request, Some(call)).await,
             Way::Cluster(cluster) => Box::pin(cluster.route(lane, request, call)).await,
+        }
+    }
+
+    /// Which run of a node of a quorum the caller's connection has met, if that is known.
+    pub(crate) fn run(&self) -> Option<Arc<str>> {
+        match &self.way {
+            Way::One(link) => link.run(),
+            Way::Sentinel { .. } | Way::Cluster(_) => None,
         }
     }
 

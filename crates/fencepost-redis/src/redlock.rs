@@ -26,9 +26,10 @@ use redis::{Cmd, Value};
 
 use crate::answer::nonsense;
 use crate::backend::RedisBackend;
+use crate::ballot::{FREED, VOUCH, WAITING};
 use crate::config::{Config, Servers};
 use crate::examine::examine;
-use crate::line::{FREED, Setting, VOUCH, WAITING};
+use crate::line::Setting;
 use crate::net::{Call, Lane, Trouble};
 use crate::record;
 use crate::shared::Shared;

@@ -50,7 +50,7 @@ impl Shared {
         let places = Arc::clone(&messages.places);
         let inbox = Inbox {
             channel: setting.channel(),
-            run: node.map(|_| format!("{}run:", setting.inbox)),
+            node: node.is_some(),
             events: Arc::clone(&messages) as Arc<dyn Events>,
         };
         let net = Net::open(config.clone(), &aid, inbox).await?;

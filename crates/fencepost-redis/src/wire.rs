@@ -76,6 +76,8 @@ enum State {
 pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) pulse: Arc<Pulse>,
+    /// Which run of a node of a quorum it has met, as that said itself over this connection. None outlives the run.
+    pub(crate) run: Option<Arc<str>>,
     /// Its task runs on the user's runtime, which may stop.
     pub(crate) guest: bool,
     /// With whom.
@@ -283,29 +285,27 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
             });
         }
     }
+    let mut run = None;
     if let Some(inbox) = &shared.inbox {
         // Before it is used, so that nothing that is asked here is answered with a message that does not come.
         if let Err(error) = connection.subscribe(&inbox.channel).await {
             pulse.stop();
             return Err(crate::error::handshake(&error, &place.to_string()));
         }
-        if let Some(run) = &inbox.run {
+        if inbox.node {
             // Without it each vote takes longer.
-            let _ = announce(&mut connection, run).await;
+            run = met(&mut connection).await;
         }
     }
-    Ok(Line { connection, pulse, guest, place: Arc::new(place), number })
+    Ok(Line { connection, pulse, run, guest, place: Arc::new(place), number })
 }
 
-/// Listens to the channel of the run that this connection leads to.
-async fn announce(connection: &mut MultiplexedConnection, channels: &str) -> Result<(), redis::RedisError> {
+/// The run of the server that this connection leads to.
+async fn met(connection: &mut MultiplexedConnection) -> Option<Arc<str>> {
     let mut info = Cmd::new();
     info.arg("INFO").arg("server");
-    let text: String = info.query_async(connection).await?;
-    match text.lines().find_map(|line| line.strip_prefix("run_id:")) {
-        Some(run) => connection.subscribe(format!("{channels}{}", run.trim())).await,
-        None => Ok(()),
-    }
+    let text: String = info.query_async(connection).await.ok()?;
+    text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|run| run.trim().into())
 }
 
 fn role() -> Cmd {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use fencepost_core::Finding;
 
 use super::{Facts, Visit};
+use crate::ballot::marker;
 use crate::error::Failure;
-use crate::line::marker;
 
 /// What helps an operator who knows better than the marker.
 const INIT: &str = "wait, or say fencepost doctor --init if it has lost nothing or nobody holds anything";

@@ -7,6 +7,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis;
 
 use super::*;
+use crate::shared::Shared;
 use crate::testing::{Thread, add, client, command, number, within};
 
 fn server(config: &redis::Config) -> redis::Redis {
@@ -59,6 +60,30 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
     server.restart().expect("a restart");
     client.post.restored(1).await;
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+}
+
+/// Else a server that has come back with old data would be taken for the one that has not forgotten what it granted since.
+#[tokio::test]
+async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it() {
+    static SAY: Script = Script::new("return ARGV[1]");
+    let (mut server, thread) = (plain(), Thread::start());
+    let config = Config::parse(&fencepost_core::Address::parse(&server.url()).unwrap()).unwrap();
+    let node = Shared::as_node(config, thread.aid.clone(), Duration::from_secs(60)).await.expect("a node");
+    let said = async |run: &str| {
+        let command = SAY.command(&["a"], |command| {
+            command.arg(run);
+        });
+        let call = Call::naming(&SAY, command, Some(run.into()));
+        let value = within(node.net.call(Lane::Caller, &call)).await.expect("an answer");
+        ::redis::from_redis_value::<String>(value).expect("a text")
+    };
+    let first = node.net.run().expect("it was asked");
+    assert_eq!((said(&first).await, said("another").await), (first.to_string(), String::new()));
+    server.restart().expect("a restart");
+    assert_eq!(said(&first).await, "", "what was written down before is not said to the next run");
+    let second = node.net.run().expect("it was asked again");
+    assert_ne!(first, second);
+    assert_eq!(said(&second).await, *second);
 }
 
 #[tokio::test]

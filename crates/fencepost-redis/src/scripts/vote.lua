@@ -1,42 +1,49 @@
 -- As a node of a quorum: before scripts/enter.lua, which becomes the function `enter`, and scripts/refused.lua. A claim that has a
 -- vote is granted on the spot or left out.
 --
--- ARGV beyond those of enter.lua: 4 the token that the quorum proposes or 0, 5 the deployment's marker, 6 the longest lease in
--- ms. Answers as enter.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond those of the line:
---   e        the run of the server in which a vote was granted here last
+-- ARGV beyond those of enter.lua: 4 the token that the quorum proposes or 0, 5 two doubles and a byte: the longest lease in ms,
+-- when the claim was made, in µs, or 0: it does not wait, and 1: it was refused here before; 6 the run of this server, `/` and the
+-- longest lease, or nothing. Answers as enter.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond
+-- those of the line:
+--   e        6 of the vote that was granted here last and had one
 --   r        somebody was refused, see refused.lua
 --
 -- Invariants: a node whose marker is absent or names another run of the server restarted or lost data: it may have forgotten a
 -- grant, so it grants nothing until the longest lease is over. The run id is the server's own, which no file brings back. A lock
--- that is here, and was granted in this run, has been forgotten by nobody: its node need not be asked for the marker.
+-- that is here, and was granted in this run, has been forgotten by nobody: its node need not be asked for the marker, unless a
+-- client comes that knows of another longest lease.
 -- A proposal is taken if it is above every token given and within a second of the server's clock.
 --
--- INFO tells the run id, and takes long. Each connection of a client listens to a channel that is named after the run it has met:
--- somebody listens to a run's channel only if this is that run, since no subscription outlives the server.
-wish = tonumber(ARGV[4])
-if math.abs(wish - now) > 1000000 then wish = 0 end
+-- INFO tells the run id, and takes long. A client has asked for it over the very connection that this came by, and names it only
+-- there: no connection outlives the run that it has met. Whoever has another connection, or none yet, names none.
+wish = ARGV[4] + 0
+if wish > now + 1000000 or wish < now - 1000000 then wish = 0 end
 local got = redis.call('HMGET', key, 's', 'e')
-local s, run = got[1], got[2]
+local s, named = got[1], ARGV[6]
 -- What happens nearly always: nobody holds it, or has for long.
-local runs = string.sub(ARGV[2], 18) .. 'run:'
-if s and run and redis.call('PUBSUB', 'NUMSUB', runs .. run)[2] > 0 then
+if s and got[2] == named then
   if #s == 25 and string.byte(ARGV[3]) == 1 then
     local _, retention, ttl = struct.unpack('>Bdd', ARGV[2])
     -- include grant
-    if ARGV[8] == '1' then redis.call('ZREM', KEYS[2], ARGV[1] .. struct.pack('>d', ARGV[7]) .. ARGV[3]) end
+    if string.byte(ARGV[5], 17) == 1 then
+      redis.call('ZREM', 'redlock:' .. key, ARGV[1] .. string.sub(ARGV[5], 9, 16) .. ARGV[3])
+    end
     return last
   end
 else
-  local mark = redis.call('HMGET', ARGV[5], 'run', 'until', 'ttl')
-  local back, longest = tonumber(mark[2] or '0'), math.max(tonumber(ARGV[6]), tonumber(mark[3] or '0'))
-  run = mark[1]
-  if not run or redis.call('PUBSUB', 'NUMSUB', runs .. run)[2] == 0 then
-    run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-    if run ~= mark[1] then
-      back = now + longest * 1000
-      redis.call('HSET', ARGV[5], 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
-    end
+  local marker, run = 'redlock:' .. string.sub(ARGV[2], 18, -2), string.match(named, '^%x+')
+  local mark = redis.call('HMGET', marker, 'run', 'until', 'ttl')
+  local back, known = tonumber(mark[2] or '0'), tonumber(mark[3] or '0')
+  local longest = math.max(struct.unpack('>d', ARGV[5]), known)
+  if not run or run ~= mark[1] then run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') end
+  if run ~= mark[1] then
+    back = now + longest * 1000
+  elseif longest > known and back > 0 then
+    -- What may have been forgotten may have been as long as that.
+    back = back + (longest - known) * 1000
   end
-  if mark[3] and longest > tonumber(mark[3]) then redis.call('HSET', ARGV[5], 'ttl', longest) end
+  if run ~= mark[1] or longest > known then
+    redis.call('HSET', marker, 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
+  end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end
 end

@@ -12,7 +12,8 @@ use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::answer::{Departed, Entered, Renewed};
-use crate::line::{ENTER, EVICT, FREED, KEEP, Kept, LEAVE, RAISE, Setting, TAKE, TAKE_BACK, TEND, VOTE};
+use crate::ballot::{FREED, RAISE, TAKE_BACK, VOTE};
+use crate::line::{ENTER, EVICT, KEEP, Kept, LEAVE, Setting, TAKE, TEND};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -28,6 +29,8 @@ pub(super) struct Stage {
     settings: Vec<Setting>,
     /// Which script is called instead of one: with a bug put into it.
     instead: HashMap<Vec<u8>, String>,
+    /// The run of the server that votes name.
+    pub(super) named: Option<String>,
     thread: Thread,
     /// How many marks were sent.
     marks: u64,
@@ -83,8 +86,18 @@ impl Stage {
         let settings = settings.collect();
         let thread = Thread::start();
         let (now, reached) = (START, BTreeSet::new());
-        let mut stage =
-            Stage { server, connection, inbox, settings, instead, thread, marks: 0, now, reached };
+        let mut stage = Stage {
+            server,
+            connection,
+            inbox,
+            settings,
+            instead,
+            thread,
+            marks: 0,
+            now,
+            reached,
+            named: None,
+        };
         stage.subscription("SUBSCRIBE", MARK);
         stage
     }
@@ -139,7 +152,7 @@ impl Stage {
         &mut self.settings[number]
     }
 
-    pub(super) fn subscription(&mut self, word: &str, channel: &str) {
+    fn subscription(&mut self, word: &str, channel: &str) {
         let mut command = redis::cmd(word);
         self.inbox.send_packed_command(&command.arg(channel).get_packed_command()).expect("it is sent");
         self.inbox.recv_response().expect("it is confirmed");
@@ -174,7 +187,8 @@ impl Stage {
 
     /// Calls a script.
     pub(super) fn call(&mut self, acts: &[(usize, Act)], sender: usize) -> Result<After, String> {
-        let command = self.spoilt(&command(&self.settings[sender], acts, &self.thread.aid));
+        let command =
+            self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.aid));
         let (value, seen) = self.run(&command)?;
         let (answers, more) = answers(acts, &value)?;
         Ok(After { answers, more, seen, told: self.told()? })
@@ -214,7 +228,7 @@ impl Stage {
 }
 
 /// A call's command, as the client makes it.
-fn command(setting: &Setting, acts: &[(usize, Act)], aid: &Aid) -> Cmd {
+fn command(setting: &Setting, acts: &[(usize, Act)], named: Option<&str>, aid: &Aid) -> Cmd {
     let key = |lock: usize| setting.key(name(lock).as_str());
     let (lock, act) = &acts[0];
     match act {
@@ -226,7 +240,7 @@ fn command(setting: &Setting, acts: &[(usize, Act)], aid: &Aid) -> Cmd {
         Act::Vote { who, ttl, wish, since, refused } => {
             let length = Duration::from_micros(*ttl);
             let claim = claim(*lock, who, length, aid);
-            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused)
+            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused, named)
         }
         Act::TakeBack { who, tombstone, since, refused } => {
             let claim = claim(*lock, who, Duration::ZERO, aid);

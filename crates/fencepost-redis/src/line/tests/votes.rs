@@ -47,7 +47,10 @@ const BUGS: [(&str, &str); 8] = [
         "a node without its marker votes",
         "if c == 'HMGET' and ... == 'redlock:fencepost:' then return { nil, '0', nil } end",
     ),
-    ("somebody is believed to listen to every run", "if c == 'PUBSUB' then return { '', 1 } end"),
+    (
+        "every lock is believed to have been granted in this run",
+        "if c == 'HMGET' and select(3, ...) == 'e' then local got = real.call(c, ...) got[2] = ARGV[7] return got end",
+    ),
     ("time is two seconds ahead", "if c == 'TIME' then local t = real.call(c) t[1] = t[1] + 2 return t end"),
 ];
 

@@ -54,9 +54,9 @@ pub(super) enum Op {
     Hear {
         process: usize,
     },
-    /// Somebody listens to the channel of the server's run, or nobody does.
-    Listen {
-        there: bool,
+    /// Clients know the run of the server from now on, or do not.
+    Name {
+        known: bool,
     },
     /// A lock's key is deleted by somebody else, or evicted.
     Lose {
@@ -119,7 +119,7 @@ impl History {
                 870..930 => Op::Advance { micros: history::advance(&mut rng) },
                 930..945 => Op::Mute { process: process(&mut rng) },
                 945..965 => Op::Hear { process: process(&mut rng) },
-                965..980 => Op::Listen { there: rng.chance(600) },
+                965..980 => Op::Name { known: rng.chance(600) },
                 980..990 => Op::Lose { lock: history::lock(&mut rng) },
                 _ => Op::Vouch,
             })

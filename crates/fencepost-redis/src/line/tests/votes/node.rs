@@ -47,9 +47,9 @@ pub(super) struct Refused {
 pub(super) struct Around {
     pub(super) now: u64,
     pub(super) reached: BTreeSet<String>,
-    /// The server's run, and whether somebody listens to its channel.
+    /// The server's run, and what the caller calls it, if it knows.
     pub(super) run: String,
-    pub(super) listened: bool,
+    pub(super) named: Option<String>,
     /// The longest lease that the caller knows of, in ms.
     pub(super) longest: u64,
 }
@@ -83,14 +83,18 @@ impl Node {
     fn stays_out(&self, lock: &Seen, around: &Around) -> (Option<u64>, Marker) {
         let mut marker = self.marker.clone();
         let run = Some(&around.run);
-        if lock.present && lock.run.as_ref() == run && around.listened {
+        if lock.present && lock.run.is_some() && lock.run == around.named {
             return (None, marker);
         }
-        let longest = marker.ttl.unwrap_or(0).max(around.longest);
+        let known = marker.ttl.unwrap_or(0);
+        let longest = known.max(around.longest);
         if marker.run.as_ref() != run {
             marker = Marker { run: run.cloned(), until: around.now + longest * 1_000, ttl: Some(longest) };
-        } else if marker.ttl.is_some() {
+        } else if longest > known {
             marker.ttl = Some(longest);
+            if marker.until > 0 {
+                marker.until += (longest - known) * 1_000;
+            }
         }
         let out = marker.until.checked_sub(around.now).filter(|left| *left > 0);
         (out.map(|left| left.div_ceil(1_000)), marker)
@@ -117,7 +121,7 @@ impl Node {
                     (_, Some(out)) => return Err(format!("it stays out for {out} ms")),
                     (Entered::Out(_), None) => return Err("it does not stay out".to_owned()),
                     (Entered::Holds(_), None) => {
-                        run = Some(around.run.clone());
+                        run = around.named.clone().or(run);
                         if *refused {
                             self.refused[lock].take(&entry(who, since));
                         }

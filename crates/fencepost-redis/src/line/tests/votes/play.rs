@@ -35,7 +35,6 @@ struct Play<'a> {
     /// All calls so far, and who made them.
     calls: Vec<(Vec<(usize, Act)>, usize)>,
     run: String,
-    listened: bool,
     /// How often the server came back from its files.
     restarts: u64,
     /// How much time has passed since the node may have forgotten a grant, unless somebody has vouched for it, or it has voted.
@@ -58,11 +57,10 @@ pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), (usize, S
         next: 1,
         calls: Vec::new(),
         run,
-        listened: false,
         restarts: 0,
         silent: Some(0),
     };
-    play.listen(true);
+    play.name(true);
     play.look().map_err(|why| (0, why))?;
     for (step, op) in history.ops.iter().enumerate() {
         play.step(op).map_err(|why| (step, format!("step {step}, {op:?}: {why}")))?;
@@ -127,8 +125,8 @@ impl Play<'_> {
                 self.stage.reach(*process, true);
                 Ok(())
             }
-            Op::Listen { there } => {
-                self.listen(*there);
+            Op::Name { known } => {
+                self.name(*known);
                 Ok(())
             }
             Op::Lose { lock } => {
@@ -140,7 +138,7 @@ impl Play<'_> {
                 let vouch = self.stage.setting(0).vouch();
                 // By its text: the server may not know it yet.
                 let mut load = redis::pipe();
-                load.add_command(crate::line::VOUCH.load()).ignore().add_command(vouch);
+                load.add_command(crate::ballot::VOUCH.load()).ignore().add_command(vouch);
                 let (_,): (u64,) = self.stage.query(&load);
                 self.silent = None;
                 self.look()
@@ -170,10 +168,8 @@ impl Play<'_> {
         self.call(vec![(lock, Act::Vote { who, ttl, wish, since, refused })], sender)
     }
 
-    fn listen(&mut self, there: bool) {
-        let channel = format!("{}run:{}", self.stage.setting(0).inbox, self.run);
-        self.stage.subscription(if there { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
-        self.listened = there;
+    fn name(&mut self, known: bool) {
+        self.stage.named = known.then(|| self.run.clone());
     }
 
     /// What stands there is of an earlier run, if anything does.
@@ -209,7 +205,7 @@ impl Play<'_> {
             now,
             reached: reached.clone(),
             run: self.run.clone(),
-            listened: self.listened,
+            named: self.stage.named.clone().map(|run| self.stage.setting(sender).named(&run)),
             longest: LONGEST[sender] * 1_000,
         };
         let world = World { now, reached, cluster: false };

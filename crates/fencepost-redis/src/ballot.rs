@@ -1,0 +1,126 @@
+//! The scripts of a node of a quorum, and what they are given.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimId, Token, Vote};
+use redis::Cmd;
+
+use crate::line::{Setting, millis};
+use crate::script::Script;
+
+pub(crate) static VOTE: Script = Script::new(concat!(
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/vote.lua"),
+    "local function enter()\n",
+    include_str!("scripts/enter.lua"),
+    "end\n",
+    include_str!("scripts/refused.lua")
+));
+pub(crate) static RAISE: Script =
+    Script::new(concat!(include_str!("scripts/head.lua"), include_str!("scripts/raise.lua")));
+pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
+pub(crate) static TAKE_BACK: Script = Script::new(concat!(
+    include_str!("scripts/back.lua"),
+    "local function leave()\n",
+    include_str!("scripts/leave.lua"),
+    "end\n",
+    include_str!("scripts/left.lua")
+));
+pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"));
+pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
+
+impl Setting {
+    /// What a vote calls a run of the server.
+    pub(crate) fn named(&self, run: &str) -> String {
+        [run, "/", &millis(self.max_ttl).to_string()].concat()
+    }
+
+    /// See [`marker`].
+    pub(crate) fn marker(&self) -> String {
+        marker(&self.prefix)
+    }
+
+    /// The key of those whose votes were refused, where the lock has this key: scripts make it themselves.
+    pub(crate) fn refused(key: &[u8]) -> Vec<u8> {
+        [b"redlock:", key].concat()
+    }
+
+    /// See scripts/vote.lua and scripts/refused.lua. `run`: the server's, if it is known for sure.
+    pub(crate) fn vote(
+        &self,
+        key: &[u8],
+        claim: &Claim,
+        ttl: Duration,
+        vote: &Vote,
+        again: bool,
+        run: Option<&str>,
+    ) -> Cmd {
+        VOTE.command(&[key], |command| {
+            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(false, false, ttl));
+            command.arg(crate::record::fixed(claim, &self.process));
+            command.arg(vote.proposal.load(Ordering::Relaxed));
+            let since = if claim.join { since(vote) } else { 0 };
+            let numbers = [millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
+            command.arg([numbers.as_flattened(), &[u8::from(again)]].concat());
+            command.arg(run.map_or_else(String::new, |run| self.named(run)));
+        })
+    }
+
+    /// See scripts/left.lua. `refused`: it may be written down as such.
+    pub(crate) fn take_back(
+        &self,
+        key: &[u8],
+        claim: &Claim,
+        vote: &Vote,
+        tombstone: bool,
+        refused: bool,
+    ) -> Cmd {
+        TAKE_BACK.command(&[key], |command| {
+            let id = claim.id.as_u128().to_be_bytes();
+            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO)).arg("");
+            if refused {
+                let since = (since(vote) as f64).to_be_bytes();
+                command.arg([&id[..], &since, &crate::record::fixed(claim, &self.process)].concat());
+            }
+        })
+    }
+
+    /// See scripts/freed.lua.
+    pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
+        FREED.command(&[key], |command| {
+            command.arg(&self.inbox);
+        })
+    }
+
+    /// See scripts/waiting.lua.
+    pub(crate) fn waiting(&self, keys: &[Vec<u8>]) -> Cmd {
+        WAITING.command(keys, |command| {
+            command.arg(&self.inbox);
+        })
+    }
+
+    /// See scripts/raise.lua.
+    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token) -> Cmd {
+        RAISE.command(&[key], |command| {
+            command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
+        })
+    }
+
+    /// See scripts/vouch.lua.
+    pub(crate) fn vouch(&self) -> Cmd {
+        VOUCH.command(&[self.marker()], |command| {
+            command.arg(millis(self.max_ttl));
+        })
+    }
+}
+
+/// When a claim with this vote was made, in µs.
+fn since(vote: &Vote) -> u64 {
+    vote.order >> 12
+}
+
+/// The key that says since when a node of a quorum has all its data. No lock's key begins so.
+pub(crate) fn marker(prefix: &str) -> String {
+    format!("redlock:{prefix}")
+}
