@@ -6,19 +6,21 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
-use crate::line::{Setting, millis};
+use crate::line::{Setting, millis, script};
+use crate::record::who;
 use crate::script::Script;
 
 pub(crate) static VOTE: Script = Script::new(concat!(
+    include_str!("scripts/clock.lua"),
     include_str!("scripts/head.lua"),
     include_str!("scripts/vote.lua"),
     "local function enter()\n",
+    include_str!("scripts/front.lua"),
     include_str!("scripts/enter.lua"),
     "end\n",
     include_str!("scripts/refused.lua")
 ));
-pub(crate) static RAISE: Script =
-    Script::new(concat!(include_str!("scripts/head.lua"), include_str!("scripts/raise.lua")));
+pub(crate) static RAISE: Script = script!("raise.lua");
 pub(crate) static VOUCH: Script = Script::new(include_str!("scripts/vouch.lua"));
 pub(crate) static TAKE_BACK: Script = Script::new(concat!(
     include_str!("scripts/back.lua"),
@@ -57,8 +59,7 @@ impl Setting {
         run: Option<&str>,
     ) -> Cmd {
         VOTE.command(&[key], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(false, false, ttl));
-            command.arg(crate::record::fixed(claim, &self.process));
+            command.arg(who(claim, &self.process)).arg(self.how(false, false, ttl));
             command.arg(vote.proposal.load(Ordering::Relaxed));
             let since = if claim.join { since(vote) } else { 0 };
             let numbers = [millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
@@ -78,10 +79,10 @@ impl Setting {
     ) -> Cmd {
         TAKE_BACK.command(&[key], |command| {
             let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO)).arg("");
+            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO));
             if refused {
                 let since = (since(vote) as f64).to_be_bytes();
-                command.arg([&id[..], &since, &crate::record::fixed(claim, &self.process)].concat());
+                command.arg("").arg([&since[..], &who(claim, &self.process)].concat());
             }
         })
     }

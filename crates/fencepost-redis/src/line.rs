@@ -5,15 +5,28 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
+use crate::record::who;
 use crate::script::Script;
 
+/// A script of the line: what all begin with, and a file.
 macro_rules! script {
     ($($file:literal),+) => {
-        Script::new(concat!(include_str!("scripts/head.lua"), $(include_str!(concat!("scripts/", $file))),+))
+        Script::new(concat!(
+            include_str!("scripts/clock.lua"),
+            include_str!("scripts/head.lua"),
+            $(include_str!(concat!("scripts/", $file))),+
+        ))
     };
 }
 
-pub(crate) static ENTER: Script = script!("enter.lua");
+pub(crate) use script;
+
+pub(crate) static ENTER: Script = Script::new(concat!(
+    include_str!("scripts/clock.lua"),
+    include_str!("scripts/front.lua"),
+    include_str!("scripts/head.lua"),
+    include_str!("scripts/enter.lua")
+));
 pub(crate) static LEAVE: Script = Script::new(include_str!("scripts/leave.lua"));
 pub(crate) static KEEP: Script = script!("keep.lua");
 pub(crate) static TAKE: Script = script!("take.lua");
@@ -76,8 +89,7 @@ impl Setting {
     /// See scripts/enter.lua. `waits`: so does the client already.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
         ENTER.command(&[key], |command| {
-            command.arg(&claim.id.as_u128().to_be_bytes()).arg(self.how(claim.join, waits, ttl));
-            command.arg(crate::record::fixed(claim, &self.process));
+            command.arg(who(claim, &self.process)).arg(self.how(claim.join, waits, ttl));
         })
     }
 
@@ -85,7 +97,9 @@ impl Setting {
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(self.how(tombstone, false, Duration::ZERO));
-            command.arg(if number > 0 { format!("w{}", number + 1) } else { String::new() });
+            if number > 0 {
+                command.arg(format!("w{}", number + 1));
+            }
         })
     }
 

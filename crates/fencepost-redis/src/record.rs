@@ -8,12 +8,13 @@ use redis::Value;
 
 use crate::line::{NOBODY, mode_numbers};
 
-/// What of a claim's record never changes: mode, permits, process, then who it is and what for.
-pub(crate) fn fixed(claim: &Claim, process: &str) -> Vec<u8> {
+/// A claim's id, then what of its record never changes: mode, permits, process, who it is and what for.
+pub(crate) fn who(claim: &Claim, process: &str) -> Vec<u8> {
     let holder = claim.holder.to_line();
     let reason = claim.reason.as_deref();
     let mut bytes =
-        Vec::with_capacity(9 + 16 + 4 + holder.len() + reason.map_or(0, |reason| reason.len() + 1));
+        Vec::with_capacity(16 + 9 + 16 + 4 + holder.len() + reason.map_or(0, |reason| reason.len() + 1));
+    bytes.extend(claim.id.as_u128().to_be_bytes());
     let (mode, n, of) = mode_numbers(claim.want().mode);
     bytes.push(mode);
     bytes.extend(n.to_be_bytes());
@@ -87,7 +88,7 @@ impl Record {
 
     /// As a node of a quorum writes down who was refused: see scripts/refused.lua.
     fn refused(entry: &[u8]) -> Option<Record> {
-        let (since, fixed) = entry.get(16..)?.split_at_checked(8)?;
+        let (since, fixed) = (entry.get(..8)?, entry.get(24..)?);
         Record::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
     }
 

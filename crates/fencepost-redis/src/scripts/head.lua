@@ -15,7 +15,7 @@
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
 -- tombstone: it has left, and must not come back by a command that was replayed.
 --
--- Invariants: time is TIME, frozen at the start; times are µs of the server's wall clock and nothing outlives `now` plus
+-- Invariants: time is TIME, see clock.lua; times are µs of the server's wall clock and nothing outlives `now` plus
 -- its length, so that a clock set back cannot lengthen a lease. Tokens are max(last + 1, now). A call's first write is one
 -- that a full server allows (HDEL, PEXPIREAT) wherever PUBLISH comes after it: no message goes out whose grant is refused.
 --
@@ -31,11 +31,7 @@ local TOMB = 60000000
 -- So many dead are cleared away by one call at most, and five times as many admitted.
 local MOST = 100
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 local key = KEYS[1]
 local x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
 -- The summary of a lock that is held and was idle before. Where a name is needed for what is not.
 local lone, _
--- What a quorum wants for a token, or 0.
-local wish = 0

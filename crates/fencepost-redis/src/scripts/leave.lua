@@ -4,15 +4,18 @@
 -- be on its way, 3 a guess of the line's first field, or nothing if this claim has never waited.
 -- Answers what was there, 1 a grant, 2 a place, 0 nothing, 3 a grant whose time may have been over; and 4 more: call `tend` again,
 -- the line is long.
-local mine, s, rec, ahead, got = 'c' .. ARGV[1], nil, nil, nil, nil
-if ARGV[3] == '' then
+local mine, s, rec, ahead, got
+if (ARGV[3] or '') == '' then
   s = redis.call('HGET', KEYS[1], 's')
   -- include free
+  mine = 'c' .. ARGV[1]
   rec = redis.call('HGET', KEYS[1], mine)
 else
+  mine = 'c' .. ARGV[1]
   got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[3])
   s, rec, ahead = got[1], got[2], got[3]
 end
+-- include clock
 -- include head
 local what, state, how, retention = 0, 5, struct.unpack('>Bd', ARGV[2])
 if not s and how % 2 == 0 then return 0 end

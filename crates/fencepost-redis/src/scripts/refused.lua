@@ -1,11 +1,11 @@
--- As a node of a quorum: behind scripts/enter.lua, which is the function `enter` here. Who is refused is written down.
+-- As a node of a quorum: behind scripts/front.lua and enter.lua, which are the function `enter` here. Who is refused is written down.
 --
--- The refused of a lock are a key beside it, `redlock:` and then the lock's: a sorted set, the oldest claim first, each its id, since
--- when, mode, permits, process and text.
+-- The refused of a lock are a key beside it, `redlock:` and then the lock's: a sorted set, the oldest claim first, each since when,
+-- its id, mode, permits, process and text.
 -- Answers as vote.lua does; {3, ahead} is followed by the ms until the first lease here ends, or -1.
 local answer, refused = enter(), 'redlock:' .. key
-local _, since, again = struct.unpack('>ddB', ARGV[5])
-local entry = ARGV[1] .. string.sub(ARGV[5], 9, 16) .. ARGV[3]
+local _, since, again = struct.unpack('>ddB', ARGV[4])
+local entry = string.sub(ARGV[4], 9, 16) .. ARGV[1]
 if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
   if again == 1 then redis.call('ZREM', refused, entry) end

@@ -12,7 +12,7 @@ while x == 0 and at < 16 and most > 0 do
     at = at + 1
   else
     redis.call('ZREM', refused, one)
-    local heard = redis.pcall('PUBLISH', inbox .. string.sub(one, 34, 49), 'H' .. string.sub(one, 1, 16))
+    local heard = redis.pcall('PUBLISH', inbox .. string.sub(one, 34, 49), 'H' .. string.sub(one, 9, 24))
     if type(heard) == 'number' and heard > 0 then
       if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
     end
@@ -20,4 +20,4 @@ while x == 0 and at < 16 and most > 0 do
   most = most - 1
 end
 local spare = redis.call('ZRANGE', refused, 0, 0)[1]
-if spare then redis.pcall('PUBLISH', inbox .. string.sub(spare, 34, 49), 'S' .. string.sub(spare, 1, 16)) end
+if spare then redis.pcall('PUBLISH', inbox .. string.sub(spare, 34, 49), 'S' .. string.sub(spare, 9, 24)) end

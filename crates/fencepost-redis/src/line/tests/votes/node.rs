@@ -222,8 +222,8 @@ fn beside(mode: Mode, held: &[Mode]) -> bool {
 /// What a claim is written down as, up to its text.
 fn entry(who: &Who, since: u64) -> Vec<u8> {
     let (mode, n, of) = mode_numbers(who.mode);
-    let mut entry = who.id.to_be_bytes().to_vec();
-    entry.extend((since as f64).to_be_bytes());
+    let mut entry = (since as f64).to_be_bytes().to_vec();
+    entry.extend(who.id.to_be_bytes());
     entry.push(mode);
     entry.extend(n.to_be_bytes());
     entry.extend(of.to_be_bytes());
@@ -238,6 +238,6 @@ fn read(entry: &[u8]) -> (Id, Mode, String) {
         2 => Mode::Shared,
         _ => Mode::Permits { n: number(25), of: number(29) },
     };
-    let id = Id::from_be_bytes(entry[..16].try_into().expect("sixteen bytes"));
+    let id = Id::from_be_bytes(entry[8..24].try_into().expect("sixteen bytes"));
     (id, mode, String::from_utf8_lossy(&entry[33..49]).into_owned())
 }
