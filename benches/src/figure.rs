@@ -20,7 +20,19 @@ pub(crate) struct Figure {
     /// The bar for the ratio, in words; empty where there is none.
     pub(crate) bar: &'static str,
     /// Others, in the same unit.
-    pub(crate) peers: Vec<Named>,
+    pub(crate) peers: Vec<Peer>,
+}
+
+/// Another library's figure.
+#[derive(Serialize)]
+pub(crate) struct Peer {
+    /// What it is of.
+    pub(crate) name: &'static str,
+    /// The median over its rounds; not a number where it gave none.
+    pub(crate) value: f64,
+    /// Ours to it, the median over rounds in which the two took turns; none where they did not.
+    #[serde(skip)]
+    pub(crate) ratio: Option<f64>,
 }
 
 /// A figure and what it is of.

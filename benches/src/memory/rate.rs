@@ -1,7 +1,7 @@
 //! Lock and release in memory, beside tokio's own Mutex.
 
 use super::connect;
-use crate::figure::{Figure, Named, Rounds};
+use crate::figure::{Figure, Named, Peer, Rounds};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn figure(name: &'static str, bar: &'static str, runtime: &Runtime, run: Run) ->
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar,
-        peers: vec![Named { name: PEER, value: rounds.median(2) }],
+        peers: vec![Peer { name: PEER, value: rounds.median(2), ratio: Some(rounds.ratio(1, 2)) }],
     }
 }
 

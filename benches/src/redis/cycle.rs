@@ -23,7 +23,7 @@ pub(crate) fn one_task() -> [Figure; 2] {
     let runtime = runtime();
     let (mut hand, locks) = runtime.block_on(clients(&url(&server)));
     let lock = locks.mutex("uncontended").expect("a good name");
-    let rounds = Rounds::run(ROUNDS, 3, |way| {
+    let mut p50 = |way| {
         runtime.block_on(async {
             let mut times = Vec::with_capacity(CYCLES);
             for _ in 0..CYCLES {
@@ -39,9 +39,10 @@ pub(crate) fn one_task() -> [Figure; 2] {
             }
             median(times)
         })
-    });
+    };
+    let rounds = Rounds::run(ROUNDS, 3, &mut p50);
+    let peers = peers::cycle(&url(&server), || p50(1));
     runtime.block_on(locks.close());
-    let peers = peers::cycle(&url(&server));
     let figure = |way: usize, figure, bar, peers| Figure {
         engine: "redis",
         figure,

@@ -3,7 +3,7 @@
 
 use super::crowd::{Crowd, a_second};
 use super::server::{start, url};
-use crate::figure::{Figure, Measured, Named};
+use crate::figure::{self, Figure, Measured, median};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -36,6 +36,8 @@ const PEERS: [Peer; 9] = [
 const LIMIT: &str = "60";
 /// A line that took longer drains but once, in seconds; else the first drain is thrown away.
 const LONG: f64 = 3.0;
+/// How often a cycle is measured beside ours.
+const ROUNDS: usize = 9;
 /// How often a line drains after that.
 const DRAINS: usize = 2;
 
@@ -51,9 +53,11 @@ fn program(file: &str, arguments: &[&str]) -> Option<Command> {
 }
 
 /// The figure of each peer that is there, not a number for one that gave none.
-fn each(mut measure: impl FnMut(&Peer) -> Option<f64>) -> Vec<Named> {
+fn each(mut measure: impl FnMut(&Peer) -> Option<f64>) -> Vec<figure::Peer> {
     let there = PEERS.iter().filter(|peer| program(peer.file, &[]).is_some());
-    there.map(|peer| Named { name: peer.name, value: measure(peer).unwrap_or(f64::NAN) }).collect()
+    there
+        .map(|peer| figure::Peer { name: peer.name, value: measure(peer).unwrap_or(f64::NAN), ratio: None })
+        .collect()
 }
 
 /// The field of what it prints.
@@ -64,9 +68,26 @@ fn asked(file: &str, arguments: &[&str], field: &str) -> Option<f64> {
     json?.get(field)?.as_f64()
 }
 
-/// The p50 of a cycle in µs.
-pub(super) fn cycle(url: &str) -> Vec<Named> {
-    each(|peer| asked(peer.file, &["cycle", url, "1000"], "p50"))
+/// The p50 of a cycle in µs; of those that are close, in turns with ours.
+pub(super) fn cycle(url: &str, mut ours: impl FnMut() -> f64) -> Vec<figure::Peer> {
+    let mut ratios = Vec::new();
+    let mut peers = each(|peer| {
+        let theirs = || asked(peer.file, &["cycle", url, "1000"], "p50");
+        let mut ratio = None;
+        let value = if peer.alone {
+            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((ours(), theirs()?))).collect();
+            rounds.map(|rounds| {
+                ratio = Some(median(rounds.iter().map(|(ours, theirs)| ours / theirs).collect()));
+                median(rounds.into_iter().map(|(_, theirs)| theirs).collect())
+            })
+        } else {
+            theirs()
+        };
+        ratios.push(ratio);
+        value
+    });
+    peers.iter_mut().zip(ratios).for_each(|(peer, ratio)| peer.ratio = ratio);
+    peers
 }
 
 /// The same of one peer over a quorum, whose nodes' URLs stand behind each other with commas; nothing if it is not there.
@@ -75,12 +96,12 @@ pub(super) fn quorum_cycle(file: &str, urls: &str) -> Option<f64> {
 }
 
 /// Cycles per second of so many tasks.
-pub(super) fn tasks(url: &str, tasks: usize) -> Vec<Named> {
+pub(super) fn tasks(url: &str, tasks: usize) -> Vec<figure::Peer> {
     each(|peer| asked(peer.file, &["tasks", url, &tasks.to_string(), "2"], "rate"))
 }
 
 /// Handoffs per second of a line that drains.
-pub(super) fn drain(waiters: usize) -> Vec<Named> {
+pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
     each(|peer| {
         // A server of its own: what one peer leaves behind is no burden of the next.
         let server = start();
@@ -121,6 +142,9 @@ pub(super) fn ahead(figures: &[Figure]) -> Measured {
         let mut row = format!("{} in {}: ours {:.0}", figure.figure, figure.unit, figure.ours);
         for named in &figure.peers {
             row.push_str(&format!(", {} {:.0}", named.name, named.value));
+            if let Some(ratio) = named.ratio {
+                row.push_str(&format!(" (ours {ratio:.2} ×)"));
+            }
             let Some(peer) = PEERS.iter().find(|peer| peer.name == named.name) else { continue };
             if named.value.is_nan() {
                 silent.push(format!("{} in {}", peer.name, figure.figure));
@@ -132,10 +156,8 @@ pub(super) fn ahead(figures: &[Figure]) -> Measured {
             }
             compared += 1;
             let factor = if waits && peer.file.starts_with("redisson") { 5.0 } else { 1.0 };
-            let better = match figure.unit {
-                "µs" => figure.ours < named.value,
-                _ => figure.ours > named.value * factor,
-            };
+            let ratio = named.ratio.unwrap_or(figure.ours / named.value);
+            let better = if figure.unit == "µs" { ratio < 1.0 } else { ratio > factor };
             if !better {
                 ahead.push(format!("{} in {}", peer.name, figure.figure));
             }

@@ -2,7 +2,7 @@
 
 use super::bare::{Bare, Durability};
 use crate::command::Place;
-use crate::figure::{Figure, Named, Rounds, median};
+use crate::figure::{Figure, Named, Peer, Rounds, median};
 use fencepost::Locks;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -58,7 +58,11 @@ fn cycle(durability: Durability, name: &'static str, options: &str) -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≤ 1.3 ×",
-        peers: vec![Named { name: "flock(2), no tokens, no line", value: rounds.median(2) }],
+        peers: vec![Peer {
+            name: "flock(2), no tokens, no line",
+            value: rounds.median(2),
+            ratio: Some(rounds.ratio(1, 2)),
+        }],
     }
 }
 
