@@ -18,7 +18,7 @@ use crate::place::{Collected, Place};
 use crate::shared::Shared;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
-const ENOUGH: Duration = Duration::from_millis(300);
+const ENOUGH: Duration = Duration::from_millis(700);
 
 pub(crate) struct RedisEntry {
     shared: Arc<Shared>,

@@ -24,7 +24,7 @@ pub(crate) struct RedisSession {
     durable: bool,
 }
 
-/// One lock in a round.
+/// One lock in a round, or as many claims to it as one call may renew.
 struct Part<'a> {
     name: &'a Name,
     key: Vec<u8>,
@@ -47,9 +47,10 @@ impl RedisSession {
         if self.durable || due.len() <= WAVE {
             return renew(&shared, due).await;
         }
-        // Places in line and short leases cannot wait for the rest.
+        // Places in line and what ends soon cannot wait for the rest.
+        let soon = shared.aid.clock().now() + SOON;
         let (urgent, rest): (Vec<_>, Vec<_>) =
-            due.iter().cloned().partition(|claim| !claim.life.is_confirmed() || claim.ttl() < SHORT);
+            due.iter().cloned().partition(|claim| !claim.life.is_confirmed() || claim.life.until() < soon);
         let mut outcome = renew(&shared, &urgent).await;
         for some in rest.chunks(WAVE) {
             match renew(&shared, some).await {
@@ -62,8 +63,8 @@ impl RedisSession {
     }
 }
 
-/// A lease that is shorter goes before others.
-const SHORT: Duration = Duration::from_secs(10);
+/// What has no longer to live goes before the rest: short leases, and grants that were handed to it and are to be made whole.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Asks for so many claims at a time: what is asked costs memory until it is answered.
 const WAVE: usize = BATCH;
@@ -85,7 +86,17 @@ impl Round<'_> {
         parts.sort_by_key(way);
         let mut calls: Vec<&[Part<'_>]> = Vec::new();
         for slot in parts.chunk_by(|a, b| way(a) == way(b)) {
-            calls.extend(slot.chunks(BATCH));
+            let mut rest = slot;
+            while !rest.is_empty() {
+                let mut claims = 0;
+                let few = rest.iter().take_while(|part| {
+                    claims += part.held.len() + part.oldest.len();
+                    claims <= 2 * BATCH
+                });
+                let (call, others) = rest.split_at(few.count().clamp(1, BATCH));
+                calls.push(call);
+                rest = others;
+            }
         }
         // All at once: they are pipelined, and in a cluster they go to several servers.
         let answers = join_all(calls.into_iter().map(|parts| self.ask(parts, sent))).await;
@@ -117,10 +128,12 @@ impl Round<'_> {
                     continue;
                 }
             };
-            let at = *known.entry((name, replicas > 0)).or_insert_with(|| {
+            let at = known.get(&(name, replicas > 0)).copied().filter(|at| parts[*at].held.len() < BATCH);
+            let at = at.unwrap_or_else(|| {
                 let (key, slot) = self.shared.key(name);
                 let held = Vec::with_capacity(usize::from(held));
                 parts.push(Part { name, key, slot, waits: false, replicas: 0, held, oldest: Vec::new() });
+                known.insert((name, replicas > 0), parts.len() - 1);
                 parts.len() - 1
             });
             let part = &mut parts[at];

@@ -1,6 +1,7 @@
 //! Processes that stop or die while they wait or hold.
 
-use crate::kit::{LONG, Other, SOON, connect, granted, line_of, lock, wait};
+use crate::kit::{LONG, Other, SOON, connect, granted, line_of, lock, wait, within};
+use fencepost_core::Guard;
 use fencepost_testkit::redis::{Config, Redis};
 use std::time::{Duration, Instant};
 
@@ -110,4 +111,33 @@ async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
     assert!(late.release().await.unwrap_err().is_lost());
     let next = mutex.try_lock().await.unwrap().expect("nobody holds it");
     next.release().await.unwrap();
+}
+
+/// Lua takes no more than 8,000 values at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_short_leases_on_one_lock_are_renewed() {
+    const READERS: usize = 4_200;
+    let ttl = Duration::from_secs(8);
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), ttl).await;
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.rwlock("book")?.read().wait(ttl).await })
+        })
+        .collect();
+    let mut guards = Vec::with_capacity(READERS);
+    for reader in readers {
+        guards.push(reader.await.expect("no panic").expect("nobody writes"));
+    }
+    let granted = guards.iter().map(Guard::valid_until).max().expect("there are some");
+    // Each was renewed when each is valid for longer than any was at first.
+    let past = Instant::now() + ttl;
+    while guards.iter().any(|guard| guard.valid_until() <= granted) {
+        assert!(Instant::now() < past, "not all are renewed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    guards.iter().for_each(|guard| guard.ensure_held().expect("it was renewed in time"));
+    drop(guards);
+    within(SOON, locks.close()).await;
 }
