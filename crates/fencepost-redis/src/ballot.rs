@@ -7,13 +7,13 @@ use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
 use crate::line::{Setting, millis, script};
-use crate::record::who;
-use crate::script::Script;
+use crate::record::Who;
+use crate::script::{Pieces, Script};
 
 pub(crate) static VOTE: Script = Script::new(concat!(
     include_str!("scripts/clock.lua"),
-    include_str!("scripts/head.lua"),
     include_str!("scripts/vote.lua"),
+    include_str!("scripts/head.lua"),
     "local function enter()\n",
     include_str!("scripts/front.lua"),
     include_str!("scripts/enter.lua"),
@@ -33,11 +33,6 @@ pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"))
 pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 
 impl Setting {
-    /// What a vote calls a run of the server.
-    pub(crate) fn named(&self, run: &str) -> String {
-        [run, "/", &millis(self.max_ttl).to_string()].concat()
-    }
-
     /// See [`marker`].
     pub(crate) fn marker(&self) -> String {
         marker(&self.prefix)
@@ -48,7 +43,7 @@ impl Setting {
         [b"redlock:", key].concat()
     }
 
-    /// See scripts/vote.lua and scripts/refused.lua. `run`: the server's, if it is known for sure.
+    /// See scripts/vote.lua and scripts/refused.lua. `named`: the server's run, if that is known for sure.
     pub(crate) fn vote(
         &self,
         key: &[u8],
@@ -56,15 +51,15 @@ impl Setting {
         ttl: Duration,
         vote: &Vote,
         again: bool,
-        run: Option<&str>,
+        named: Option<&str>,
     ) -> Cmd {
         VOTE.command(&[key], |command| {
-            command.arg(who(claim, &self.process)).arg(self.how(false, false, ttl));
-            command.arg(vote.proposal.load(Ordering::Relaxed));
+            command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
+            self.how(command, false, false, ttl);
             let since = if claim.join { since(vote) } else { 0 };
-            let numbers = [millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
-            command.arg([numbers.as_flattened(), &[u8::from(again)]].concat());
-            command.arg(run.map_or_else(String::new, |run| self.named(run)));
+            let numbers = [vote.proposal.load(Ordering::Relaxed), millis(self.max_ttl), since];
+            let numbers = numbers.map(|number| (number as f64).to_be_bytes());
+            command.arg(Pieces(&[numbers.as_flattened(), &[u8::from(again)]])).arg(named.unwrap_or_default());
         })
     }
 
@@ -79,10 +74,13 @@ impl Setting {
     ) -> Cmd {
         TAKE_BACK.command(&[key], |command| {
             let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id).arg(self.how(tombstone, false, Duration::ZERO));
+            command.arg(&id);
+            self.how(command, tombstone, false, Duration::ZERO);
             if refused {
                 let since = (since(vote) as f64).to_be_bytes();
-                command.arg("").arg([&since[..], &who(claim, &self.process)].concat());
+                let who = Who::of(claim, &self.process);
+                let [claim, process, length, holder, line, reason] = who.pieces();
+                command.arg("").arg(Pieces(&[&since, claim, process, length, holder, line, reason]));
             }
         })
     }
@@ -114,6 +112,11 @@ impl Setting {
             command.arg(millis(self.max_ttl));
         })
     }
+}
+
+/// What a vote calls a run of the server, for a client that knows of this longest lease.
+pub(crate) fn named(run: &str, longest: Duration) -> String {
+    format!("{run}/{}", millis(longest))
 }
 
 /// When a claim with this vote was made, in µs.

@@ -30,8 +30,9 @@ pub(crate) struct Manner {
 #[derive(Clone)]
 pub(crate) struct Inbox {
     pub(crate) channel: String,
-    /// The server is a node of a quorum: each connection finds out which run of it it has met, see scripts/vote.lua.
-    pub(crate) node: bool,
+    /// The longest lease, if the server is a node of a quorum: each connection finds out which run of it it has met, see
+    /// scripts/vote.lua.
+    pub(crate) node: Option<Duration>,
     pub(crate) events: Arc<dyn Events>,
 }
 

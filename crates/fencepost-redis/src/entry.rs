@@ -101,8 +101,10 @@ impl RedisEntry {
                 Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl, waits))
             }
             Some(vote) => {
-                // What comes from now on is news.
-                place.heed();
+                if self.refused {
+                    // What comes from now on is news.
+                    place.heed();
+                }
                 let (setting, run) = (&self.shared.setting, self.shared.net.run());
                 let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
                 Call::naming(&VOTE, command, run)

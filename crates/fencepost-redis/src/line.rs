@@ -5,8 +5,8 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
-use crate::record::who;
-use crate::script::Script;
+use crate::record::Who;
+use crate::script::{Pieces, Script};
 
 /// A script of the line: what all begin with, and a file.
 macro_rules! script {
@@ -80,23 +80,25 @@ impl Setting {
     }
 
     /// What scripts/head.lua calls so.
-    pub(crate) fn how(&self, own: bool, waits: bool, ttl: Duration) -> Vec<u8> {
+    pub(crate) fn how(&self, command: &mut Cmd, own: bool, waits: bool, ttl: Duration) {
         let flags = u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2;
         let numbers = [millis(self.retention), micros(ttl)].map(|number| (number as f64).to_be_bytes());
-        [&[flags][..], numbers.as_flattened(), self.inbox.as_bytes()].concat()
+        command.arg(Pieces(&[&[flags], numbers.as_flattened(), self.inbox.as_bytes()]));
     }
 
     /// See scripts/enter.lua. `waits`: so does the client already.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
         ENTER.command(&[key], |command| {
-            command.arg(who(claim, &self.process)).arg(self.how(claim.join, waits, ttl));
+            command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
+            self.how(command, claim.join, waits, ttl);
         })
     }
 
     /// See scripts/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
-            command.arg(&id.as_u128().to_be_bytes()).arg(self.how(tombstone, false, Duration::ZERO));
+            command.arg(&id.as_u128().to_be_bytes());
+            self.how(command, tombstone, false, Duration::ZERO);
             if number > 0 {
                 command.arg(format!("w{}", number + 1));
             }

@@ -9,24 +9,32 @@ use redis::Value;
 use crate::line::{NOBODY, mode_numbers};
 
 /// A claim's id, then what of its record never changes: mode, permits, process, who it is and what for.
-pub(crate) fn who(claim: &Claim, process: &str) -> Vec<u8> {
-    let holder = claim.holder.to_line();
-    let reason = claim.reason.as_deref();
-    let mut bytes =
-        Vec::with_capacity(16 + 9 + 16 + 4 + holder.len() + reason.map_or(0, |reason| reason.len() + 1));
-    bytes.extend(claim.id.as_u128().to_be_bytes());
-    let (mode, n, of) = mode_numbers(claim.want().mode);
-    bytes.push(mode);
-    bytes.extend(n.to_be_bytes());
-    bytes.extend(of.to_be_bytes());
-    bytes.extend(process.as_bytes());
-    bytes.extend(u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes());
-    bytes.extend(holder.as_bytes());
-    if let Some(reason) = reason {
-        bytes.push(b'\n');
-        bytes.extend(reason.as_bytes());
+pub(crate) struct Who<'a> {
+    claim: [u8; 25],
+    process: &'a str,
+    length: [u8; 4],
+    holder: String,
+    reason: [&'a str; 2],
+}
+
+impl<'a> Who<'a> {
+    pub(crate) fn of(claim: &'a Claim, process: &'a str) -> Who<'a> {
+        let holder = claim.holder.to_line();
+        let (mode, n, of) = mode_numbers(claim.want().mode);
+        let mut bytes = [mode; 25];
+        bytes[..16].copy_from_slice(&claim.id.as_u128().to_be_bytes());
+        bytes[17..21].copy_from_slice(&n.to_be_bytes());
+        bytes[21..].copy_from_slice(&of.to_be_bytes());
+        let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
+        let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
+        Who { claim: bytes, process, length, holder, reason }
     }
-    bytes
+
+    /// Its bytes, in their order.
+    pub(crate) fn pieces(&self) -> [&[u8]; 6] {
+        let [line, reason] = self.reason.map(str::as_bytes);
+        [&self.claim, self.process.as_bytes(), &self.length, self.holder.as_bytes(), line, reason]
+    }
 }
 
 /// Reads numbers off the front of a field.

@@ -1,8 +1,9 @@
 //! Lua scripts: called by their hash, sent in full only where a server does not know them.
 
+use std::io::Write;
 use std::sync::OnceLock;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// What scripts share, put where they say `-- include` and its name, in this order: each may include those behind it.
 const SHARED: [(&str, &str); 7] = [
@@ -14,6 +15,21 @@ const SHARED: [(&str, &str); 7] = [
     ("-- include grant\n", include_str!("scripts/grant.lua")),
     ("-- include summary\n", include_str!("scripts/summary.lua")),
 ];
+
+/// One argument in pieces, which are put together in the command itself.
+pub(crate) struct Pieces<'a>(pub(crate) &'a [&'a [u8]]);
+
+impl ToRedisArgs for Pieces<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut argument = out.writer_for_next_arg();
+        for piece in self.0 {
+            // A command takes all that it is given.
+            let _ = argument.write_all(piece);
+        }
+    }
+}
+
+impl ToSingleRedisArg for Pieces<'_> {}
 
 /// A script, a constant of the program.
 pub(crate) struct Script {
@@ -47,7 +63,7 @@ impl Script {
 
     /// `EVALSHA sha numkeys keys… args…`.
     pub(crate) fn command<K: AsRef<[u8]>>(&self, keys: &[K], args: impl FnOnce(&mut Cmd)) -> Cmd {
-        let mut command = Cmd::with_capacity(16, 256);
+        let mut command = Cmd::with_capacity(16, 384);
         command.arg("EVALSHA").arg(self.sha()).arg(keys.len());
         for key in keys {
             command.arg(key.as_ref());

@@ -48,11 +48,8 @@ impl Shared {
         };
         let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);
-        let inbox = Inbox {
-            channel: setting.channel(),
-            node: node.is_some(),
-            events: Arc::clone(&messages) as Arc<dyn Events>,
-        };
+        let inbox =
+            Inbox { channel: setting.channel(), node, events: Arc::clone(&messages) as Arc<dyn Events> };
         let net = Net::open(config.clone(), &aid, inbox).await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();

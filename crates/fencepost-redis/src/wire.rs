@@ -15,6 +15,7 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::ballot::named;
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
 use crate::error::{Failure, closed, read_only};
@@ -76,7 +77,8 @@ enum State {
 pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) pulse: Arc<Pulse>,
-    /// Which run of a node of a quorum it has met, as that said itself over this connection. None outlives the run.
+    /// Which run of a node of a quorum it has met, as that said itself over this connection, and as votes call it. No connection
+    /// outlives the run.
     pub(crate) run: Option<Arc<str>>,
     /// Its task runs on the user's runtime, which may stop.
     pub(crate) guest: bool,
@@ -292,20 +294,20 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
             pulse.stop();
             return Err(crate::error::handshake(&error, &place.to_string()));
         }
-        if inbox.node {
+        if let Some(longest) = inbox.node {
             // Without it each vote takes longer.
-            run = met(&mut connection).await;
+            run = met(&mut connection).await.map(|run| named(&run, longest).into());
         }
     }
     Ok(Line { connection, pulse, run, guest, place: Arc::new(place), number })
 }
 
 /// The run of the server that this connection leads to.
-async fn met(connection: &mut MultiplexedConnection) -> Option<Arc<str>> {
+async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
     let mut info = Cmd::new();
     info.arg("INFO").arg("server");
     let text: String = info.query_async(connection).await.ok()?;
-    text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|run| run.trim().into())
+    text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|run| run.trim().to_owned())
 }
 
 fn role() -> Cmd {

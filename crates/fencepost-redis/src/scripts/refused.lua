@@ -4,8 +4,8 @@
 -- its id, mode, permits, process and text.
 -- Answers as vote.lua does; {3, ahead} is followed by the ms until the first lease here ends, or -1.
 local answer, refused = enter(), 'redlock:' .. key
-local _, since, again = struct.unpack('>ddB', ARGV[4])
-local entry = string.sub(ARGV[4], 9, 16) .. ARGV[1]
+local _, _, since, again = struct.unpack('>dddB', ARGV[3])
+local entry = string.sub(ARGV[3], 17, 24) .. ARGV[1]
 if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
   if again == 1 then redis.call('ZREM', refused, entry) end

@@ -93,7 +93,12 @@ impl QuorumEntry {
             }
             return Err(error);
         };
-        self.seats().iter_mut().for_each(|seat| seat.retire(how));
+        for seat in self.seats().iter_mut() {
+            match seat.straggler(how) {
+                Some(straggler) => self.shared.lingering.add(straggler, &self.claim.aid),
+                None => seat.retire(how),
+            }
+        }
         self.left = Some(left);
         Ok(left)
     }

@@ -3,6 +3,7 @@
 mod entry;
 mod judge;
 mod leave;
+mod linger;
 mod merge;
 mod node;
 mod report;
@@ -30,6 +31,7 @@ use crate::time::{Clock, Moment};
 use crate::token::Token;
 
 use entry::QuorumEntry;
+use linger::Lingering;
 use node::Node;
 use seat::Seat;
 
@@ -65,6 +67,7 @@ struct Shared {
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
     held: Mutex<HashMap<ClaimId, Seats>>,
+    lingering: Arc<Lingering>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
     life: Arc<Life>,
@@ -100,6 +103,7 @@ impl Quorum {
             patience: Quorum::PATIENCE,
             offset: AtomicI64::new(0),
             held: Mutex::default(),
+            lingering: Arc::default(),
             contended: Mutex::default(),
             life: Arc::new(Life::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),

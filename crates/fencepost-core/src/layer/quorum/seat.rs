@@ -1,11 +1,12 @@
 //! One node's part of a claim: an ordered queue of one request at a time.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use super::linger::Straggler;
 use super::node::Node;
 use crate::backend::{Attempt, Entry, Left, Stake};
 use crate::claim::{Claim, Vote};
@@ -18,9 +19,9 @@ use crate::token::Token;
 /// A claim that was undone at a node so many times is given up there. Also how far a lease is looked for.
 pub(super) const GENERATIONS: u32 = 16;
 
-type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
+pub(super) type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
 
-enum Answer {
+pub(super) enum Answer {
     Attempt(Result<Attempt>),
     Raised(Token, Result<()>),
     Left(Result<Left>),
@@ -307,6 +308,16 @@ impl Seat {
         }
     }
 
+    /// Its request to leave, if that is under way: nobody waits for it any more.
+    pub(super) fn straggler(&mut self, how: Parting) -> Option<Straggler> {
+        if !self.is_parting() {
+            return None;
+        }
+        let Slot::Away(away) = std::mem::replace(&mut self.slot, Slot::Empty) else { return None };
+        self.standing = Standing::Left(Left::Nothing);
+        Some(Straggler { node: Arc::clone(&self.node), away, how, until: bound(&self.claim) })
+    }
+
     /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
     pub(super) fn retire(&mut self, how: Parting) {
         let nothing = match self.standing {
@@ -318,21 +329,11 @@ impl Seat {
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
             Slot::Here(entry) => part(entry, &self.claim, how),
-            Slot::Away(mut away) => {
+            Slot::Away(away) => {
                 let (clock, until) = (self.claim.aid.clock().clone(), bound(&self.claim));
-                let node = Arc::clone(&self.node);
+                let (owed, node) = (self.node.owes(), Arc::clone(&self.node));
                 self.claim.aid.reaper().finish(async move {
-                    let (mut polls, mut owed) = (0, None);
-                    let answer = poll_fn(|cx| {
-                        let answer = away.as_mut().poll(cx);
-                        // Most are answered before they are looked at again.
-                        polls += 1;
-                        if answer.is_pending() && polls == 2 {
-                            owed = Some(node.owes());
-                        }
-                        answer
-                    });
-                    let answered = clock.within(until, answer).await;
+                    let answered = clock.within(until, away).await;
                     drop(owed);
                     let Some((entry, answer)) = answered else { return };
                     match answer {

@@ -12,7 +12,7 @@ use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::answer::{Departed, Entered, Renewed};
-use crate::ballot::{FREED, RAISE, TAKE_BACK, VOTE};
+use crate::ballot::{self, FREED, RAISE, TAKE_BACK, VOTE};
 use crate::line::{ENTER, EVICT, KEEP, Kept, LEAVE, Setting, TAKE, TEND};
 use crate::testing::Thread;
 
@@ -228,7 +228,7 @@ impl Stage {
 }
 
 /// A call's command, as the client makes it.
-fn command(setting: &Setting, acts: &[(usize, Act)], named: Option<&str>, aid: &Aid) -> Cmd {
+fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Aid) -> Cmd {
     let key = |lock: usize| setting.key(name(lock).as_str());
     let (lock, act) = &acts[0];
     match act {
@@ -238,9 +238,10 @@ fn command(setting: &Setting, acts: &[(usize, Act)], named: Option<&str>, aid: &
             setting.enter(&key(*lock), &claim(*lock, who, length, aid), length, who.id & 1 == 1)
         }
         Act::Vote { who, ttl, wish, since, refused } => {
+            let named = run.map(|run| ballot::named(run, setting.max_ttl));
             let length = Duration::from_micros(*ttl);
             let claim = claim(*lock, who, length, aid);
-            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused, named)
+            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused, named.as_deref())
         }
         Act::TakeBack { who, tombstone, since, refused } => {
             let claim = claim(*lock, who, Duration::ZERO, aid);

@@ -10,6 +10,7 @@ use super::super::stage::{After, Stage, name, process};
 use super::history::{History, Op, Wish};
 use super::node::{Around, Node};
 use crate::answer::Entered;
+use crate::ballot::named;
 
 /// More than a history sets its clock back in all.
 const LONG: u64 = 1_000_000_000_000;
@@ -205,7 +206,7 @@ impl Play<'_> {
             now,
             reached: reached.clone(),
             run: self.run.clone(),
-            named: self.stage.named.clone().map(|run| self.stage.setting(sender).named(&run)),
+            named: self.stage.named.clone().map(|run| named(&run, Duration::from_secs(LONGEST[sender]))),
             longest: LONGEST[sender] * 1_000,
         };
         let world = World { now, reached, cluster: false };

@@ -1,0 +1,128 @@
+//! Requests to leave that nobody waits for any more.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::node::Node;
+use super::seat::{Answer, Away};
+use crate::aid::Aid;
+use crate::parting::{Parting, reap};
+use crate::time::Moment;
+
+/// So long they wait for the next claim of this client, before the reaper sees to them.
+const LINGER: Duration = Duration::from_millis(20);
+/// So many are looked at for each that comes: more than come.
+const HEARD: usize = 4;
+
+/// A request to leave that was sent and not answered when a majority had confirmed.
+pub(super) struct Straggler {
+    pub(super) node: Arc<Node>,
+    pub(super) away: Away,
+    pub(super) how: Parting,
+    /// When it is given up.
+    pub(super) until: Moment,
+}
+
+/// Those of all claims. Their answers come while the next claim is at work, and are taken in by it: to wake the client's own
+/// thread for each would cost more than the request. What is not answered by then goes to the reaper.
+#[derive(Default)]
+pub(super) struct Lingering(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    stragglers: VecDeque<Straggler>,
+    /// The reaper comes for them.
+    told: bool,
+}
+
+impl Lingering {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(self: &Arc<Self>, mut straggler: Straggler, aid: &Aid) {
+        if straggler.is_done() {
+            return;
+        }
+        let mut waiting = self.waiting();
+        for _ in 0..HEARD.min(waiting.stragglers.len()) {
+            let Some(mut one) = waiting.stragglers.pop_front() else { break };
+            if !one.is_done() {
+                waiting.stragglers.push_back(one);
+            }
+        }
+        waiting.stragglers.push_back(straggler);
+        let told = std::mem::replace(&mut waiting.told, true);
+        drop(waiting);
+        if !told {
+            let visit = Visit { lingering: Arc::clone(self), aid: aid.clone(), done: false };
+            aid.reaper().finish(visit.run());
+        }
+    }
+}
+
+impl Straggler {
+    /// Has its answer come? Nobody is woken by it.
+    fn is_done(&mut self) -> bool {
+        match self.away.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => false,
+            Poll::Ready((_, Answer::Left(Ok(_)))) => {
+                self.node.answered();
+                true
+            }
+            Poll::Ready((entry, answer)) => {
+                // Once more, by the reaper.
+                self.away = Box::pin(std::future::ready((entry, answer)));
+                false
+            }
+        }
+    }
+
+    async fn reaped(self, aid: Aid) {
+        let Straggler { node, away, how, until } = self;
+        let owed = node.owes();
+        let answered = aid.clock().within(until, away).await;
+        drop(owed);
+        match answered {
+            Some((_, Answer::Left(Ok(_)))) => node.answered(),
+            Some((entry, _)) => reap(entry, how, aid.clock(), until).await,
+            None => {}
+        }
+    }
+}
+
+/// The reaper's visit. Dropped by a host that has stopped, it lets go of them: nobody sees to them any more.
+struct Visit {
+    lingering: Arc<Lingering>,
+    aid: Aid,
+    done: bool,
+}
+
+impl Visit {
+    async fn run(mut self) {
+        let clock = self.aid.clock();
+        clock.sleep_until(clock.now() + LINGER).await;
+        self.done = true;
+        for mut straggler in self.take() {
+            if !straggler.is_done() {
+                self.aid.reaper().finish(straggler.reaped(self.aid.clone()));
+            }
+        }
+    }
+
+    fn take(&self) -> VecDeque<Straggler> {
+        let mut waiting = self.lingering.waiting();
+        waiting.told = false;
+        std::mem::take(&mut waiting.stragglers)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if !self.done {
+            drop(self.take());
+        }
+    }
+}
