@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
         ["redis-side-ours", url, name] => return side(|| redis::side::ours(url, name)),
         ["redis-side-floor", url, name] => return side(|| redis::side::floor(url, name)),
+        ["redis-side-cycle", url] => return side(|| redis::cycle::side(url)),
         ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-holder", url] => return side(|| redis::killed::holder(url)),

@@ -23,7 +23,7 @@ pub(crate) fn one_task() -> [Figure; 2] {
     let runtime = runtime();
     let (mut hand, locks) = runtime.block_on(clients(&url(&server)));
     let lock = locks.mutex("uncontended").expect("a good name");
-    let mut p50 = |way| {
+    let rounds = Rounds::run(ROUNDS, 3, |way| {
         runtime.block_on(async {
             let mut times = Vec::with_capacity(CYCLES);
             for _ in 0..CYCLES {
@@ -39,10 +39,9 @@ pub(crate) fn one_task() -> [Figure; 2] {
             }
             median(times)
         })
-    };
-    let rounds = Rounds::run(ROUNDS, 3, &mut p50);
-    let peers = peers::cycle(&url(&server), || p50(1));
+    });
     runtime.block_on(locks.close());
+    let peers = peers::cycle(&url(&server));
     let figure = |way: usize, figure, bar, peers| Figure {
         engine: "redis",
         figure,
@@ -57,6 +56,24 @@ pub(crate) fn one_task() -> [Figure; 2] {
         figure(1, "lock and release, p50", "≤ 1.2 ×", peers),
         figure(2, "lock and drop of the guard, p50", "≤ 0.8 ×", Vec::new()),
     ]
+}
+
+/// A program of our own that does as those of the peers do: prints the p50 of lock and release.
+pub(crate) fn side(url: &str) {
+    let runtime = runtime();
+    let p50 = runtime.block_on(async {
+        let locks = connect(url).await;
+        let lock = locks.mutex("uncontended").expect("a good name");
+        let mut times = Vec::with_capacity(CYCLES);
+        for _ in 0..CYCLES {
+            let start = Instant::now();
+            cycle(&lock).await;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        locks.close().await;
+        median(times)
+    });
+    println!("{}", serde_json::json!({ "p50": p50 }));
 }
 
 /// Many tasks on one connection, each with a name of its own.

@@ -60,22 +60,31 @@ fn each(mut measure: impl FnMut(&Peer) -> Option<f64>) -> Vec<figure::Peer> {
         .collect()
 }
 
-/// The field of what it prints.
+/// The field of what a program prints.
 fn asked(file: &str, arguments: &[&str], field: &str) -> Option<f64> {
-    let output = program(file, arguments)?.output().ok()?;
+    printed(program(file, arguments)?, field)
+}
+
+fn printed(mut program: Command, field: &str) -> Option<f64> {
+    let output = program.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let json: Option<serde_json::Value> = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     json?.get(field)?.as_f64()
 }
 
-/// The p50 of a cycle in µs; of those that are close, in turns with ours.
-pub(super) fn cycle(url: &str, mut ours: impl FnMut() -> f64) -> Vec<figure::Peer> {
+/// The p50 of a cycle in µs; of those that are close, in turns with ours, which is measured in a process of its own as well.
+pub(super) fn cycle(url: &str) -> Vec<figure::Peer> {
     let mut ratios = Vec::new();
+    let ours = || {
+        let mut command = Command::new(std::env::current_exe().ok()?);
+        command.args(["redis-side-cycle", url]);
+        printed(command, "p50")
+    };
     let mut peers = each(|peer| {
         let theirs = || asked(peer.file, &["cycle", url, "1000"], "p50");
         let mut ratio = None;
         let value = if peer.alone {
-            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((ours(), theirs()?))).collect();
+            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((ours()?, theirs()?))).collect();
             rounds.map(|rounds| {
                 ratio = Some(median(rounds.iter().map(|(ours, theirs)| ours / theirs).collect()));
                 median(rounds.into_iter().map(|(_, theirs)| theirs).collect())
