@@ -32,6 +32,9 @@ pub(crate) static TAKE_BACK: Script = Script::new(concat!(
 pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"));
 pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 
+/// How long the part of a vote's second argument is that is of a fixed length.
+const FIXED: usize = 44;
+
 impl Setting {
     /// See [`marker`].
     pub(crate) fn marker(&self) -> String {
@@ -55,11 +58,22 @@ impl Setting {
     ) -> Cmd {
         VOTE.command(&[key], |command| {
             command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
-            self.how(command, false, false, ttl);
+            let how = self.how(false, false, ttl);
+            let proposal = vote.proposal.load(Ordering::Relaxed);
+            let at = (FIXED + self.inbox.len() + 1) as u16;
             let since = if claim.join { since(vote) } else { 0 };
-            let numbers = [vote.proposal.load(Ordering::Relaxed), millis(self.max_ttl), since];
-            let numbers = numbers.map(|number| (number as f64).to_be_bytes());
-            command.arg(Pieces(&[numbers.as_flattened(), &[u8::from(again)]])).arg(named.unwrap_or_default());
+            let [proposal, longest, since] =
+                [proposal, millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
+            command.arg(Pieces(&[
+                &how,
+                &proposal,
+                &at.to_be_bytes(),
+                &longest,
+                &since,
+                &[u8::from(again)],
+                self.inbox.as_bytes(),
+                named.unwrap_or_default().as_bytes(),
+            ]));
         })
     }
 
@@ -74,13 +88,13 @@ impl Setting {
     ) -> Cmd {
         TAKE_BACK.command(&[key], |command| {
             let id = claim.id.as_u128().to_be_bytes();
-            command.arg(&id);
-            self.how(command, tombstone, false, Duration::ZERO);
+            let how = self.how(tombstone, false, Duration::ZERO);
+            command.arg(Pieces(&[&id, &how, self.inbox.as_bytes()]));
             if refused {
                 let since = (since(vote) as f64).to_be_bytes();
                 let who = Who::of(claim, &self.process);
                 let [claim, process, length, holder, line, reason] = who.pieces();
-                command.arg("").arg(Pieces(&[&since, claim, process, length, holder, line, reason]));
+                command.arg(Pieces(&[&since, claim, process, length, holder, line, reason]));
             }
         })
     }

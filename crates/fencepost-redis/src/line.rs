@@ -79,18 +79,19 @@ impl Setting {
         millis(self.retention)
     }
 
-    /// What scripts/head.lua calls so.
-    pub(crate) fn how(&self, command: &mut Cmd, own: bool, waits: bool, ttl: Duration) {
-        let flags = u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2;
-        let numbers = [millis(self.retention), micros(ttl)].map(|number| (number as f64).to_be_bytes());
-        command.arg(Pieces(&[&[flags], numbers.as_flattened(), self.inbox.as_bytes()]));
+    /// What scripts/head.lua calls so, up to the inboxes.
+    pub(crate) fn how(&self, own: bool, waits: bool, ttl: Duration) -> [u8; 17] {
+        let mut how = [u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2; 17];
+        how[1..9].copy_from_slice(&(self.retention() as f64).to_be_bytes());
+        how[9..].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
+        how
     }
 
     /// See scripts/enter.lua. `waits`: so does the client already.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
         ENTER.command(&[key], |command| {
             command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
-            self.how(command, claim.join, waits, ttl);
+            command.arg(Pieces(&[&self.how(claim.join, waits, ttl), self.inbox.as_bytes()]));
         })
     }
 
@@ -98,7 +99,7 @@ impl Setting {
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
-            self.how(command, tombstone, false, Duration::ZERO);
+            command.arg(Pieces(&[&self.how(tombstone, false, Duration::ZERO), self.inbox.as_bytes()]));
             if number > 0 {
                 command.arg(format!("w{}", number + 1));
             }

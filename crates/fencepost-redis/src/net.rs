@@ -36,7 +36,7 @@ pub(crate) struct Call {
     pub(crate) slot: u16,
     /// Made by [`Script::command`].
     pub(crate) command: Cmd,
-    /// Its last argument, if that says which run of the server answers: true only over a connection that has met this one.
+    /// How its last argument ends, if that says which run of the server answers: true only over a connection that has met this one.
     run: Option<Arc<str>>,
     repeated: AtomicBool,
 }
@@ -46,7 +46,7 @@ impl Call {
         Call { script, slot, command, run: None, repeated: AtomicBool::new(false) }
     }
 
-    /// One whose last argument names the run of the server that answers it, or is empty.
+    /// One whose last argument ends with the name of the run of the server that answers it, if there is one.
     pub(crate) fn naming(script: &'static Script, command: Cmd, run: Option<Arc<str>>) -> Call {
         Call { run, ..Call::new(script, 0, command) }
     }
@@ -54,15 +54,13 @@ impl Call {
     /// What to send over a connection that has met `run`, where it is not the command as it stands: the same, naming none.
     pub(crate) fn unnamed(&self, run: Option<&Arc<str>>) -> Option<Cmd> {
         let named = self.run.as_ref().filter(|named| Some(*named) != run)?;
-        let mut command = Cmd::new();
-        let count = self.command.args_iter().len();
-        for arg in self.command.args_iter().take(count - 1) {
-            if let Arg::Simple(bytes) = arg {
-                command.arg(bytes);
-            }
-        }
         tracing::debug!(%named, "the server was restarted since the vote was written down");
-        command.arg("");
+        let mut command = Cmd::new();
+        let mut args = self.command.args_iter().peekable();
+        while let Some(Arg::Simple(bytes)) = args.next() {
+            let name = if args.peek().is_none() { named.len() } else { 0 };
+            command.arg(&bytes[..bytes.len() - name]);
+        }
         Some(command)
     }
 

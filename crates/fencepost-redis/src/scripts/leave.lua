@@ -6,6 +6,7 @@
 -- the line is long.
 local mine, s, rec, ahead, got
 if (ARGV[3] or '') == '' then
+  local id, flags = ARGV[1], string.byte(ARGV[2])
   s = redis.call('HGET', KEYS[1], 's')
   -- include free
   mine = 'c' .. ARGV[1]

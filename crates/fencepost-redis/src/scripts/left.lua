@@ -1,11 +1,8 @@
 -- As a node of a quorum: behind scripts/leave.lua, which is the function `leave` here. A grant that ends is not handed on: the
 -- oldest who were refused are told to ask.
---
--- ARGV beyond those of leave.lua: 4, if it may have been refused, what it was written down as then, see refused.lua. Answers as
--- leave.lua.
 local left, inbox, refused = leave(), string.sub(ARGV[2], 18), 'redlock:' .. KEYS[1]
 -- One that is there no more was told to ask, and will not: so are others.
-local passes = ARGV[4] and redis.call('ZREM', refused, ARGV[4]) == 0
+local passes = entry and redis.call('ZREM', refused, entry) == 0
 if left == 1 or left == 3 or passes then
   -- include tell
   if not spare then redis.call('HDEL', KEYS[1], 'r') end

@@ -1,11 +1,12 @@
 -- As a node of a quorum: before scripts/front.lua and enter.lua, which become the function `enter`, and scripts/refused.lua. A claim
 -- that has a vote is granted on the spot or left out.
 --
--- ARGV beyond those of front.lua: 3 three doubles and a byte: the token that the quorum proposes or 0, the longest lease in ms,
--- when the claim was made, in µs, or 0: it does not wait, and 1: it was refused here before; 4 the run of this server, `/` and the
--- longest lease, or nothing. Answers as front.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond
--- those of the line:
---   e        4 of the vote that was granted here last and had one
+-- ARGV: 1 as front.lua's; 2 what is of a fixed length, '>BdddI2ddB': how, retention and lease, see head.lua, the token that the
+-- quorum proposes or 0, where the name of the run begins, the longest lease in ms, when the claim was made, in µs, or 0: it does not
+-- wait, and 1: it was refused here before; then what the channels of all inboxes begin with, and the name of the run: that of the
+-- server, `/` and the longest lease, or nothing. In one argument, since each costs more than to cut one up.
+-- Answers as front.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond those of the line:
+--   e        the name of the run in the vote that was granted here last and had one
 --   r        somebody was refused, see refused.lua
 --
 -- Invariants: a node whose marker is absent or names another run of the server restarted or lost data: it may have forgotten a
@@ -16,22 +17,23 @@
 --
 -- INFO tells the run id, and takes long. A client has asked for it over the very connection that this came by, and names it only
 -- there: no connection outlives the run that it has met. Whoever has another connection, or none yet, names none.
-wish = struct.unpack('>d', ARGV[3])
+local rest, _, retention, ttl, at = ARGV[2], nil, nil, nil, nil
+_, retention, ttl, wish, at = struct.unpack('>BdddI2', rest)
 if wish > now + 1000000 or wish < now - 1000000 then wish = 0 end
 local got = redis.call('HMGET', KEYS[1], 's', 'e')
-local s, named = got[1], ARGV[4]
+local s, named = got[1], string.sub(rest, at)
 -- What happens nearly always: nobody holds it, or has for long.
 if s and got[2] == named then
   if #s == 25 and string.byte(ARGV[1], 17) == 1 then
-    local who, _, retention, ttl = ARGV[1], struct.unpack('>Bdd', ARGV[2])
-    if string.byte(ARGV[3], 25) == 1 then redis.call('ZREM', 'redlock:' .. KEYS[1], string.sub(ARGV[3], 17, 24) .. who) end
+    local who = ARGV[1]
+    if string.byte(rest, 44) == 1 then redis.call('ZREM', 'redlock:' .. KEYS[1], string.sub(rest, 36, 43) .. who) end
     -- include grant
   end
 else
-  local marker, run = 'redlock:' .. string.sub(ARGV[2], 18, -2), string.match(named, '^%x+')
+  local marker, run = 'redlock:' .. string.sub(rest, 45, at - 2), string.match(named, '^%x+')
   local mark = redis.call('HMGET', marker, 'run', 'until', 'ttl')
   local back, known = tonumber(mark[2] or '0'), tonumber(mark[3] or '0')
-  local longest = math.max(struct.unpack('>d', ARGV[3], 9), known)
+  local longest = math.max(struct.unpack('>d', rest, 28), known)
   if not run or run ~= mark[1] then run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') end
   if run ~= mark[1] then
     back = now + longest * 1000
@@ -44,3 +46,4 @@ else
   end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end
 end
+local ARGV = { ARGV[1], string.sub(rest, 1, 17) .. string.sub(rest, 45, at - 1) }
