@@ -60,6 +60,9 @@ enum Command {
         /// Run only the lines whose id contains one of these words, and leave docs/proof.md alone
         #[arg(long, value_name = "ID")]
         only: Vec<String>,
+        /// With --only: write the rows of these lines all the same; the others stay as they are
+        #[arg(long, requires = "only")]
+        write: bool,
     },
 }
 
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test { only, list } => test::test(&only, list),
         Command::Bench { engines, dry } => bench::bench(&engines, dry),
-        Command::Prove { engines, only } => prove::prove(&engines, &only),
+        Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
