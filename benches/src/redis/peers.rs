@@ -72,19 +72,21 @@ fn printed(mut program: Command, field: &str) -> Option<f64> {
     json?.get(field)?.as_f64()
 }
 
+/// The p50 of our cycle in µs, in a process of its own as those of the peers are.
+pub(super) fn own_cycle(url: &str) -> Option<f64> {
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    command.args(["redis-side-cycle", url]);
+    printed(command, "p50")
+}
+
 /// The p50 of a cycle in µs; of those that are close, in turns with ours, which is measured in a process of its own as well.
 pub(super) fn cycle(url: &str) -> Vec<figure::Peer> {
     let mut ratios = Vec::new();
-    let ours = || {
-        let mut command = Command::new(std::env::current_exe().ok()?);
-        command.args(["redis-side-cycle", url]);
-        printed(command, "p50")
-    };
     let mut peers = each(|peer| {
         let theirs = || asked(peer.file, &["cycle", url, "1000"], "p50");
         let mut ratio = None;
         let value = if peer.alone {
-            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((ours()?, theirs()?))).collect();
+            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((own_cycle(url)?, theirs()?))).collect();
             rounds.map(|rounds| {
                 ratio = Some(median(rounds.iter().map(|(ours, theirs)| ours / theirs).collect()));
                 median(rounds.into_iter().map(|(_, theirs)| theirs).collect())

@@ -80,13 +80,12 @@ pub(crate) fn one_down() -> Measured {
 pub(crate) fn beside_peers() -> Measured {
     let runtime = runtime();
     let five = runtime.block_on(Five::start());
-    let lock = five.lock();
+    let url = five.masters.url();
     let urls: Vec<String> = five.masters.nodes().iter().map(|node| node.url()).collect();
     let urls = urls.join(",");
     let (mut ours, mut rslock, mut redsync) = (Vec::new(), Vec::new(), Vec::new());
-    runtime.block_on(p50(&lock));
-    for _ in 0..5 {
-        ours.push(runtime.block_on(p50(&lock)));
+    for _ in 0..ROUNDS {
+        ours.extend(peers::own_cycle(&url));
         rslock.extend(peers::quorum_cycle("rslock", &urls));
         redsync.extend(peers::quorum_cycle("redsync", &urls));
     }
