@@ -118,7 +118,7 @@ impl Link {
 
     /// Which run of the server the callers' connection has met.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
-        self.caller.up()?.run
+        self.caller.run()
     }
 
     /// A command that is no script.

@@ -117,6 +117,14 @@ impl Wire {
         }
     }
 
+    /// Which run of the server the connection has met, if it is up.
+    pub(crate) fn run(&self) -> Option<Arc<str>> {
+        match &*self.0.state.borrow() {
+            State::Up(line) => line.run.clone(),
+            State::Down(_) | State::Closed => None,
+        }
+    }
+
     /// Connects, and goes on doing so.
     pub(crate) fn start(&self) {
         if !self.0.tended.swap(true, Ordering::SeqCst) {
