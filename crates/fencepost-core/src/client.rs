@@ -46,8 +46,9 @@ impl Client {
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
         if ttl < min || ttl > max {
-            return Err(Error::invalid(format!("a lease of {ttl:?} is out of bounds: {min:?} to {max:?}"))
-                .on(self.engine()));
+            let message =
+                format!("a lease (ttl) of {ttl:?} is out of bounds: this deployment has {min:?} to {max:?}");
+            return Err(Error::invalid(message).on(self.engine()));
         }
         Ok(())
     }

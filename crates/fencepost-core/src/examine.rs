@@ -1,11 +1,16 @@
 //! The examination of an engine, as its user sees it.
 
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use crate::acquire::Acquire;
 use crate::capability::Tokens;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::lock::Mutex;
 use crate::locks::Locks;
-use crate::report::{Finding, Report};
+use crate::report::{Finding, Report, Severity};
 
 /// The lock that an examination takes. The same each time, so that examinations leave no more than one behind.
 const NAME: &str = "fencepost/doctor";
@@ -14,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Locks {
     /// Examines the engine: how it is set up and how it fares, and what that means for locks. Takes a lock of its own,
-    /// `fencepost/doctor`, and releases it, which shows whether the engine really grants any.
+    /// `fencepost/doctor`, hands it on to itself and releases it, which shows whether the engine really grants any.
     ///
     /// What is wrong is a [`Finding`] with what to do about it, no error.
     ///
@@ -40,7 +45,13 @@ impl Locks {
         self.client.check_open()?;
         let mut report = self.client.backend.examine().await?;
         report.findings.push(self.promises());
-        report.findings.push(self.cycle().await);
+        let cycle = self.cycle().await;
+        let works = cycle.severity == Severity::Ok;
+        report.findings.push(cycle);
+        // Of no interest where not even that works.
+        if works {
+            report.findings.push(self.handoff().await);
+        }
         Ok(report)
     }
 
@@ -59,24 +70,45 @@ impl Locks {
     /// Takes a lock and releases it.
     async fn cycle(&self) -> Finding {
         let clock = self.client.aid.clock();
-        let ttl = PATIENCE.clamp(self.client.capabilities.min_ttl, self.client.capabilities.max_ttl);
         let start = clock.now();
-        let taken = async {
-            let guard = self.mutex(NAME)?.lock().wait(PATIENCE).ttl(ttl).reason("doctor").await?;
-            guard.release().await
-        };
+        let taken = async { self.asked(&self.mutex(NAME)?).await?.release().await };
         match taken.await {
             Ok(()) => {
                 let took = clock.now().since(start);
                 Finding::ok("cycle", format!("a lock was taken and released in {}", shown(took)))
             }
-            Err(error) => Finding::problem("cycle", refusal(&error)),
+            Err(error) => Finding::problem("cycle", format!("no lock could be taken and released: {error}")),
         }
     }
-}
 
-fn refusal(error: &Error) -> String {
-    format!("no lock could be taken and released: {error}")
+    /// Releases a lock that another claim waits for: engines do more then, and may want more rights.
+    async fn handoff(&self) -> Finding {
+        let clock = self.client.aid.clock();
+        let handed = async {
+            let lock = self.mutex(NAME)?;
+            let first = self.asked(&lock).await?;
+            let mut next = pin!(self.asked(&lock).into_future());
+            // Its request is sent before the release.
+            let early = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
+            let start = clock.now();
+            first.release().await?;
+            let second = match early {
+                Poll::Ready(second) => second?,
+                Poll::Pending => next.await?,
+            };
+            let took = clock.now().since(start);
+            second.release().await.map(|()| took)
+        };
+        match handed.await {
+            Ok(took) => Finding::ok("handoff", format!("a lock was handed on in {}", shown(took))),
+            Err(error) => Finding::problem("handoff", format!("no lock could be handed on: {error}")),
+        }
+    }
+
+    fn asked<'a>(&self, lock: &'a Mutex) -> Acquire<'a> {
+        let ttl = PATIENCE.clamp(self.client.capabilities.min_ttl, self.client.capabilities.max_ttl);
+        lock.lock().wait(PATIENCE).ttl(ttl).reason("doctor")
+    }
 }
 
 /// A duration with three digits or so.

@@ -47,7 +47,7 @@ pub struct Locks {
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     holder: Option<String>,
-    ttl: Duration,
+    ttl: Option<Duration>,
     outage: Duration,
     replicas: u32,
     tokens: Tokens,
@@ -55,13 +55,13 @@ pub struct ClientBuilder {
 }
 
 impl Locks {
-    /// The default lease: 30 s, renewed every 10 s.
+    /// The default lease: 30 s, renewed every 10 s. Where an engine has none as long, its longest.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
     /// Options for a new client.
     pub fn builder() -> ClientBuilder {
-        let (ttl, outage) = (Locks::DEFAULT_TTL, Duration::from_secs(10));
-        ClientBuilder { holder: None, ttl, outage, replicas: 0, tokens: Tokens::None, aid: None }
+        let outage = Duration::from_secs(10);
+        ClientBuilder { holder: None, ttl: None, outage, replicas: 0, tokens: Tokens::None, aid: None }
     }
 
     /// What is true of the engine as it is deployed.
@@ -261,10 +261,10 @@ impl ClientBuilder {
         self
     }
 
-    /// The lease of locks that don't say their own; 30 s by default, renewed at a third.
+    /// The lease of locks that don't say their own, renewed at a third; [`Locks::DEFAULT_TTL`] by default.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
-        self.ttl = ttl;
+        self.ttl = Some(ttl);
         self
     }
 
@@ -340,6 +340,7 @@ impl ClientBuilder {
             Some(label) => Holder::labelled(label),
             None => Arc::new(Holder::this_process()),
         };
+        let ttl = self.ttl.unwrap_or_else(|| Locks::DEFAULT_TTL.min(capabilities.max_ttl));
         let client = Client {
             backend,
             capabilities,
@@ -347,13 +348,13 @@ impl ClientBuilder {
             ids: ClaimIds::new(aid.client()),
             aid,
             holder,
-            ttl: self.ttl,
+            ttl,
             replicas: self.replicas,
             outage: self.outage,
             closed: AtomicBool::new(false),
             thread,
         };
-        client.check_ttl(self.ttl)?;
+        client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
         Ok(Locks { client: Arc::new(client) })

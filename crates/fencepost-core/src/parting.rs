@@ -42,6 +42,10 @@ pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock,
         match clock.within(until, ask(&mut *entry, how)).await {
             Some(Ok(_)) => return,
             None => break,
+            Some(Err(error)) if error.is_denied() => {
+                tracing::warn!(%error, "cleanup was refused; the engine ends it with the lease");
+                return;
+            }
             Some(Err(error)) => tracing::debug!(%error, "cleanup failed, trying again"),
         }
         if clock.now() >= until {

@@ -146,7 +146,7 @@ impl RedisEntry {
             Entered::Out(left) => {
                 let message = format!(
                     "this node restarted, lost data or is new, and stays out for {} s; \
-                     redlock::vouch says that nothing was lost",
+                     `fencepost doctor --init` (redlock::vouch) says that nothing was lost",
                     left.as_secs() + 1
                 );
                 return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));

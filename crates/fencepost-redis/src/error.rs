@@ -203,6 +203,11 @@ pub(crate) fn foreign(error: &ServerError) -> Failure {
     ))
 }
 
+/// It is a hash, and not of a lock.
+pub(crate) fn unreadable() -> Error {
+    Failure::new(ErrorKind::Configuration, format!("the server {NO_LOCK}")).error()
+}
+
 fn denied(address: &str) -> Failure {
     Failure::new(
         ErrorKind::Denied,

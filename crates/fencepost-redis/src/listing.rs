@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use crate::answer::nonsense;
-use crate::error::foreign;
+use crate::error::{foreign, unreadable};
 use crate::line::LOOK;
 use crate::net::{Call, Lane, Trouble};
 use crate::record;
@@ -105,7 +105,7 @@ async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>>
             .zip(hashes)
             .map(|((.., name), hash)| match hash {
                 Value::ServerError(error) => Err(foreign(error).error()),
-                hash => Ok(record::info(name, &fields(hash), now)),
+                hash => record::info(name, &fields(hash), now).ok_or_else(unreadable),
             })
             .collect())
     });

@@ -120,8 +120,9 @@ impl Record {
     }
 }
 
-/// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs).
-pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info {
+/// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs). `None`: these are none of a lock, or
+/// of another version.
+pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Option<Info> {
     let mut last_token = None;
     let mut records = Vec::new();
     let mut alive = Vec::new();
@@ -129,7 +130,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info
         match field.first() {
             Some(b's') => {
                 let lone;
-                (last_token, lone) = summary(value);
+                (last_token, lone) = summary(value)?;
                 records.extend(lone);
             }
             Some(b'c') => records.extend(Record::read(value)),
@@ -144,7 +145,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Info
     records
         .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
     let claims = records.into_iter().map(|record| record.claim(now)).collect();
-    Info { name: name.clone(), last_token, claims }
+    Some(Info { name: name.clone(), last_token, claims })
 }
 
 /// Those whose votes were refused, of which a node of a quorum wrote this down.
@@ -158,12 +159,17 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
 
 /// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
 /// permits and two times; in the second after the version.
-fn summary(bytes: &[u8]) -> (Option<Token>, Option<Record>) {
+fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
     let mut reader = Reader(bytes);
-    let short = reader.byte() == Some(2);
-    let last = reader.bytes(if short { 0 } else { 1 + 4 + 4 + 3 * 8 }).and_then(|_| reader.number());
+    let short = match reader.byte()? {
+        1 => false,
+        2 => true,
+        _ => return None,
+    };
+    reader.bytes(if short { 0 } else { 1 + 4 + 4 + 3 * 8 })?;
+    let last = reader.number()?;
     // The claim's id stands between what of its record changes and what does not.
     let lone = bytes.get(25..66).zip(bytes.get(82..)).filter(|_| short);
     let lone = lone.and_then(|(moving, fixed)| Record::read(&[moving, fixed].concat()));
-    (last.filter(|last| *last > 0).map(Token::new), lone)
+    Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))
 }

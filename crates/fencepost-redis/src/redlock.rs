@@ -18,10 +18,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Address, Aid, Attempt, Backend, Capabilities, Claim, ClaimInfo, Entry, Error, ErrorKind, Eviction, Info,
-    Left, Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
+    Address, Aid, Attempt, Backend, Capabilities, Claim, ClaimInfo, Clock, Entry, Error, ErrorKind, Eviction,
+    Info, Left, Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
 };
 use futures_util::future::{join, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, Value};
 
 use crate::answer::nonsense;
@@ -39,6 +40,8 @@ pub const SCHEME: &str = "redlock";
 const ENGINE: &str = "redlock";
 /// The longest lease, unless the URL says another.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
+/// So long a client that has reached a majority waits for the others: each that it has makes its locks safer.
+const GRACE: Duration = Duration::from_millis(500);
 /// A node that cannot be reached at first is tried again so often.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -60,19 +63,20 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         let opening = configs.iter().map(|config| Shared::as_node(config.clone(), aid.clone(), max_ttl));
         let mut first = None;
         let mut opened = 0;
-        let opened_all = join_all(opening).await;
-        are_distinct(opened_all.iter().flatten()).await?;
-        for (answer, config) in opened_all.into_iter().zip(&configs) {
+        let answers = some_of(opening, need, aid.clock()).await;
+        are_distinct(answers.iter().flatten().flatten()).await?;
+        for (answer, config) in answers.into_iter().zip(&configs) {
             let node = Node { redis: Arc::default(), max_ttl, config: config.clone(), aid: aid.clone() };
             match answer {
-                Ok(shared) => {
+                Some(Ok(shared)) => {
                     opened += 1;
                     let _ = node.redis.set(RedisBackend { shared });
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     let _ = first.get_or_insert(error);
                     node.keep_trying();
                 }
+                None => node.keep_trying(),
             }
             nodes.push(Arc::new(node));
         }
@@ -83,6 +87,29 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         }
         Ok(Arc::new(Quorum::new(ENGINE, nodes, aid.clock().clone())?) as Arc<dyn Backend>)
     })
+}
+
+/// What so many answered of these by the time that `need` of them had opened, and a little more: a node that hangs is left to the
+/// background, and does not hold up the others.
+async fn some_of<T>(
+    opening: impl Iterator<Item = impl Future<Output = Result<T>>>,
+    need: usize,
+    clock: &Clock,
+) -> Vec<Option<Result<T>>> {
+    let opening: Vec<_> =
+        opening.enumerate().map(|(node, opening)| async move { (node, opening.await) }).collect();
+    let mut answers: Vec<_> = opening.iter().map(|_| None).collect();
+    let mut opening: FuturesUnordered<_> = opening.into_iter().collect();
+    let (mut opened, mut until) = (0, Moment::NEVER);
+    // Dropped here, or when the time is over, nothing stays at the servers.
+    while let Some(Some((node, answer))) = clock.within(until, opening.next()).await {
+        opened += usize::from(answer.is_ok());
+        answers[node] = Some(answer);
+        if opened == need {
+            until = until.min(clock.now() + GRACE);
+        }
+    }
+    answers
 }
 
 /// Looks at the nodes, whether a majority can be reached or not.

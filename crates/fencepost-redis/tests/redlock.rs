@@ -224,6 +224,19 @@ async fn two_of_five_down_work_and_three_answer_with_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_holds_up_no_new_client() {
+    let (mut masters, url) = five().await;
+    masters.node(1).stop().expect("it can be stopped");
+    let start = Instant::now();
+    let locks = client(&format!("{url}?connect_timeout=60s")).await;
+    let mut last = cycle(&locks).await;
+    assert!(start.elapsed() < WAIT, "it waited for the node");
+    masters.node(1).cont().expect("it goes on");
+    grow(&locks, &mut last).await;
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_through_flushes_and_restarts_of_a_minority() {
     let (mut masters, url) = five().await;
     let locks = client(&url).await;

@@ -11,5 +11,5 @@ elseif form == 2 then
     seen = mind - seen
   end
 else
-  error('FENCEPOST layout ' .. form .. ' of the lock is not known to this version')
+  error('FENCEPOST layout ' .. tostring(form) .. ' of the lock is not known to this version')
 end

@@ -17,14 +17,13 @@ async fn what_others_put_at_a_key_is_no_lock_and_stays() {
     look.ask::<()>(&["SET", "fencepost:text", "x"]);
     look.ask::<()>(&["LPUSH", "fencepost:list", "x"]);
     look.ask::<()>(&["HSET", "fencepost:hash", "s", "x"]);
+    look.ask::<()>(&["HSET", "fencepost:nothing", "s", ""]);
     let locks = connect(&redis.url(), LONG).await;
     let guard = lock(&locks, "lock").await;
-    for name in ["text", "list", "hash"] {
+    for name in ["text", "list", "hash", "nothing"] {
         let error = locks.mutex(name).unwrap().lock().wait(WAIT).await.expect_err("it is none of ours");
         assert!(error.is_configuration() && error.to_string().contains("prefix="), "{name}: {error}");
-    }
-    for name in ["text", "list"] {
-        assert!(locks.inspect(name).await.expect_err("it is none of ours").is_configuration());
+        assert!(locks.inspect(name).await.expect_err("it is not free").is_configuration());
     }
     let listed = locks.list("", &Page::default()).await.expect("the others are listed").resources;
     assert_eq!(listed.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["lock"]);

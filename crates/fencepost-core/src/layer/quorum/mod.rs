@@ -147,7 +147,8 @@ impl Shared {
     }
 
     fn unreachable(&self) -> Error {
-        let message = format!("fewer than {} of {} nodes answer; see to them", self.need, self.nodes.len());
+        let message =
+            format!("fewer than {} of {} nodes give their vote; see to them", self.need, self.nodes.len());
         Error::new(ErrorKind::Unreachable, message).on(self.engine)
     }
 

@@ -179,7 +179,8 @@ impl Stage {
         let seen = [(first, first_left), (second, second_left)].into_iter().enumerate();
         let seen = seen.map(|(lock, (fields, left))| {
             let seen = Seen::read(&fields, self.now, left)?;
-            super::shown(&crate::record::info(&name(lock), &fields, self.now), &seen, self.now)?;
+            let info = crate::record::info(&name(lock), &fields, self.now).ok_or("it cannot be read")?;
+            super::shown(&info, &seen, self.now)?;
             Ok(seen)
         });
         Ok((answer, seen.collect::<Result<_, String>>()?))
