@@ -1,4 +1,4 @@
-//! Requests to leave that nobody waits for any more.
+//! Requests that nobody waits for any more.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::node::Node;
 use super::seat::{Answer, Away};
 use crate::aid::Aid;
+use crate::backend::Attempt;
+use crate::error::Effect;
 use crate::parting::{Parting, reap};
 use crate::time::Moment;
 
@@ -16,7 +18,7 @@ const LINGER: Duration = Duration::from_millis(20);
 /// So many are looked at for each that comes: more than come.
 const HEARD: usize = 4;
 
-/// A request to leave that was sent and not answered when a majority had confirmed.
+/// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.
 pub(super) struct Straggler {
     pub(super) node: Arc<Node>,
     pub(super) away: Away,
@@ -80,16 +82,20 @@ impl Straggler {
         }
     }
 
-    async fn reaped(self, aid: Aid) {
+    /// Leaves it to the reaper: what is under way is answered first, then nothing of the claim is left.
+    pub(super) fn reap(self, aid: &Aid) {
         let Straggler { node, away, how, until } = self;
-        let owed = node.owes();
-        let answered = aid.clock().within(until, away).await;
-        drop(owed);
-        match answered {
-            Some((_, Answer::Left(Ok(_)))) => node.answered(),
-            Some((entry, _)) => reap(entry, how, aid.clock(), until).await,
-            None => {}
-        }
+        let (owed, clock) = (node.owes(), aid.clock().clone());
+        aid.reaper().finish(async move {
+            let answered = clock.within(until, away).await;
+            drop(owed);
+            let Some((entry, answer)) = answered else { return };
+            match answer {
+                Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
+                Answer::Attempt(Err(error)) if error.effect() == Effect::None => node.failed(clock.now()),
+                _ => reap(entry, how, &clock, until).await,
+            }
+        });
     }
 }
 
@@ -107,7 +113,7 @@ impl Visit {
         self.done = true;
         for mut straggler in self.take() {
             if !straggler.is_done() {
-                self.aid.reaper().finish(straggler.reaped(self.aid.clone()));
+                straggler.reap(&self.aid);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::backend::{Attempt, Entry, Left, Stake};
 use crate::claim::{Claim, Vote};
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::life::State;
-use crate::parting::{Parting, ask, bound, part, reap};
+use crate::parting::{Parting, ask, bound, part};
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -315,7 +315,11 @@ impl Seat {
         }
         let Slot::Away(away) = std::mem::replace(&mut self.slot, Slot::Empty) else { return None };
         self.standing = Standing::Left(Left::Nothing);
-        Some(Straggler { node: Arc::clone(&self.node), away, how, until: bound(&self.claim) })
+        Some(self.left_behind(away, how))
+    }
+
+    fn left_behind(&self, away: Away, how: Parting) -> Straggler {
+        Straggler { node: Arc::clone(&self.node), away, how, until: bound(&self.claim) }
     }
 
     /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
@@ -329,22 +333,7 @@ impl Seat {
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
             Slot::Here(entry) => part(entry, &self.claim, how),
-            Slot::Away(away) => {
-                let (clock, until) = (self.claim.aid.clock().clone(), bound(&self.claim));
-                let (owed, node) = (self.node.owes(), Arc::clone(&self.node));
-                self.claim.aid.reaper().finish(async move {
-                    let answered = clock.within(until, away).await;
-                    drop(owed);
-                    let Some((entry, answer)) = answered else { return };
-                    match answer {
-                        Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
-                        Answer::Attempt(Err(error)) if error.effect() == Effect::None => {
-                            node.failed(clock.now());
-                        }
-                        _ => reap(entry, how, &clock, until).await,
-                    }
-                });
-            }
+            Slot::Away(away) => self.left_behind(away, how).reap(&self.claim.aid),
             Slot::Empty => {}
         }
         self.standing = Standing::Left(Left::Nothing);
