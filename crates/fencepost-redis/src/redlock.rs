@@ -5,7 +5,7 @@
 //! same nodes.
 //!
 //! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
-//! grant. It is known by a marker that holds the run id of the server, read in every vote. [`vouch`] lets new nodes in at once.
+//! grant. It is known by a marker that holds the run id of the server. [`vouch`] lets new nodes in at once.
 //! A URL leads to the server itself, not to a proxy that spreads commands over several.
 //!
 //! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
@@ -23,7 +23,7 @@ use fencepost_core::{
 };
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::answer::nonsense;
 use crate::backend::RedisBackend;
@@ -64,7 +64,7 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         let mut first = None;
         let mut opened = 0;
         let answers = some_of(opening, need, aid.clock()).await;
-        are_distinct(answers.iter().flatten().flatten()).await?;
+        are_distinct(answers.iter().flatten().flatten())?;
         for (answer, config) in answers.into_iter().zip(&configs) {
             let node = Node { redis: Arc::default(), max_ttl, config: config.clone(), aid: aid.clone() };
             match answer {
@@ -120,15 +120,8 @@ pub(crate) async fn examined(address: &Address, aid: Aid) -> Result<Report> {
 }
 
 /// Two names of one server would have two votes of a quorum for one loss of data.
-async fn are_distinct(nodes: impl Iterator<Item = &Arc<Shared>>) -> Result<()> {
-    let runs = nodes.map(|node| async {
-        let mut info = Cmd::new();
-        info.arg("INFO").arg("server");
-        let answer = node.net.masters().first()?.command(&info).await.ok()?;
-        let text: String = redis::from_redis_value(answer).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("run_id:").map(str::to_owned))
-    });
-    let mut runs: Vec<String> = join_all(runs).await.into_iter().flatten().collect();
+fn are_distinct<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>) -> Result<()> {
+    let mut runs: Vec<_> = nodes.filter_map(|node| node.net.run()).collect();
     let count = runs.len();
     runs.sort_unstable();
     runs.dedup();
