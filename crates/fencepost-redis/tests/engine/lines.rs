@@ -1,6 +1,6 @@
 //! Processes that stop or die while they wait or hold.
 
-use crate::kit::{LONG, Other, SOON, connect, granted, line_of, lock, wait, within};
+use crate::kit::{LONG, Other, SOON, connect, eventually, granted, line_of, lock, wait, within};
 use fencepost_core::Guard;
 use fencepost_testkit::redis::{Config, Redis};
 use std::time::{Duration, Instant};
@@ -18,11 +18,8 @@ async fn a_winner_that_is_stopped_while_its_message_waits_does_not_hold_beside_i
     // The message lies in the socket of the one that is stopped, and its unconfirmed grant ends.
     let next = granted(behind, SOON).await;
     winner.cont();
-    let past = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < past {
-        next.ensure_held().expect("it is its own");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    tokio::time::timeout(Duration::from_secs(3), next.lost()).await.expect_err("it is its own");
+    next.ensure_held().expect("it is its own");
     let released = Instant::now();
     next.release().await.unwrap();
     let held = winner.heard("held");
@@ -102,12 +99,11 @@ async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
     let mutex = locks.mutex("lock").unwrap();
     let late = mutex.lock().lease(Duration::from_millis(300)).await.unwrap();
     late.lost().await;
-    let start = Instant::now();
     // A look changes nothing, so that the release is the first to clear the grant away.
-    while locks.inspect("lock").await.unwrap().claims.iter().any(|claim| claim.holds()) {
-        assert!(start.elapsed() < SOON, "its lease does not end");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("its lease ends", async || {
+        !locks.inspect("lock").await.unwrap().claims.iter().any(|claim| claim.holds())
+    })
+    .await;
     assert!(late.release().await.unwrap_err().is_lost());
     let next = mutex.try_lock().await.unwrap().expect("nobody holds it");
     next.release().await.unwrap();
@@ -132,11 +128,7 @@ async fn thousands_of_short_leases_on_one_lock_are_renewed() {
     }
     let granted = guards.iter().map(Guard::valid_until).max().expect("there are some");
     // Each was renewed when each is valid for longer than any was at first.
-    let past = Instant::now() + ttl;
-    while guards.iter().any(|guard| guard.valid_until() <= granted) {
-        assert!(Instant::now() < past, "not all are renewed");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("all are renewed", async || guards.iter().all(|guard| guard.valid_until() > granted)).await;
     guards.iter().for_each(|guard| guard.ensure_held().expect("it was renewed in time"));
     drop(guards);
     within(SOON, locks.close()).await;
