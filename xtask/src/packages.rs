@@ -7,17 +7,18 @@ use nix::unistd::Uid;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// A program that tests start.
 struct Needed {
-    /// The program's name.
+    /// The program's name, or the path of a file that it needs.
     program: &'static str,
     /// The Debian package that holds it.
     package: &'static str,
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 9] = [
+const NEEDED: [Needed; 13] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -27,11 +28,16 @@ const NEEDED: [Needed; 9] = [
     Needed { program: "git", package: "git" },
     Needed { program: "openssl", package: "openssl" },
     Needed { program: "redis-server", package: "redis-server" },
+    Needed { program: "java", package: "default-jdk-headless" },
+    Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },
+    Needed { program: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java" },
+    Needed { program: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" },
 ];
 
 /// Installs what is missing, as root with apt-get; says which command to run where that is not possible.
 pub(crate) fn install(workspace: &Workspace) -> Result<Done, String> {
-    let missing = missing(on_path);
+    let missing =
+        missing(|needed| if needed.starts_with('/') { Path::new(needed).exists() } else { on_path(needed) });
     if missing.is_empty() {
         return Ok(Done::Passed("nothing is missing".to_owned()));
     }

@@ -8,6 +8,7 @@
 //! - [`chaos`], [`witness`]: layers that trouble an engine, and that write down what it confirmed.
 //! - [`faults`]: what can be done to an engine while it is under test.
 //! - [`server`]: real servers on free ports that go away with the test, and a proxy that cuts and delays.
+//! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
 //! - [`redis`]: Redis in every way people run it: one server, Sentinel, a cluster, independent masters.
 //!
 //! Nothing here is part of the product: the crate is never published.
@@ -21,3 +22,4 @@ pub mod redis;
 pub mod server;
 pub mod sim;
 pub mod witness;
+pub mod zookeeper;

@@ -1,0 +1,115 @@
+//! How a server is set up.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Where Debian's packages put the jars.
+const JARS: &str = "/usr/share/java";
+
+/// What a server needs beside its own jar, whose manifest names most of it.
+const SERVER: [&str; 5] = ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "metrics-core"];
+
+/// A class path of jars of the system, by their names.
+pub fn class_path(jars: &[&str]) -> String {
+    jars.iter().map(|jar| format!("{JARS}/{jar}.jar")).collect::<Vec<_>>().join(":")
+}
+
+/// What a test wants of a server; by default it ticks each 100 ms, so that sessions may be as short as 200 ms, and leaves the
+/// disk to the kernel.
+#[derive(Debug, Clone)]
+pub struct Config {
+    tick: Duration,
+    synced: bool,
+    fast: bool,
+    lines: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { tick: Duration::from_millis(100), synced: false, fast: false, lines: Vec::new() }
+    }
+}
+
+impl Config {
+    /// The default.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// The server's tick. A session lasts two ticks at least, and its end is rounded up to one.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Config {
+        self.tick = tick;
+        self
+    }
+
+    /// Every write is on the disk before it is answered. Without it a killed server still comes back with all it ever
+    /// answered; a killed machine does not.
+    #[must_use]
+    pub fn synced(mut self) -> Config {
+        self.synced = true;
+        self
+    }
+
+    /// For measurements: starts slower, and runs as a server in production does.
+    #[must_use]
+    pub fn fast(mut self) -> Config {
+        self.fast = true;
+        self
+    }
+
+    /// One more line of the configuration file.
+    #[must_use]
+    pub fn line(mut self, line: impl Into<String>) -> Config {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// The configuration file of the server on `port`; `members` are the lines of an ensemble.
+    pub(super) fn file(&self, port: u16, dir: &Path, members: &[String]) -> String {
+        let mut lines = vec![
+            format!("tickTime={}", self.tick.as_millis()),
+            format!("dataDir={}", dir.join("data").display()),
+            format!("clientPort={port}"),
+            "clientPortAddress=127.0.0.1".to_owned(),
+            "admin.enableServer=false".to_owned(),
+            "maxClientCnxns=0".to_owned(),
+            "4lw.commands.whitelist=*".to_owned(),
+            "maxSessionTimeout=60000".to_owned(),
+            "initLimit=100".to_owned(),
+            "syncLimit=10".to_owned(),
+            // Loopback is all there is: an ensemble that thinks of interfaces would wait for others.
+            "multiAddress.reachabilityCheckEnabled=false".to_owned(),
+        ];
+        lines.extend_from_slice(members);
+        lines.extend_from_slice(&self.lines);
+        lines.join("\n") + "\n"
+    }
+
+    /// The command that runs `class` on a configuration file.
+    pub(super) fn command(&self, class: &str, file: &Path) -> Command {
+        let mut command = Command::new("java");
+        if self.fast {
+            command.args(["-Xmx512m"]);
+        } else {
+            command.args(["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        }
+        command.args([
+            "-XX:+UseSerialGC",
+            "-Xshare:auto",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dzookeeper.jmx.log4j.disable=true",
+            "-Dzookeeper.preAllocSize=1024",
+            "-Dzookeeper.skipACL=no",
+            "-Dzookeeper.extendedTypesEnabled=true",
+            // How often emptied containers are looked for.
+            "-Dznode.container.checkIntervalMs=1000",
+        ]);
+        if !self.synced {
+            command.arg("-Dzookeeper.forceSync=no");
+        }
+        command.args(["-cp", &class_path(&SERVER), class]).arg(file);
+        command
+    }
+}
