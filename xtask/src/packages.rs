@@ -18,7 +18,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 13] = [
+const NEEDED: [Needed; 15] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -27,6 +27,8 @@ const NEEDED: [Needed; 13] = [
     Needed { program: "cc", package: "gcc" },
     Needed { program: "git", package: "git" },
     Needed { program: "openssl", package: "openssl" },
+    Needed { program: "etcd", package: "etcd-server" },
+    Needed { program: "etcdctl", package: "etcd-client" },
     Needed { program: "redis-server", package: "redis-server" },
     Needed { program: "java", package: "default-jdk-headless" },
     Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },

@@ -29,6 +29,8 @@ pub struct Payload {
     pub reason: Option<String>,
     /// It has been evicted and runs out.
     pub evicted: bool,
+    /// It is held by a lease that no process keeps.
+    pub detached: bool,
     /// The caller's own data.
     pub data: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Payload {
             since_micros: claim.aid.clock().wall_micros(),
             reason: claim.reason.as_deref().map(str::to_owned),
             evicted: false,
+            detached: false,
             data: None,
         }
     }
@@ -59,6 +62,7 @@ impl Payload {
             since_micros: 0,
             reason: None,
             evicted: false,
+            detached: false,
             data: None,
         }
     }
@@ -76,6 +80,7 @@ impl Payload {
         let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
         let number = |key: &str| fields.get(key).and_then(Value::as_u64);
         let small = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
+        let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(false);
         let id = text("id").and_then(|hex| u128::from_str_radix(&hex, 16).ok());
         let mode = match text("mode").as_deref() {
             Some("exclusive") => Some(Mode::Exclusive),
@@ -96,7 +101,8 @@ impl Payload {
             },
             since_micros: number("since").unwrap_or(0),
             reason: text("reason"),
-            evicted: fields.get("evicted").and_then(Value::as_bool).unwrap_or(false),
+            evicted: flag("evicted"),
+            detached: flag("detached"),
             data: text("data"),
         }
     }
@@ -129,6 +135,9 @@ impl Payload {
         if self.evicted {
             put("evicted", true.into());
         }
+        if self.detached {
+            put("detached", true.into());
+        }
         if let Some(data) = &self.data {
             put("data", data.clone().into());
         }
@@ -148,7 +157,7 @@ impl Payload {
             expires_in: None,
             reason: self.reason,
             evicted: self.evicted,
-            detached: false,
+            detached: self.detached,
         }
     }
 }
@@ -165,6 +174,7 @@ mod tests {
             since_micros: 1_700_000_000_000_000,
             reason: Some("nightly".into()),
             evicted: true,
+            detached: true,
             data: Some("shard 7".into()),
         }
     }
@@ -175,7 +185,15 @@ mod tests {
             let payload = Payload { mode, ..payload() };
             assert_eq!(Payload::read(&payload.to_bytes()), payload);
         }
-        let plain = Payload { id: None, mode: None, reason: None, evicted: false, data: None, ..payload() };
+        let plain = Payload {
+            id: None,
+            mode: None,
+            reason: None,
+            evicted: false,
+            detached: false,
+            data: None,
+            ..payload()
+        };
         assert_eq!(Payload::read(&plain.to_bytes()), plain);
     }
 

@@ -9,6 +9,7 @@
 //! - [`faults`]: what can be done to an engine while it is under test.
 //! - [`server`]: real servers on free ports that go away with the test, and a proxy that cuts and delays.
 //! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
+//! - [`etcd`]: etcd with one member and with three.
 //! - [`redis`]: Redis in every way people run it: one server, Sentinel, a cluster, independent masters.
 //!
 //! Nothing here is part of the product: the crate is never published.
@@ -16,6 +17,7 @@
 pub mod chaos;
 pub mod checker;
 pub mod conformance;
+pub mod etcd;
 pub mod faults;
 pub mod history;
 pub mod redis;

@@ -4,7 +4,7 @@ use super::clock;
 use super::config::Config;
 use super::look::Look;
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server};
+use crate::server::{Plan, Server, certify};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -141,32 +141,6 @@ fn prepare(config: &Config, port: u16, dir: &Path) -> io::Result<()> {
     }
     std::fs::write(dir.join("redis.conf"), config.file(port, dir))?;
     std::fs::write(marker, mark)
-}
-
-/// Makes a certificate for the loopback interface.
-fn certify(dir: &Path) -> io::Result<()> {
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        // Not an authority, which rustls would refuse as a server's certificate.
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
-        .current_dir(dir)
-        .output()?;
-    if !made.status.success() {
-        return Err(io::Error::other(format!("openssl: {}", String::from_utf8_lossy(&made.stderr))));
-    }
-    Ok(())
 }
 
 /// Whether it answers a PING; that it wants a password first, or a master, is an answer.

@@ -1,10 +1,12 @@
 //! Real servers for tests: on free ports, in temporary folders, gone when the test is over, however it ends.
 
+mod certificate;
 mod process;
 mod proxy;
 mod temp;
 mod warden;
 
+pub(crate) use certificate::certify;
 pub use process::{Plan, Server, With, free_port};
 pub use proxy::Proxy;
 pub use temp::TempDir;

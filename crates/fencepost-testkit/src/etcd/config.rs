@@ -1,0 +1,63 @@
+//! How a server is set up.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a test wants of a server; by default it is ready fast, wants no password and speaks no TLS.
+#[derive(Debug, Clone)]
+pub struct Config {
+    heartbeat: u32,
+    pub(super) tls: bool,
+    arguments: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { heartbeat: 20, tls: false, arguments: Vec::new() }
+    }
+}
+
+impl Config {
+    /// The default.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// So many milliseconds between the leader's heartbeats; an election begins when ten are missing. etcd's own default is 100.
+    pub fn heartbeat(mut self, millis: u32) -> Config {
+        self.heartbeat = millis;
+        self
+    }
+
+    /// One more argument of the server.
+    pub fn argument(mut self, argument: impl Into<String>) -> Config {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// It speaks TLS with its clients. The certificate is in [`Etcd::certificate`](super::Etcd::certificate).
+    pub fn tls(mut self) -> Config {
+        self.tls = true;
+        self
+    }
+
+    /// The command for member `name` in a folder; `cluster` is what it is told of the members.
+    pub(super) fn command(&self, name: &str, port: u16, peer: u16, cluster: &str, dir: &Path) -> Command {
+        let scheme = if self.tls { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let mut command = Command::new("etcd");
+        command.args(["--name", name, "--logger", "zap", "--log-level", "error"]);
+        command.arg("--data-dir").arg(dir.join("data"));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", cluster, "--initial-cluster-state", "new"]);
+        command.args(["--heartbeat-interval", &self.heartbeat.to_string()]);
+        command.args(["--election-timeout", &(10 * self.heartbeat).to_string()]);
+        if self.tls {
+            command.arg("--cert-file").arg(dir.join("cert.pem")).arg("--key-file").arg(dir.join("key.pem"));
+        }
+        command.args(&self.arguments);
+        command
+    }
+}

@@ -1,0 +1,114 @@
+//! One etcd server.
+
+use super::{Config, Look};
+use crate::faults::{Fault, Faults};
+use crate::server::{Plan, Server, certify, free_port};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A running `etcd` with one member.
+pub struct Etcd {
+    server: Server,
+    tls: bool,
+}
+
+impl Etcd {
+    /// Starts one and waits until it takes writes.
+    ///
+    /// # Errors
+    /// It does not start; the error holds the end of its log.
+    pub fn start(config: &Config) -> io::Result<Etcd> {
+        let own = config.clone();
+        let mut plan = Plan::new("etcd", move |port, dir| {
+            command(&own, port, dir).unwrap_or_else(|error| panic!("no folder for etcd: {error}"))
+        });
+        if config.tls {
+            plan.ready = Box::new(|port, dir| {
+                let look = Look::at(format!("https://127.0.0.1:{port}"), Some(dir.join("cert.pem")));
+                look.try_run(&["endpoint", "health"]).is_ok()
+            });
+        } else {
+            plan.ready = Box::new(|port, _| is_healthy(port));
+        }
+        Ok(Etcd { server: Server::start(plan)?, tls: config.tls })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.pid()
+    }
+
+    /// The end of its log.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        self.url_at(self.address())
+    }
+
+    /// Its URL by another address, such as a proxy's.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        format!("{}://{address}", if self.tls { "etcds" } else { "etcd" })
+    }
+
+    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    pub fn certificate(&self) -> PathBuf {
+        self.server.dir().join("cert.pem")
+    }
+
+    /// An operator.
+    pub fn look(&self) -> Look {
+        let scheme = if self.tls { "https" } else { "http" };
+        let certificate = self.tls.then(|| self.certificate());
+        Look::at(format!("{scheme}://{}", self.address()), certificate)
+    }
+}
+
+fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
+    if config.tls && !dir.join("cert.pem").exists() {
+        certify(dir)?;
+    }
+    let peer = free_port()?;
+    Ok(config.command("one", port, peer, &format!("one=http://127.0.0.1:{peer}"), dir))
+}
+
+/// Whether the member has a leader and takes writes.
+pub(super) fn is_healthy(port: u16) -> bool {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains("\"health\":\"true\""))
+}
+
+impl Faults for Etcd {
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.server.kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        self.server.restart()
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.server.stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        self.server.cont()
+    }
+}

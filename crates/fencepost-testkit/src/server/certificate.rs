@@ -1,0 +1,31 @@
+//! A certificate for a server's TLS.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+/// Makes a certificate for the loopback interface: `cert.pem` and `key.pem` in the folder.
+pub(crate) fn certify(dir: &Path) -> io::Result<()> {
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        // Not an authority, which rustls would refuse as a server's certificate.
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
+        .current_dir(dir)
+        .output()?;
+    if !made.status.success() {
+        return Err(io::Error::other(format!("openssl: {}", String::from_utf8_lossy(&made.stderr))));
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The deployments of etcd come up, do what they are for, and go.
+
+use fencepost_testkit::etcd::{Cluster, Config, Etcd, Proxied};
+use fencepost_testkit::faults::Faults;
+
+#[test]
+fn a_server_keeps_what_it_has() {
+    let mut etcd = Etcd::start(&Config::new()).unwrap();
+    let look = etcd.look();
+    look.run(&["put", "key", "1"]);
+    etcd.kill().unwrap();
+    assert!(look.try_run(&["--command-timeout=200ms", "get", "key"]).is_err());
+    etcd.restart().unwrap();
+    assert_eq!(look.keys("k"), ["key"]);
+    assert!(look.leases().is_empty());
+}
+
+#[test]
+fn a_server_speaks_tls() {
+    let etcd = Etcd::start(&Config::new().tls()).unwrap();
+    assert!(etcd.url().starts_with("etcds://"));
+    etcd.look().run(&["put", "key", "1"]);
+    assert!(etcd.certificate().exists());
+}
+
+#[test]
+fn a_network_is_cut_and_mended() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    assert_ne!(etcd.url(), etcd.direct_url());
+    etcd.cut().unwrap();
+    etcd.look().run(&["put", "key", "1"]);
+    etcd.mend().unwrap();
+}
+
+#[test]
+fn three_members_lose_their_leader_and_find_another() {
+    let mut cluster = Cluster::start(&Config::new()).unwrap();
+    let look = cluster.look();
+    look.run(&["put", "key", "1"]);
+    let first = cluster.leader().unwrap();
+    cluster.kill().unwrap();
+    let second = cluster.leader().unwrap();
+    assert_ne!(first, second);
+    cluster.restart().unwrap();
+    assert_eq!(look.keys(""), ["key"]);
+    cluster.trouble(second, |server, _| server.kill()).unwrap();
+    cluster.settle().unwrap();
+    assert_eq!(look.keys(""), ["key"]);
+}
