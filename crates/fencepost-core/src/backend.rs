@@ -140,7 +140,8 @@ pub trait Entry: Send {
     fn detach(&mut self) -> Reply<'_, Result<()>>;
 
     /// Makes `to` the token of this claim's grant, so that every later grant of the resource has a greater one (for
-    /// quorums). No two grants get the same token by it.
+    /// quorums). No two grants get the same token by it. A claim that votes [again](crate::Vote::again) may get a lesser one than
+    /// it has, if it holds the resource alone; what the resource has given stays as great as it is.
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) if the resource has given that token or a greater one to another claim, or if this

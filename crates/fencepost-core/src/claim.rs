@@ -163,6 +163,9 @@ pub struct Vote {
     pub proposal: AtomicU64,
     /// Answered by the engine when it blocks the claim: the order of the oldest claim that stands in the way. Zero: unknown.
     pub rival: AtomicU64,
+    /// The claim holds already, and this node, which had lost its vote or never gave it, is asked for one: with the claim's token
+    /// as the proposal, which is mostly an old one. See [`Entry::raise`](crate::Entry::raise).
+    pub again: bool,
 }
 
 impl fmt::Debug for Claim {

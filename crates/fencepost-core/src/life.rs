@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -63,8 +63,20 @@ pub struct Life {
     end: OnceLock<Loss>,
     /// Whom to wake when `end` is set. Of many lives that are held few are watched.
     waiting: Mutex<Option<Box<Watchers>>>,
-    /// What else must live: `q` of these. Few lives have it.
-    rest: OnceLock<Box<(usize, Vec<Arc<Life>>)>>,
+    /// What else must live. Few lives have it.
+    rest: OnceLock<Box<Rest>>,
+}
+
+/// So many of these must live.
+struct Rest {
+    q: usize,
+    of: RwLock<Vec<Arc<Life>>>,
+}
+
+impl Rest {
+    fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Life>>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -133,7 +145,32 @@ impl Life {
 
     /// This life also needs `q` of these lives. Can be said once.
     pub fn rest_on(&self, q: usize, of: Vec<Arc<Life>>) {
-        let _ = self.rest.set(Box::new((q, of)));
+        let _ = self.rest.set(Box::new(Rest { q, of: RwLock::new(of) }));
+    }
+
+    /// One of the lives that this rests on is over, and another stands in for it from now on. Look at the clock after `life` was
+    /// granted. Returns whether this life still lives: nothing revives it.
+    ///
+    /// If it lives at `now` it has lived all the time, since what it has rested on so far comes back from nothing; and from
+    /// `now` on the other one is granted, too. So there is no moment at which fewer than enough were.
+    pub fn rest_instead(&self, now: Moment, number: usize, life: &Arc<Life>) -> bool {
+        let Some(rest) = self.rest() else { return false };
+        if let State::Lost(_) = self.state(now) {
+            return false;
+        }
+        if let Some(old) = rest.of.write().unwrap_or_else(PoisonError::into_inner).get_mut(number) {
+            *old = Arc::clone(life);
+        }
+        // Whoever begins or ends to watch meanwhile finds the new one there.
+        let watchers = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, waker) in watchers.iter().flat_map(|watchers| &watchers.0) {
+            life.set_watch(*key, Some(waker));
+        }
+        drop(watchers);
+        if life.ended().is_some() {
+            self.wake();
+        }
+        true
     }
 
     /// How the grant stands at `now`. A loss that was seen is final.
@@ -162,11 +199,11 @@ impl Life {
             0 if self.rest().is_some() => Moment::NEVER,
             nanos => Moment::from_nanos(nanos),
         };
-        let Some((q, of)) = self.rest() else { return own };
+        let Some(rest) = self.rest() else { return own };
         // With q of n needed, the q-th longest life decides.
-        let mut untils: Vec<Moment> = of.iter().map(|life| life.until()).collect();
+        let mut untils: Vec<Moment> = rest.of().iter().map(|life| life.until()).collect();
         untils.sort_unstable_by(|a, b| b.cmp(a));
-        own.min(q.checked_sub(1).and_then(|q| untils.get(q).copied()).unwrap_or(Moment::ZERO))
+        own.min(rest.q.checked_sub(1).and_then(|q| untils.get(q).copied()).unwrap_or(Moment::ZERO))
     }
 
     /// When it is to be renewed. [`Moment::NEVER`]: not at all.
@@ -204,12 +241,12 @@ impl Life {
             *waiting = None;
         }
         drop(waiting);
-        for life in self.rest().into_iter().flat_map(|(_, of)| of) {
-            life.set_watch(key, waker);
+        if let Some(rest) = self.rest() {
+            rest.of().iter().for_each(|life| life.set_watch(key, waker));
         }
     }
 
-    fn rest(&self) -> Option<&(usize, Vec<Arc<Life>>)> {
+    fn rest(&self) -> Option<&Rest> {
         self.rest.get().map(|rest| &**rest)
     }
 
@@ -218,7 +255,7 @@ impl Life {
     }
 
     fn rests_in_doubt(&self, now: Moment) -> bool {
-        self.rest().is_some_and(|(q, of)| of.iter().filter(|life| life.is_held(now)).count() < *q)
+        self.rest().is_some_and(|rest| rest.of().iter().filter(|life| life.is_held(now)).count() < rest.q)
     }
 
     /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.
@@ -232,7 +269,7 @@ impl Life {
     /// What most of the lives that it rests on ended by.
     fn why_invalid(&self) -> Loss {
         let ended: Vec<Loss> =
-            self.rest().into_iter().flat_map(|(_, of)| of).filter_map(|life| life.ended()).collect();
+            self.rest().iter().flat_map(|rest| rest.of().clone()).filter_map(|life| life.ended()).collect();
         let times = |why: &Loss| ended.iter().filter(|other| *other == why).count();
         // Of those that are equal the first.
         ended.iter().copied().rev().max_by_key(times).unwrap_or(Loss::Expired)
@@ -307,93 +344,4 @@ pub(crate) fn left(until: Moment, now: Moment) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TTL: Duration = Duration::from_secs(30);
-
-    fn after(clock: &Clock, by: Duration) -> Moment {
-        clock.advance_to(clock.now() + by);
-        clock.now()
-    }
-
-    #[test]
-    fn held_then_suspect_then_lost_a_margin_early() {
-        let clock = Clock::manual();
-        let life = Life::new();
-        assert_eq!(life.state(clock.now()), State::Lost(Loss::Expired), "nothing was confirmed");
-        let life = Life::new();
-        let sent = clock.now();
-        assert!(life.confirm(&clock, sent, TTL));
-        assert_eq!(life.due(), sent + TTL / 3);
-        assert_eq!(life.state(sent + Duration::from_millis(14_999)), State::Held);
-        assert_eq!(life.state(sent + Duration::from_secs(15)), State::Suspect);
-        assert_eq!(life.state(sent + Duration::from_millis(29_399)), State::Suspect);
-        assert_eq!(life.state(sent + Duration::from_millis(29_400)), State::Lost(Loss::Expired));
-    }
-
-    #[test]
-    fn nothing_revives_a_life_that_is_over() {
-        let clock = Clock::manual();
-        let life = Life::new();
-        life.confirm(&clock, clock.now(), TTL);
-        let now = after(&clock, TTL);
-        assert!(!life.confirm(&clock, now, TTL), "it ran out before the answer came");
-        assert_eq!(life.state(now), State::Lost(Loss::Expired));
-        life.end(Loss::Evicted);
-        assert_eq!(life.state(now), State::Lost(Loss::Expired), "the first loss wins");
-    }
-
-    #[test]
-    fn a_late_answer_does_not_shorten_a_life() {
-        let clock = Clock::manual();
-        let life = Life::new();
-        let first = clock.now();
-        let second = after(&clock, TTL / 3);
-        assert!(life.confirm(&clock, second, TTL));
-        assert!(life.confirm(&clock, first, TTL));
-        assert_eq!(life.until(), second + TTL.saturating_sub(margin(TTL)));
-    }
-
-    #[test]
-    fn a_quorum_lives_while_enough_of_it_does() {
-        let clock = Clock::manual();
-        let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
-        for (n, part) in (1u32..).zip(&parts) {
-            part.confirm(&clock, clock.now(), TTL * n);
-        }
-        let whole = Life::new();
-        whole.rest_on(2, parts.clone());
-        assert_eq!(whole.until(), parts[1].until());
-        parts[2].end(Loss::Deleted);
-        assert_eq!(whole.state(clock.now()), State::Held);
-        parts[0].end(Loss::SessionEnded);
-        assert_eq!(whole.state(clock.now()), State::Lost(Loss::SessionEnded));
-    }
-
-    #[test]
-    fn a_part_that_answers_late_still_counts() {
-        let clock = Clock::manual();
-        let parts: Vec<_> = (0..5).map(|_| Arc::new(Life::new())).collect();
-        parts[2..].iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
-        let whole = Life::new();
-        whole.rest_on(3, parts.clone());
-        assert_eq!(whole.state(clock.now()), State::Held);
-        assert!(parts[0].confirm(&clock, clock.now(), TTL), "its answer came after the majority's");
-        parts[4].end(Loss::Deleted);
-        assert_eq!(whole.state(clock.now()), State::Held);
-        parts[2..4].iter().for_each(|part| part.end(Loss::Evicted));
-        assert_eq!(whole.state(clock.now()), State::Lost(Loss::Evicted), "that is what most say");
-    }
-
-    #[test]
-    fn an_end_wakes_the_watchers() {
-        let (flag, waker) = crate::testing::flag();
-        let life = Life::new();
-        let mut watch = life.watch();
-        watch.set(&waker);
-        assert!(!flag.is_set());
-        life.end(Loss::Evicted);
-        assert!(flag.is_set());
-    }
-}
+mod tests;

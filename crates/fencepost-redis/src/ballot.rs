@@ -114,9 +114,10 @@ impl Setting {
     }
 
     /// See scripts/raise.lua.
-    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token) -> Cmd {
+    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token, again: bool) -> Cmd {
         RAISE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
+            command.arg(u8::from(again));
         })
     }
 

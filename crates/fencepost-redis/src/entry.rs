@@ -307,7 +307,8 @@ impl Entry for RedisEntry {
         Reply::coming(async move {
             let name = &self.claim.want().name;
             let (key, slot) = self.shared.key(name);
-            let call = Call::new(&RAISE, slot, self.shared.setting.raise(&key, self.claim.id, to));
+            let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
+            let call = Call::new(&RAISE, slot, self.shared.setting.raise(&key, self.claim.id, to, again));
             match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
                 redis::Value::Int(1) => Ok(()),
                 redis::Value::Int(_) => Err(Error::new(

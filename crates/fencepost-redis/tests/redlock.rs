@@ -313,3 +313,65 @@ async fn one_server_under_several_names_is_no_quorum() {
         assert_eq!((error.is_invalid(), error.is_configuration()), (kind, !kind), "{error}");
     }
 }
+
+/// A lock that is held gets its vote back at each node that restarted and votes again, so that all may restart one by one.
+async fn outlives_restarts(nodes: usize, vouched: bool) {
+    let mut masters = Masters::start(nodes, &Config::new()).expect("servers start");
+    let url = format!("{}?max_ttl=2", masters.url());
+    vouch(&url).await;
+    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
+    let builder = Locks::builder().ttl(Duration::from_secs(2));
+    let locks = builder.connect(&registry, &url).await.expect("a majority can be reached");
+    let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("a majority is there");
+    let other = brief_client(&url).await;
+    for number in 0..nodes {
+        masters.node(number).kill().expect("it can be killed");
+        masters.node(number).restart().expect("it comes back");
+        if vouched {
+            vouch(&url).await;
+        }
+        let (registry, at) =
+            (Registry::new().with("redis", fencepost_redis::open), masters.nodes()[number].url());
+        let node = Locks::builder().connect(&registry, &at).await.expect("it answers");
+        let start = Instant::now();
+        loop {
+            guard.ensure_held().expect("all the others hold it");
+            let info = node.inspect("lock").await.expect("it answers");
+            let back = info.holders().any(|holder| holder.token == Some(guard.token()));
+            if back && info.last_token >= Some(guard.token()) {
+                break;
+            }
+            assert!(start.elapsed() < WAIT, "the node never voted for it again: {info:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        node.close().await;
+        let busy = other.mutex("lock").unwrap().try_lock().await;
+        assert!(!matches!(busy, Ok(Some(_))), "a second majority");
+    }
+    // As strong as at first.
+    for down in (0..nodes / 2).map(|down| 2 * down) {
+        masters.node(down).kill().expect("it can be killed");
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        guard.ensure_held().expect("a majority holds it");
+        let busy = other.mutex("lock").unwrap().try_lock().await;
+        assert!(!matches!(busy, Ok(Some(_))), "a second majority");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let token = guard.token();
+    guard.release().await.expect("it is held");
+    assert!(cycle(&other).await > token);
+    locks.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_outlives_restarts_of_all_nodes_that_are_vouched_for() {
+    outlives_restarts(5, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_outlives_restarts_of_all_nodes_that_stay_out_for_a_while() {
+    outlives_restarts(3, false).await;
+}

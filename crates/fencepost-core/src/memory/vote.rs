@@ -152,10 +152,11 @@ impl Line {
     /// Makes `to` the token of the grant in this place.
     pub(super) fn raise(&mut self, key: usize, claim: &Claim, to: Token, memory: &Memory) -> Result<()> {
         let now = claim.aid.clock().now();
+        let alone = self.held.holders() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.again);
         if let Some(place) = self.place_mut(key, claim.id)
             && let Standing::Holding { token, end, evicted: false, .. } = &mut place.standing
             && *end > now
-            && (*token == to || memory.take_token(to).is_some())
+            && (*token == to || memory.take_token(to).is_some() || alone)
         {
             *token = to;
             return Ok(());

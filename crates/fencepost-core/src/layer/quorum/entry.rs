@@ -141,8 +141,7 @@ impl QuorumEntry {
             let late = sent + self.shared.patience;
             match self.judged(late, |me, seats, late| me.judge(seats, late)).await {
                 Verdict::Won(token) => {
-                    let lives = self.seats().iter().map(|seat| Arc::clone(&seat.claim.life)).collect();
-                    self.claim.life.rest_on(self.shared.need, lives);
+                    self.rest(clock.now());
                     self.claim.confirm(sent, ttl);
                     let grant = Grant::of(token);
                     self.grant = Some(grant.clone());
@@ -173,6 +172,17 @@ impl QuorumEntry {
                 }
             }
         }
+    }
+
+    /// Its life rests on those that have granted it. The others come in later, if it lives then: an answer that was late must not
+    /// revive it. See [`Seat::counts`].
+    fn rest(&mut self, now: Moment) {
+        let mut seats = self.seats();
+        let lives = seats.iter_mut().map(|seat| {
+            seat.counted = seat.won(now).is_some();
+            if seat.counted { Arc::clone(&seat.claim.life) } else { Arc::default() }
+        });
+        self.claim.life.rest_on(self.shared.need, lives.collect());
     }
 
     /// Asks every node that has not granted it. `false`: one was undone too often.
@@ -236,7 +246,10 @@ impl QuorumEntry {
     fn wait_no_more(&mut self) {
         let mut seats = self.seats();
         let refused = |seat: &&mut Seat| matches!(seat.standing, Standing::Refused(_)) && !seat.is_away();
-        seats.iter_mut().filter(refused).for_each(|seat| seat.retire(Parting::Withdraw));
+        seats.iter_mut().filter(refused).for_each(|seat| {
+            seat.retire(Parting::Withdraw);
+            seat.standing = Standing::Gone;
+        });
     }
 
     /// Takes back what was won, in the background; whoever waits for it is told by its node.
@@ -283,8 +296,8 @@ impl Entry for QuorumEntry {
     }
 
     fn stake(&self) -> Option<Stake> {
-        self.grant.as_ref()?;
-        self.shared.held().insert(self.claim.id, Arc::clone(&self.seats));
+        let token = self.grant.as_ref()?.token;
+        self.shared.held().insert(self.claim.id, (Arc::clone(&self.seats), token));
         Some(Stake { claim: Arc::clone(&self.claim), session: Arc::clone(&self.shared) as Arc<dyn Session> })
     }
 

@@ -33,7 +33,7 @@ impl QuorumEntry {
                 for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
                     match seat.standing {
                         // It may have been granted there under a later id.
-                        Standing::Left(Left::Nothing) if me.attached => {
+                        Standing::Left(Left::Nothing) if seat.takes_up() => {
                             if seat.renew(&me.claim) {
                                 seat.leave(how);
                             }
@@ -107,7 +107,7 @@ impl QuorumEntry {
         let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
         for seat in self.seats().iter_mut() {
             seat.claim.set_ttl(ttl);
-            if matches!(seat.standing, Standing::Won(_)) {
+            if matches!(seat.standing, Standing::Won(_)) && seat.is_found() {
                 seat.detach();
             }
         }
@@ -124,7 +124,7 @@ impl QuorumEntry {
         }
         for seat in self.seats().iter_mut() {
             // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
-            if !matches!(seat.standing, Standing::Won(_)) {
+            if !matches!(seat.standing, Standing::Won(_)) || !seat.is_found() {
                 seat.retire(Parting::Withdraw);
             }
         }

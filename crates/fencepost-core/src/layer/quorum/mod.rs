@@ -50,7 +50,8 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 ///
 /// All nodes are asked at the same time, and the answer is there as soon as a majority decides it: a minority that is slow or
 /// down costs nothing. Wins without a majority are undone; when a vote is split the younger claim yields and the older
-/// asks again. A grant lives as long as a majority of *all* nodes keeps it. Its token is one that a majority of the nodes has
+/// asks again. A grant lives as long as a majority of *all* nodes keeps it; a node that does not is asked for its vote again with
+/// each renewal, so that one node after the other may lose what it granted. Its token is one that a majority of the nodes has
 /// given to it alone: mostly the one that was proposed, else the greatest that was answered, written back before the grant is
 /// made known.
 ///
@@ -66,7 +67,8 @@ struct Shared {
     patience: Duration,
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
-    held: Mutex<HashMap<ClaimId, Seats>>,
+    /// What is held, and its tokens.
+    held: Mutex<HashMap<ClaimId, (Seats, Token)>>,
     lingering: Arc<Lingering>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
@@ -117,7 +119,7 @@ impl Shared {
         Token::new(wall.saturating_add_signed(self.offset.load(Ordering::Relaxed)).max(1))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, Seats>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (Seats, Token)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

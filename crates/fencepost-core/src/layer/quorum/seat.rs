@@ -1,5 +1,7 @@
 //! One node's part of a claim: an ordered queue of one request at a time.
 
+mod again;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::parting::{Parting, ask, bound, part};
 use crate::time::Moment;
 use crate::token::Token;
 
-/// A claim that was undone at a node so many times is given up there. Also how far a lease is looked for.
+/// A claim that was undone at a node so many times while it was asked for is given up there. Also how far a lease is looked for.
 pub(super) const GENERATIONS: u32 = 16;
 
 pub(super) type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
@@ -68,6 +70,20 @@ pub(super) struct Seat {
     listens: bool,
     /// Somebody else was given the token that this grant was to have.
     pub(super) outbid: bool,
+    /// The life of the whole claim rests on this one's.
+    pub(super) counted: bool,
+}
+
+/// Which seat of which claim.
+struct Place {
+    number: u32,
+    nodes: u32,
+    generation: u32,
+    order: u64,
+    /// It takes up a detached grant.
+    attached: bool,
+    /// The claim holds already, see [`Vote::again`].
+    again: bool,
 }
 
 impl Seat {
@@ -79,24 +95,20 @@ impl Seat {
         order: u64,
         attached: bool,
     ) -> Seat {
-        let place = (number as u32, nodes as u32, 0);
-        Seat::of(node, place, outer, order, attached)
+        let (number, nodes) = (number as u32, nodes as u32);
+        Seat::of(node, Place { number, nodes, generation: 0, order, attached, again: false }, outer)
     }
 
-    fn of(
-        node: &Arc<Node>,
-        (number, nodes, generation): (u32, u32, u32),
-        outer: &Claim,
-        order: u64,
-        attached: bool,
-    ) -> Seat {
+    fn of(node: &Arc<Node>, place: Place, outer: &Claim) -> Seat {
+        let Place { number, nodes, generation, order, attached, again } = place;
         let id = outer.id.derive(number + nodes * generation);
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.aid.clone());
-        claim.join = outer.join;
+        // Who holds already stands in nobody's way and waits for nothing.
+        claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
-        claim.vote = Some(Box::new(Vote { order, ..Vote::default() }));
+        claim.vote = Some(Box::new(Vote { order, again, ..Vote::default() }));
         let claim = Arc::new(claim);
         let entry = match attached {
             true => node.backend.attach(Arc::clone(&claim)),
@@ -116,6 +128,7 @@ impl Seat {
             standing,
             listens: false,
             outbid: false,
+            counted: false,
         }
     }
 
@@ -124,9 +137,24 @@ impl Seat {
         if self.generation + 1 >= GENERATIONS {
             return false;
         }
-        let place = (self.number, self.nodes, self.generation + 1);
-        *self = Seat::of(&self.node, place, outer, self.vote().order, self.attached);
+        *self = self.anew(outer, self.attached, false);
         true
+    }
+
+    fn anew(&self, outer: &Claim, attached: bool, again: bool) -> Seat {
+        let (number, nodes, generation) = (self.number, self.nodes, self.generation + 1);
+        let place = Place { number, nodes, generation, order: self.vote().order, attached, again };
+        Seat::of(&self.node, place, outer)
+    }
+
+    /// Would whoever looks for a lease find what is granted here?
+    pub(super) fn is_found(&self) -> bool {
+        self.generation < GENERATIONS
+    }
+
+    /// Takes up a grant that was detached.
+    pub(super) fn takes_up(&self) -> bool {
+        self.attached
     }
 
     fn vote(&self) -> &Vote {

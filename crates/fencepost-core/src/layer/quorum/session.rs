@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use super::{Job, Shared, gather};
+use super::seat::Seat;
+use super::{Job, Seats, Shared, gather};
 use crate::backend::{Reply, Session, Stake};
 use crate::claim::Claim;
 use crate::error::Result;
-use crate::life::{Life, margin};
+use crate::life::{Life, State, margin};
 
 /// What is renewed together at one node.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
+
+/// Votes of nodes that do not hold it are asked for again for so many claims by one round: each takes a command.
+const AGAIN: usize = 1_024;
 
 impl Session for Shared {
     fn id(&self) -> u64 {
@@ -28,18 +32,27 @@ impl Session for Shared {
             let sent = self.clock.now();
             let mut rounds: BTreeMap<(usize, u64), Round> = BTreeMap::new();
             let mut kept = Vec::with_capacity(due.len());
-            for claim in due {
-                let Some(seats) = self.held().get(&claim.id).cloned() else { continue };
-                let ttl = claim.ttl();
-                let mut lives = Vec::with_capacity(self.nodes.len());
+            let mut asking = Vec::new();
+            for outer in due {
+                let Some((seats, token)) = self.held().get(&outer.id).cloned() else { continue };
+                let ttl = outer.ttl();
+                let mut asks = false;
                 poll_fn(|cx| {
-                    let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut seats = locked(&seats);
+                    // Those who were slower than the majority have answered by now.
+                    seats.iter_mut().for_each(|seat| _ = seat.poll(cx));
+                    let now = self.clock.now();
                     for (number, seat) in seats.iter_mut().enumerate() {
-                        // Those who were slower than the majority have answered by now.
-                        seat.poll(cx);
-                        lives.push(Arc::clone(&seat.claim.life));
                         seat.claim.set_ttl(ttl);
-                        if let Some(Stake { claim, session }) = seat.stake() {
+                        if seat.lacks_vote(now) {
+                            let held = !matches!(outer.life.state(now), State::Lost(_));
+                            if held && asking.len() < AGAIN && seat.node.is_worth(now) {
+                                seat.ask_again(outer, token);
+                                asks = true;
+                            }
+                        } else if let Some(Stake { claim, session }) = seat.stake()
+                            && seat.counts(outer, now)
+                        {
                             let key = (number, session.id());
                             rounds.entry(key).or_insert_with(|| (session, Vec::new())).1.push(claim);
                         }
@@ -47,17 +60,26 @@ impl Session for Shared {
                     Poll::Ready(())
                 })
                 .await;
-                kept.push((claim, ttl, lives));
+                if asks {
+                    asking.push(Arc::clone(&seats));
+                }
+                kept.push((outer, ttl, seats));
             }
-            let jobs = rounds
+            let rounds = rounds
                 .values()
                 .map(|(session, claims)| Box::pin(session.keep(claims)) as Job<'_, Result<()>>);
-            gather(&self.clock, self.patience, jobs.collect(), |_| false).await;
-            let mut failed = false;
-            for (claim, ttl, lives) in kept {
+            let votes = asking.iter().map(|seats| Box::pin(answered(seats)) as Job<'_, Result<()>>);
+            gather(&self.clock, self.patience, rounds.chain(votes).collect(), |_| false).await;
+            let (now, mut failed) = (self.clock.now(), false);
+            for (claim, ttl, seats) in kept {
                 // A majority of all nodes, not of those that once granted it.
                 let until = sent + (ttl - margin(ttl));
-                let confirmed = lives.iter().filter(|life| life.until() >= until).count();
+                let mut seats = locked(&seats);
+                let confirmed = seats
+                    .iter_mut()
+                    .filter_map(|seat| seat.counts(claim, now).then(|| seat.claim.life.until()))
+                    .filter(|end| *end >= until)
+                    .count();
                 if confirmed >= self.need {
                     claim.confirm(sent, ttl);
                 } else {
@@ -67,4 +89,20 @@ impl Session for Shared {
             if failed { Err(self.unreachable().unknown()) } else { Ok(()) }
         })
     }
+}
+
+fn locked(seats: &Seats) -> MutexGuard<'_, Vec<Seat>> {
+    seats.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ready when no seat waits for an answer any more.
+async fn answered(seats: &Seats) -> Result<()> {
+    poll_fn(|cx| {
+        let away = locked(seats).iter_mut().fold(false, |away, seat| {
+            seat.poll(cx);
+            seat.is_away() | away
+        });
+        if away { Poll::Pending } else { Poll::Ready(Ok(())) }
+    })
+    .await
 }

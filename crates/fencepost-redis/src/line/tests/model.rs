@@ -45,9 +45,11 @@ pub(super) enum Act {
         since: u64,
         refused: bool,
     },
+    /// `again`: the node has voted for it again, and a lesser token will do.
     Raise {
         id: Id,
         to: u64,
+        again: bool,
     },
     /// An eviction has freed it.
     Freed,
@@ -292,7 +294,7 @@ impl<'a> Model<'a> {
                 return self.act(&leave, answer, before, after);
             }
             Act::Freed => Answer::Tended,
-            Act::Raise { id, to } => Answer::Raised(self.raise(*id, *to, before, after)?),
+            Act::Raise { id, to, again } => Answer::Raised(self.raise(*id, *to, *again, (before, after))?),
             Act::Leave { id, tombstone: false, .. } if *answer == Answer::LeftUntimed => {
                 self.leave(*id, false);
                 let alone = before.claims.len() == 1 && before.claims.get(id).is_some_and(Record::holds);

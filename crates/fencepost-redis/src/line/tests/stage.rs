@@ -12,7 +12,7 @@ use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::answer::{Departed, Entered, Renewed};
-use crate::ballot::{self, FREED, RAISE, TAKE_BACK, VOTE};
+use crate::ballot::{self, FREED, RAISE, TAKE_BACK, VOTE, WAITING};
 use crate::line::{ENTER, EVICT, KEEP, Kept, LEAVE, Setting, TAKE, TEND};
 use crate::testing::Thread;
 
@@ -68,7 +68,8 @@ impl Stage {
         };
         let (mut connection, inbox) = (connect(), connect());
         let mut instead = HashMap::new();
-        for script in [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT, &VOTE, &TAKE_BACK, &RAISE, &FREED] {
+        let line = [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT];
+        for script in line.into_iter().chain([&VOTE, &TAKE_BACK, &RAISE, &FREED, &WAITING]) {
             let load = script.load();
             let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
             let source = [bug.as_bytes(), source].concat();
@@ -145,6 +146,14 @@ impl Stage {
     /// Sends more than one command, and reads all their answers.
     pub(super) fn query<T: redis::FromRedisValue>(&mut self, pipe: &redis::Pipeline) -> T {
         pipe.query(&mut self.connection).expect("a server that answers")
+    }
+
+    /// Who was refused at each lock, as operators are told, and the time of that.
+    pub(super) fn waiting(&mut self) -> Result<Vec<Value>, String> {
+        let setting = &self.settings[0];
+        let keys = (0..LOCKS).map(|lock| Setting::refused(&setting.key(name(lock).as_str())));
+        let command = self.spoilt(&setting.waiting(&keys.collect::<Vec<_>>()));
+        command.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
     /// The settings of a process.
@@ -248,7 +257,9 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Ai
             let claim = claim(*lock, who, Duration::ZERO, aid);
             setting.take_back(&key(*lock), &claim, &vote(*since, 0), *tombstone, *refused)
         }
-        Act::Raise { id, to } => setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to)),
+        Act::Raise { id, to, again } => {
+            setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to), *again)
+        }
         Act::Freed => setting.freed(&key(*lock)),
         Act::Leave { id, tombstone, number } => {
             setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, *number)
@@ -272,7 +283,7 @@ pub(super) fn claim(lock: usize, who: &Who, length: Duration, aid: &Aid) -> Clai
 }
 
 fn vote(since: u64, wish: u64) -> Vote {
-    Vote { order: since << 12, proposal: wish.into(), rival: 0.into() }
+    Vote { order: since << 12, proposal: wish.into(), ..Vote::default() }
 }
 
 fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {

@@ -79,18 +79,30 @@ impl Model<'_> {
         }
     }
 
-    /// The grant gets a greater token, if that is above all that were given. Returns whether it has it.
-    pub(super) fn raise(&mut self, id: Id, to: u64, before: &Seen, after: &Seen) -> Result<bool, String> {
+    /// The grant gets a greater token, if that is above all that were given, or any one if nobody else holds and `again` says so.
+    /// Returns whether it has it.
+    pub(super) fn raise(
+        &mut self,
+        id: Id,
+        to: u64,
+        again: bool,
+        (before, after): (&Seen, &Seen),
+    ) -> Result<bool, String> {
+        let alone = again && self.held.len() == 1;
         let Some(held) = self.held.get_mut(&id).filter(|held| held.states[0] == State::Holds) else {
             return Ok(false);
         };
         if held.token == Some(to) {
             return Ok(true);
         }
-        if to <= before.last {
+        if to <= before.last && !alone {
             return Ok(false);
         }
         held.token = Some(to);
-        if after.last == to { Ok(true) } else { Err(format!("the last token is {}", after.last)) }
+        if after.last == to.max(before.last) {
+            Ok(true)
+        } else {
+            Err(format!("the last token is {}", after.last))
+        }
     }
 }

@@ -23,6 +23,7 @@ pub(super) enum Op {
     Raise {
         slot: usize,
         by: i64,
+        again: bool,
     },
     Keep {
         process: usize,
@@ -67,6 +68,8 @@ pub(super) enum Op {
         empty: bool,
     },
     Vouch,
+    /// An operator asks who was refused.
+    Ask,
 }
 
 /// The token that is proposed.
@@ -106,7 +109,10 @@ impl History {
                     again: rng.chance(200),
                 },
                 450..650 => Op::TakeBack { slot: slot(&mut rng), tombstone: rng.chance(150) },
-                650..700 => Op::Raise { slot: slot(&mut rng), by: rng.below(2_000) as i64 - 300 },
+                650..700 => {
+                    let by = rng.below(2_000) as i64 - 300;
+                    Op::Raise { slot: slot(&mut rng), by, again: rng.chance(300) }
+                }
                 700..740 => Op::Keep { process: process(&mut rng), ttl: history::ttl(&mut rng) },
                 740..760 => Op::Take {
                     slot: slot(&mut rng),
@@ -120,7 +126,8 @@ impl History {
                 930..945 => Op::Mute { process: process(&mut rng) },
                 945..965 => Op::Hear { process: process(&mut rng) },
                 965..980 => Op::Name { known: rng.chance(600) },
-                980..990 => Op::Lose { lock: history::lock(&mut rng) },
+                980..985 => Op::Ask,
+                985..992 => Op::Lose { lock: history::lock(&mut rng) },
                 _ => Op::Vouch,
             })
             .collect();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use fencepost_core::{Left, Mode};
+use redis::Value;
 
 use super::super::history::LOCKS;
 use super::super::layout::{Id, Seen, Told};
@@ -72,6 +73,34 @@ impl Node {
             node.refused.push(Refused { entries, left: u64::try_from(left).ok() });
         }
         node
+    }
+
+    /// Whether operators are told who was refused: those whose processes are there, the oldest first.
+    pub(super) fn is_told(
+        &self,
+        answer: &[Value],
+        now: u64,
+        reached: &BTreeSet<String>,
+    ) -> Result<(), String> {
+        let there = |refused: &Refused| {
+            let entries = refused.entries.iter().map(|(_, entry)| entry.clone());
+            entries.filter(|entry| reached.contains(&read(entry).2)).collect::<Vec<_>>()
+        };
+        let right: Vec<_> = self.refused.iter().map(there).collect();
+        let text = |one: &Value| match one {
+            Value::BulkString(entry) => entry.get(..ENTRY).map(<[u8]>::to_vec),
+            _ => None,
+        };
+        let told = |each: &Value| match each {
+            Value::Array(entries) => entries.iter().map(text).collect::<Option<Vec<_>>>(),
+            _ => None,
+        };
+        let (time, each) = answer.split_first().ok_or("no answer")?;
+        let told: Option<Vec<_>> = each.iter().map(told).collect();
+        if *time == Value::Int(now as i64) && told.as_ref() == Some(&right) {
+            return Ok(());
+        }
+        Err(format!("operators should be told {right:?} at {now}: {answer:?}"))
     }
 
     /// Whether nobody is written down any more.

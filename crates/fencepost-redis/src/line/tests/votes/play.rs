@@ -80,10 +80,10 @@ impl Play<'_> {
                 let sender = number(&who.process);
                 self.call(vec![(lock, Act::TakeBack { who, tombstone: *tombstone, since, refused })], sender)
             }
-            Op::Raise { slot, by } => {
+            Op::Raise { slot, by, again } => {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
                 let to = self.seen[lock].last.saturating_add_signed(*by);
-                self.call(vec![(lock, Act::Raise { id: who.id, to })], number(&who.process))
+                self.call(vec![(lock, Act::Raise { id: who.id, to, again: *again })], number(&who.process))
             }
             Op::Keep { process: sender, ttl } => {
                 let own = process(*sender);
@@ -143,6 +143,17 @@ impl Play<'_> {
                 let (_,): (u64,) = self.stage.query(&load);
                 self.silent = None;
                 self.look()
+            }
+            Op::Ask => {
+                self.node.is_told(&self.stage.waiting()?, self.stage.now, &self.stage.reached)?;
+                // Asking changes nothing.
+                let before = (self.seen.clone(), self.node.clone());
+                self.look()?;
+                if before == (self.seen.clone(), self.node.clone()) {
+                    Ok(())
+                } else {
+                    Err("it does not stay as it is".to_owned())
+                }
             }
         }
     }

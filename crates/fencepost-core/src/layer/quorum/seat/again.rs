@@ -1,0 +1,56 @@
+//! A node votes again for a claim that is held without it.
+
+use std::sync::atomic::Ordering;
+
+use super::{Answer, Seat, Standing};
+use crate::backend::Attempt;
+use crate::claim::Claim;
+use crate::life::Loss;
+use crate::parting::Parting;
+use crate::time::Moment;
+use crate::token::Token;
+
+impl Seat {
+    /// The claim is held, and not by this node, which might give its vote: it restarted, or was down, or somebody else had it. Not
+    /// one that has evicted the claim.
+    pub(in super::super) fn lacks_vote(&self, now: Moment) -> bool {
+        let parted = matches!(self.standing, Standing::Left(_) | Standing::Detached);
+        let evicted = self.claim.life.ended() == Some(Loss::Evicted);
+        !parted && !evicted && !self.is_away() && self.won(now).is_none()
+    }
+
+    /// Asks for that vote, under an id that the node has not heard of: what it knows of an earlier one is withdrawn. `token`: that
+    /// of the whole claim.
+    pub(in super::super) fn ask_again(&mut self, outer: &Claim, token: Token) {
+        let fresh = !matches!(self.standing, Standing::Won(_) | Standing::Gone);
+        if !(self.vote().again && fresh) {
+            if self.claim.life.ended() == Some(Loss::Deleted) {
+                self.standing = Standing::Gone;
+            }
+            self.retire(Parting::Withdraw);
+            *self = self.anew(outer, false, true);
+        }
+        self.vote().proposal.store(token.get(), Ordering::Relaxed);
+        self.send(false, |mut entry| {
+            Box::pin(async move {
+                let mut answer = entry.attempt().await;
+                // Dropped here, or refused: the vote counts, only that the node shows another token.
+                if let Ok(Attempt::Granted(grant)) = &mut answer
+                    && grant.token != token
+                    && entry.raise(token).await.is_ok()
+                {
+                    grant.token = token;
+                }
+                (entry, Answer::Attempt(answer))
+            })
+        });
+    }
+
+    /// Does the whole claim's life rest on a vote of this node? From now on, if it lives, and the vote is there.
+    pub(in super::super) fn counts(&mut self, outer: &Claim, now: Moment) -> bool {
+        if !self.counted && self.won(now).is_some() {
+            self.counted = outer.life.rest_instead(now, self.number as usize, &self.claim.life);
+        }
+        self.counted
+    }
+}

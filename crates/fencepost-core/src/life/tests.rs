@@ -1,0 +1,131 @@
+use super::*;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn after(clock: &Clock, by: Duration) -> Moment {
+    clock.advance_to(clock.now() + by);
+    clock.now()
+}
+
+#[test]
+fn held_then_suspect_then_lost_a_margin_early() {
+    let clock = Clock::manual();
+    let life = Life::new();
+    assert_eq!(life.state(clock.now()), State::Lost(Loss::Expired), "nothing was confirmed");
+    let life = Life::new();
+    let sent = clock.now();
+    assert!(life.confirm(&clock, sent, TTL));
+    assert_eq!(life.due(), sent + TTL / 3);
+    assert_eq!(life.state(sent + Duration::from_millis(14_999)), State::Held);
+    assert_eq!(life.state(sent + Duration::from_secs(15)), State::Suspect);
+    assert_eq!(life.state(sent + Duration::from_millis(29_399)), State::Suspect);
+    assert_eq!(life.state(sent + Duration::from_millis(29_400)), State::Lost(Loss::Expired));
+}
+
+#[test]
+fn nothing_revives_a_life_that_is_over() {
+    let clock = Clock::manual();
+    let life = Life::new();
+    life.confirm(&clock, clock.now(), TTL);
+    let now = after(&clock, TTL);
+    assert!(!life.confirm(&clock, now, TTL), "it ran out before the answer came");
+    assert_eq!(life.state(now), State::Lost(Loss::Expired));
+    life.end(Loss::Evicted);
+    assert_eq!(life.state(now), State::Lost(Loss::Expired), "the first loss wins");
+}
+
+#[test]
+fn a_late_answer_does_not_shorten_a_life() {
+    let clock = Clock::manual();
+    let life = Life::new();
+    let first = clock.now();
+    let second = after(&clock, TTL / 3);
+    assert!(life.confirm(&clock, second, TTL));
+    assert!(life.confirm(&clock, first, TTL));
+    assert_eq!(life.until(), second + TTL.saturating_sub(margin(TTL)));
+}
+
+#[test]
+fn a_quorum_lives_while_enough_of_it_does() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
+    for (n, part) in (1u32..).zip(&parts) {
+        part.confirm(&clock, clock.now(), TTL * n);
+    }
+    let whole = Life::new();
+    whole.rest_on(2, parts.clone());
+    assert_eq!(whole.until(), parts[1].until());
+    parts[2].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held);
+    parts[0].end(Loss::SessionEnded);
+    assert_eq!(whole.state(clock.now()), State::Lost(Loss::SessionEnded));
+}
+
+#[test]
+fn a_part_that_answers_late_still_counts() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..5).map(|_| Arc::new(Life::new())).collect();
+    parts[2..].iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let whole = Life::new();
+    whole.rest_on(3, parts.clone());
+    assert_eq!(whole.state(clock.now()), State::Held);
+    assert!(parts[0].confirm(&clock, clock.now(), TTL), "its answer came after the majority's");
+    parts[4].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held);
+    parts[2..4].iter().for_each(|part| part.end(Loss::Evicted));
+    assert_eq!(whole.state(clock.now()), State::Lost(Loss::Evicted), "that is what most say");
+}
+
+#[test]
+fn a_part_that_is_over_can_be_replaced_as_long_as_the_whole_lives() {
+    let clock = Clock::manual();
+    let fresh = || {
+        let life = Arc::new(Life::new());
+        life.confirm(&clock, clock.now(), TTL);
+        life
+    };
+    let parts: Vec<_> = (0..3).map(|_| fresh()).collect();
+    let whole = Life::new();
+    whole.rest_on(2, parts.clone());
+    let (flag, waker) = crate::testing::flag();
+    let mut watch = whole.watch();
+    watch.set(&waker);
+    parts[0].end(Loss::Deleted);
+    let other = fresh();
+    assert!(whole.rest_instead(clock.now(), 0, &other));
+    parts[1].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held, "two of three hold it");
+    assert!(flag.is_set());
+    let (flag, waker) = crate::testing::flag();
+    watch.set(&waker);
+    other.end(Loss::Evicted);
+    assert!(flag.is_set(), "whoever watches the whole watches its new part");
+    assert!(!whole.rest_instead(clock.now(), 0, &fresh()), "nothing revives it");
+    assert!(matches!(whole.state(clock.now()), State::Lost(_)));
+}
+
+#[test]
+fn a_whole_whose_parts_ran_out_unseen_is_not_revived() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
+    parts.iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let whole = Life::new();
+    whole.rest_on(2, parts);
+    let now = after(&clock, TTL);
+    let other = Arc::new(Life::new());
+    other.confirm(&clock, now, TTL);
+    for number in 0..2 {
+        assert!(!whole.rest_instead(now, number, &other), "somebody else may have held it since");
+    }
+}
+
+#[test]
+fn an_end_wakes_the_watchers() {
+    let (flag, waker) = crate::testing::flag();
+    let life = Life::new();
+    let mut watch = life.watch();
+    watch.set(&waker);
+    assert!(!flag.is_set());
+    life.end(Loss::Evicted);
+    assert!(flag.is_set());
+}
