@@ -22,13 +22,14 @@ use crate::time::Moment;
 
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct Acquire<'a>(Request<'a>);
+pub struct Acquire<'a>(pub(crate) Request<'a>);
 
 /// A request that answers `None` when the lock is busy: await it, or set options first. See
 /// [`Mutex::try_lock`](crate::Mutex::try_lock).
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquire<'a>(Request<'a>);
 
+#[derive(Clone)]
 pub(crate) struct Request<'a> {
     pub(crate) client: &'a Arc<Client>,
     pub(crate) name: &'a Name,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::life::{Loss, State, left};
 use crate::name::Name;
 use crate::parting::{Parting, part};
 use crate::telemetry;
+use crate::tenure::Tenure;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -203,25 +204,12 @@ impl Guard {
     /// # Cancel safety
     /// Safe; it only looks.
     pub async fn lost(&self) -> Loss {
-        let clock = self.owned.client.aid.clock();
-        let life = &self.owned.claim.life;
-        let mut watch = life.watch();
-        loop {
-            let until = life.until();
-            let mut sleep = clock.sleep_until(until);
-            let lost = poll_fn(|cx| {
-                watch.set(cx.waker());
-                if let State::Lost(why) = life.state(clock.now()) {
-                    return Poll::Ready(Some(why));
-                }
-                // Renewed meanwhile: sleep anew.
-                Pin::new(&mut sleep).poll(cx).map(|()| None)
-            })
-            .await;
-            if let Some(why) = lost {
-                return why;
-            }
-        }
+        self.owned.claim.life.lost(self.owned.client.aid.clock()).await
+    }
+
+    /// What work that is held to it may know of it.
+    pub(crate) fn tenure(&self) -> Tenure {
+        Tenure::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
     }
 
     /// Runs `work`, and drops it unfinished if the lock is lost first.

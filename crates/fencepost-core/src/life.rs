@@ -1,9 +1,11 @@
 //! Until when a claim is known to be valid.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::time::{Clock, Moment, nanos};
@@ -219,6 +221,27 @@ impl Life {
     /// The certain loss, if there is one.
     pub fn ended(&self) -> Option<Loss> {
         self.end.get().copied()
+    }
+
+    /// Completes when it is over, with the reason.
+    pub(crate) async fn lost(&self, clock: &Clock) -> Loss {
+        let mut watch = self.watch();
+        loop {
+            let until = self.until();
+            let mut sleep = clock.sleep_until(until);
+            let lost = poll_fn(|cx| {
+                watch.set(cx.waker());
+                if let State::Lost(why) = self.state(clock.now()) {
+                    return Poll::Ready(Some(why));
+                }
+                // Renewed meanwhile: sleep anew.
+                Pin::new(&mut sleep).poll(cx).map(|()| None)
+            })
+            .await;
+            if let Some(why) = lost {
+                return why;
+            }
+        }
     }
 
     /// Something that can be woken when the life is ended. (Running out by the clock wakes nobody.)

@@ -100,6 +100,7 @@ options!(
 );
 options!(TryAcquireAll, "`None`");
 
+#[derive(Clone)]
 struct Options<'a> {
     lock: &'a MultiLock,
     ttl: Duration,
@@ -142,6 +143,13 @@ impl<'a> Options<'a> {
             }
         }
         Ok(Ok(MultiGuard { guards }))
+    }
+}
+
+impl AcquireAll<'_> {
+    /// The same request once more.
+    pub(crate) fn again(&self) -> Self {
+        AcquireAll(self.0.clone())
     }
 }
 

@@ -1,0 +1,89 @@
+//! What is known of a lock by those who do not own it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::Claim;
+use crate::error::{Error, Result};
+use crate::life::{Loss, State, left};
+use crate::name::Name;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// A view of a lock that is held, for the work that is [held to it](crate::Acquire::hold_while): it tells how the lock stands and
+/// cannot release it. Clones see the same lock.
+#[derive(Clone)]
+pub struct Tenure {
+    claim: Arc<Claim>,
+    token: Token,
+    engine: &'static str,
+}
+
+impl Tenure {
+    pub(crate) fn new(claim: Arc<Claim>, token: Token, engine: &'static str) -> Tenure {
+        Tenure { claim, token, engine }
+    }
+
+    fn now(&self) -> Moment {
+        self.claim.aid.clock().now()
+    }
+
+    /// The resource.
+    pub fn name(&self) -> &Name {
+        &self.claim.want().name
+    }
+
+    /// The fencing token of the grant: give it to what the lock protects.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How the lock stands now. Never says `Held` after it has once said `Lost`.
+    pub fn state(&self) -> State {
+        self.claim.life.state(self.now())
+    }
+
+    /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.now();
+        match self.claim.life.state(now) {
+            State::Lost(_) => Duration::ZERO,
+            State::Held | State::Suspect => left(self.claim.life.until(), now).unwrap_or(Duration::MAX),
+        }
+    }
+
+    /// Until when the lock is valid if no renewal gets through: see [`Guard::valid_until`](crate::Guard::valid_until).
+    pub fn valid_until(&self) -> Moment {
+        self.claim.life.until()
+    }
+
+    /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        match self.state() {
+            State::Held | State::Suspect => Ok(()),
+            State::Lost(why) => Err(Error::lost(self.name().clone(), why).on(self.engine)),
+        }
+    }
+
+    /// Completes when the lock is lost, with the reason.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn lost(&self) -> Loss {
+        self.claim.life.lost(self.claim.aid.clock()).await
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure")
+            .field("name", self.name())
+            .field("token", &self.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

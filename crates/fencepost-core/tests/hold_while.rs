@@ -1,0 +1,275 @@
+//! Work that is held to a lock, on memory and a clock that moves only when it is told to.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fencepost_core::{Aid, Clock, Eviction, Host, Locks, Memory, Task, Token};
+
+const TTL: Duration = Duration::from_secs(9);
+
+/// Runs a client's tasks beside the test's own.
+struct Beside(tokio::runtime::Handle);
+
+impl Host for Beside {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+}
+
+struct Stage {
+    memory: Arc<Memory>,
+    clock: Clock,
+    clients: u64,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage { memory: Memory::new(), clock: Clock::manual(), clients: 0 }
+    }
+
+    fn client(&mut self) -> Locks {
+        self.clients += 1;
+        let host = Arc::new(Beside(tokio::runtime::Handle::current()));
+        let aid = Aid::for_client(self.clients, self.clock.clone(), host);
+        let memory = Arc::clone(&self.memory);
+        Locks::builder().ttl(TTL).aid(aid).open(|_| Ok(memory)).unwrap()
+    }
+
+    /// Lets time pass with the client's renewals in it.
+    async fn pass(&self, time: Duration) {
+        let end = self.clock.now() + time;
+        settle().await;
+        while let Some(next) = self.clock.next_timer().filter(|next| *next <= end) {
+            self.clock.advance_to(next);
+            settle().await;
+        }
+        self.clock.advance_to(end);
+        settle().await;
+    }
+}
+
+/// Every task does what it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Set when it is dropped.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn work_that_keeps_its_lock_runs_once() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let clock = stage.clock.clone();
+    let mut runs = 0;
+    let work = mutex.lock().hold_while(|held| {
+        runs += 1;
+        // Longer than the lease: it is renewed.
+        let (clock, end) = (clock.clone(), clock.now() + TTL * 3);
+        async move {
+            clock.sleep_until(end).await;
+            held.token()
+        }
+    });
+    let (token, ()) = tokio::join!(work, stage.pass(TTL * 4));
+    assert!(token.unwrap() > Token::default());
+    assert_eq!(runs, 1);
+    assert!(locks.inspect("lock").await.unwrap().claims.is_empty(), "it is released");
+}
+
+#[tokio::test]
+async fn an_eviction_stops_the_work_before_the_next_one_holds_and_it_stands_in_line_again() {
+    let mut stage = Stage::new();
+    let (ours, other) = (stage.client(), stage.client());
+    let (tokens, stopped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let mutex = ours.mutex("lock").unwrap();
+    let ended = tokio::spawn({
+        let (tokens, stopped) = (Arc::clone(&tokens), Arc::clone(&stopped));
+        async move {
+            let work = mutex.lock().hold_while(|held| {
+                let first = tokens.lock().unwrap().is_empty();
+                tokens.lock().unwrap().push(held.token());
+                let ends = Ends(Arc::clone(&stopped));
+                async move {
+                    let _ends = ends;
+                    if first {
+                        pending::<()>().await;
+                    }
+                    "done"
+                }
+            });
+            work.await.unwrap()
+        }
+    });
+    settle().await;
+    let first = tokens.lock().unwrap()[0];
+    let next = tokio::spawn(async move { other.mutex("lock").unwrap().lock().await.unwrap() });
+    settle().await;
+    ours.evict("lock", first, &Eviction::default()).await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(stopped.load(Ordering::SeqCst), "two at work at the same time");
+    settle().await;
+    assert_eq!(ours.inspect("lock").await.unwrap().waiters().count(), 1, "it is in line again");
+    assert_eq!(tokens.lock().unwrap().len(), 1, "it runs under no lock");
+    let second = guard.token();
+    guard.release().await.unwrap();
+    assert_eq!(ended.await.unwrap(), "done");
+    let tokens = tokens.lock().unwrap();
+    assert!(tokens.len() == 2 && first < second && second < tokens[1], "{first} {second} {tokens:?}");
+}
+
+#[tokio::test]
+async fn a_lease_that_runs_out_stops_the_work_and_it_begins_anew() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let clock = stage.clock.clone();
+    let (mut runs, start) = (0, clock.now());
+    // A fixed lease, too short for the first run.
+    let work = mutex.lock().lease(TTL).hold_while(|_| {
+        runs += 1;
+        let clock = &clock;
+        async move {
+            clock.sleep_until(start + TTL * 3 / 2).await;
+            clock.now()
+        }
+    });
+    let (ended, ()) = tokio::join!(work, stage.pass(TTL * 2));
+    assert_eq!(ended.unwrap(), start + TTL * 3 / 2);
+    assert_eq!(runs, 2);
+}
+
+/// Work that asks by itself may hear of the loss first; and what it did last it may have done too late.
+#[tokio::test]
+async fn a_run_that_ends_after_the_loss_does_not_count() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let clock = stage.clock.clone();
+    let mut runs = 0;
+    let mutex = locks.mutex("lock").unwrap();
+    let ended = mutex.lock().hold_while(|held| {
+        runs += 1;
+        let (clock, run) = (&clock, runs);
+        async move {
+            if run == 1 {
+                // Paused past its lease.
+                clock.advance_to(clock.now() + TTL * 2);
+            }
+            held.ensure_held().map(|()| run)
+        }
+    });
+    assert_eq!(ended.await.unwrap().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_run_whose_lock_is_gone_at_the_release_does_not_count() {
+    let mut stage = Stage::new();
+    let (ours, other) = (stage.client(), stage.client());
+    let mut runs = 0;
+    let mutex = ours.mutex("lock").unwrap();
+    let ended = mutex.lock().hold_while(|held| {
+        runs += 1;
+        let (other, run) = (&other, runs);
+        async move {
+            if run == 1 {
+                // Nothing is awaited after that.
+                let now = Eviction { now: true, reason: None };
+                other.evict("lock", held.token(), &now).await.unwrap();
+            }
+            run
+        }
+    });
+    assert_eq!(ended.await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn every_stay_in_line_is_bounded_by_the_waiting_time() {
+    let mut stage = Stage::new();
+    let (ours, other) = (stage.client(), stage.client());
+    let mutex = ours.mutex("lock").unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let ended = tokio::spawn({
+        let runs = Arc::clone(&runs);
+        async move {
+            let work = mutex.lock().wait(TTL / 3).hold_while(|_| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                pending::<()>()
+            });
+            work.await.unwrap_err()
+        }
+    });
+    settle().await;
+    // The first wait is long over: it counts from the loss.
+    stage.pass(TTL).await;
+    let next = tokio::spawn(async move { other.mutex("lock").unwrap().lock().await.unwrap() });
+    settle().await;
+    let token = ours.inspect("lock").await.unwrap().holders().next().unwrap().token.unwrap();
+    ours.evict("lock", token, &Eviction::default()).await.unwrap();
+    let _held = next.await.unwrap();
+    stage.pass(TTL / 2).await;
+    let error = ended.await.unwrap();
+    assert!(error.is_timeout(), "{error}");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn dropped_it_drops_the_work_and_then_the_lock() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let task = tokio::spawn({
+        let stopped = Arc::clone(&stopped);
+        async move {
+            let work = mutex.lock().hold_while(|_| {
+                let ends = Ends(Arc::clone(&stopped));
+                async move {
+                    let _ends = ends;
+                    pending::<()>().await;
+                }
+            });
+            work.await.unwrap();
+        }
+    });
+    settle().await;
+    assert_eq!(locks.inspect("lock").await.unwrap().holders().count(), 1);
+    task.abort();
+    settle().await;
+    assert!(stopped.load(Ordering::SeqCst));
+    assert!(locks.inspect("lock").await.unwrap().claims.is_empty());
+}
+
+#[tokio::test]
+async fn several_are_lost_and_got_back_together() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let both = locks.multi(["one", "two"]).unwrap();
+    let mut runs = 0;
+    let ended = both.lock().hold_while(|held| {
+        runs += 1;
+        let (locks, run) = (&locks, runs);
+        async move {
+            if run == 1 {
+                locks.evict("two", held[1].token(), &Eviction::default()).await.unwrap();
+                pending::<()>().await;
+            }
+            held.len()
+        }
+    });
+    assert_eq!(ended.await.unwrap(), 2);
+    assert_eq!(runs, 2);
+    for name in ["one", "two"] {
+        assert!(locks.inspect(name).await.unwrap().claims.is_empty(), "'{name}' is released");
+    }
+}
