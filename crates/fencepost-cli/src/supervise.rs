@@ -34,7 +34,7 @@ pub(crate) enum OnLost {
     Term,
     /// SIGKILL at once
     Kill,
-    /// Stop it as 'term' does, wait for the lock again and start anew
+    /// Stop it as 'term' does, wait for the lock again as -n and -w say, also if the engine is away, and start anew
     Restart,
     /// Let it run on without the lock, with a warning
     Ignore,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{Holder, Name};
 use nix::sys::prctl;
@@ -12,7 +12,7 @@ use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect, connect_pinned};
 use crate::duration;
-use crate::exit::{Failure, LOST, OWN};
+use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::signals::{Signals, ends, hear_children};
@@ -20,6 +20,8 @@ use crate::supervise::{Ended, Job, OnLost, Tenure, supervise};
 
 /// The shortest lease: below it, a renewal that is a little late would cost the program its life.
 const SHORTEST: Duration = Duration::from_secs(2);
+/// So long an engine that took the lock away by its absence is left alone between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Run a program while a lock is held.
 ///
@@ -95,15 +97,55 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
     hear_children()?;
+    let (mut lost, mut said) = (None, false);
     loop {
-        if let Round::Done(code) = round(&args, &strangers, signals).await? {
-            return Ok(code);
+        let wait = rest(&args.wait, lost);
+        let failure = match round(&args, &wait, &strangers, signals).await {
+            Ok(Round::Done(code)) => return Ok(code),
+            Ok(Round::Again) => {
+                (lost, said) = (Some(Instant::now()), false);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        // Whoever had the lock waits for the engine as for the lock: it may be lost because the engine is away.
+        let over = wait.no_wait || wait.wait.is_some_and(|left| left.is_zero());
+        if lost.is_none() || over || failure.code != UNREACHABLE {
+            return Err(failure);
+        }
+        if !std::mem::replace(&mut said, true) {
+            say!("fencepost: {failure}; asking again until it answers (--on-lost restart)");
+        }
+        pause(signals).await?;
+    }
+}
+
+/// What is left of the time to wait, which begins anew when the lock was lost.
+fn rest(wait: &WaitArgs, lost: Option<Instant>) -> WaitArgs {
+    let gone = lost.map_or(Duration::ZERO, |lost| lost.elapsed());
+    WaitArgs { no_wait: wait.no_wait, wait: wait.wait.map(|bound| bound.saturating_sub(gone)) }
+}
+
+/// A signal that asks the command to end does so.
+async fn pause(signals: &mut Signals) -> Result<(), Failure> {
+    let mut time = std::pin::pin!(tokio::time::sleep(PAUSE));
+    loop {
+        tokio::select! {
+            () = &mut time => return Ok(()),
+            signal = signals.next() => if ends(signal) {
+                return Err(Failure::signal(signal));
+            }
         }
     }
 }
 
 /// One grant, from the wait to the release.
-async fn round(args: &Args, strangers: &HashSet<i32>, signals: &mut Signals) -> Result<Round, Failure> {
+async fn round(
+    args: &Args,
+    wait: &WaitArgs,
+    strangers: &HashSet<i32>,
+    signals: &mut Signals,
+) -> Result<Round, Failure> {
     let label = label(&args.program);
     let options = Options { label: Some(label.clone()), ttl: Some(args.ttl) };
     // A program that may outlive the lock must not keep it.
@@ -112,8 +154,7 @@ async fn round(args: &Args, strangers: &HashSet<i32>, signals: &mut Signals) -> 
         _ => connect_pinned(&args.backend, options).await?,
     };
     warn(&locks, &args.names, &args.wait);
-    let request =
-        Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl: args.ttl };
     let answer = request.get(signals).await;
     let outcome = match answer {
         Ok(Answer::Held(holding)) => held(args, holding, label, strangers, signals).await,
@@ -184,13 +225,20 @@ async fn held(
             keep_until(end, &holding, signals).await;
         }
     }
-    let released = release(holding).await;
+    let released = match lost {
+        None => release(holding).await,
+        // What is left of it goes while the client is closed. The engine may be away, and who waits for the lock again does so now.
+        Some(_) => {
+            drop(holding);
+            false
+        }
+    };
     let Some(status) = status else {
         let message =
             "the program's guardian was killed: the program and all it had started were killed with it";
         return Err(Failure::new(if lost.is_some() { LOST } else { OWN }, message));
     };
-    match (lost.is_some() || !released, args.on_lost) {
+    match (!released, args.on_lost) {
         (false, _) | (true, OnLost::Ignore) => Ok(Round::Done(status.code())),
         (true, OnLost::Restart) if !asked_to_end => {
             say!("fencepost: waiting for the lock again (--on-lost restart)");

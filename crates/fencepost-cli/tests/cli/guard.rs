@@ -247,3 +247,34 @@ fn a_held_lock_is_renewed_past_its_lease() {
     assert_eq!(running.pipe.line(), "done");
     running.kid.said().expect(3);
 }
+
+#[test]
+fn a_restart_stands_in_line_behind_those_who_wait() {
+    let place = Place::new();
+    restarts_in_line(&place);
+}
+
+/// Evicted, a program that is to restart is stopped before the next one starts, and starts anew when that one has ended.
+pub(crate) fn restarts_in_line(place: &Place) {
+    let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
+    let mut running = place.running(&["--on-lost", "restart", "--grace", "200ms"], "hello", script);
+    let first: u64 = running.pipe.line().parse().unwrap();
+    let go = place.path("go");
+    let wait = format!("until [ -e '{}' ]; do sleep 0.05; done; echo $FENCEPOST_TOKEN", go.display());
+    let next = Kid::of(&mut place.fencepost(["run", "-w", "100s", "hello", "--", "sh", "-c", &wait]));
+    place.waiters("hello", 1);
+    place.output(["evict", "hello", "--token", &first.to_string(), "--yes"]).expect(0);
+    let holds = |pid: i32| place.show("hello")["holders"][0]["pid"].as_i64() == Some(pid.into());
+    eventually("the next one holds", LONG, || holds(next.pid()).then_some(()));
+    assert!(!running.pipe.is_open(), "something still ran when the next one held");
+    let shown = place.waiters("hello", 1);
+    assert_eq!(shown["waiters"][0]["pid"].as_i64(), Some(running.kid.pid().into()));
+    place.file("go", "");
+    let second = next.said().expect(0).out.trim().parse::<u64>().unwrap();
+    assert_eq!(running.pipe.line(), "up");
+    let third: u64 = running.pipe.line().parse().unwrap();
+    assert!(first < second && second < third, "{first} {second} {third}");
+    running.kid.send(Signal::SIGTERM);
+    running.kid.said().expect(143).complains(&["evicted", "--on-lost restart"]);
+    assert!(!running.pipe.is_open());
+}

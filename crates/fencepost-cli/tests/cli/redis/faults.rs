@@ -7,6 +7,7 @@ use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use nix::sys::signal::Signal;
 
 use crate::busy::leaves_no_gap;
+use crate::guard::restarts_in_line;
 use crate::kit::{HOLD, Kid, LONG, Place, alive, event, eventually};
 
 /// The shortest lease that the command takes.
@@ -160,4 +161,46 @@ fn a_failover_is_followed() {
     place.file("go", "");
     holder.kid.said().expect(5);
     place.output(["run", "-n", "backup", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_restart_stands_in_line_behind_those_who_wait() {
+    let server = Redis::start(&Config::new()).unwrap();
+    restarts_in_line(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_restart_waits_for_a_server_that_is_away() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
+    let mut running = place.running(&["--ttl", "2s", "--on-lost", "restart"], "backup", script);
+    let first: u64 = running.pipe.line().parse().unwrap();
+    let mut said = running.kid.err();
+    server.kill().unwrap();
+    eventually("the program is stopped", LONG, || (!running.pipe.is_open()).then_some(()));
+    while !said.line().contains("asking again") {}
+    server.restart().unwrap();
+    assert_eq!(running.pipe.line(), "up");
+    assert!(running.pipe.line().parse::<u64>().unwrap() > first);
+    // Again, and for no longer than a signal allows.
+    server.kill().unwrap();
+    while !said.line().contains("asking again") {}
+    running.kid.send(Signal::SIGTERM);
+    running.kid.said().expect(143);
+    assert!(!running.pipe.is_open());
+}
+
+#[test]
+fn a_restart_waits_for_a_server_as_long_as_it_may() {
+    for (wait, most) in [(&["-n"][..], Duration::from_secs(20)), (&["-w", "1s"], Duration::from_secs(20))] {
+        let mut server = Redis::start(&Config::new()).unwrap();
+        let place = Place::at(&server.url());
+        let options = [&["--ttl", "2s", "--on-lost", "restart"], wait].concat();
+        let running = place.running(&options, "backup", "echo up >&9; exec sleep 1000");
+        let start = Instant::now();
+        server.kill().unwrap();
+        running.kid.said().expect(69).complains(&["waiting for the lock again", "Redis running"]);
+        assert!(start.elapsed() < most, "{:?}", start.elapsed());
+    }
 }
