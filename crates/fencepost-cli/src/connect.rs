@@ -23,7 +23,8 @@ pub(crate) struct Options {
 
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
-    fencepost_redis::register(Registry::new().with("sqlite", fencepost_sqlite::open))
+    let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
+    fencepost_redis::register(registry).with("zookeeper", fencepost_zookeeper::open)
 }
 
 /// Opens the engine that the user chose.

@@ -27,7 +27,7 @@ pub struct Acquire<'a>(pub(crate) Request<'a>);
 /// A request that answers `None` when the lock is busy: await it, or set options first. See
 /// [`Mutex::try_lock`](crate::Mutex::try_lock).
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquire<'a>(Request<'a>);
+pub struct TryAcquire<'a>(pub(crate) Request<'a>);
 
 #[derive(Clone)]
 pub(crate) struct Request<'a> {
@@ -39,6 +39,7 @@ pub(crate) struct Request<'a> {
     /// None: no bound of the caller's.
     pub(crate) wait: Option<Duration>,
     pub(crate) join: bool,
+    pub(crate) paired: bool,
     pub(crate) replicas: u32,
     pub(crate) holder: Option<Arc<Holder>>,
     pub(crate) reason: Option<Arc<str>>,
@@ -55,6 +56,7 @@ impl<'a> Request<'a> {
             renewed: true,
             wait: None,
             join,
+            paired: false,
             replicas,
             holder: None,
             reason: None,
@@ -237,6 +239,7 @@ impl Request<'_> {
         let mut claim =
             Claim::new(client.ids.fresh(), want, self.ttl, Arc::clone(holder), client.aid.clone());
         claim.join = self.join;
+        claim.paired = self.paired;
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
         claim.reason.clone_from(&self.reason);

@@ -86,6 +86,9 @@ pub struct Claim {
     pub join: bool,
     /// Is the lease renewed by the keeper? If not, it ends on its own `ttl` after the grant.
     pub renewed: bool,
+    /// The lock is one for readers and writers, also if this claim is exclusive: some engines keep those under other names than
+    /// mutexes.
+    pub paired: bool,
     /// So many replicas of the engine must have the grant, and each renewal of it, before it counts. More than zero only where
     /// [`Capabilities::replicas`](crate::Capabilities::replicas) says so.
     pub replicas: u32,
@@ -114,6 +117,7 @@ impl Claim {
             wants: Wants::One([want]),
             join: true,
             renewed: true,
+            paired: false,
             replicas: 0,
             holder,
             reason: None,

@@ -20,6 +20,7 @@
 //! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
+//! - `zookeeper` (default): the engine `zookeeper://HOSTS/PATH`.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //!
 //! The engine `memory:` is always there.
@@ -31,6 +32,8 @@ pub use fencepost_core::*;
 pub use fencepost_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use fencepost_sqlite as sqlite;
+#[cfg(feature = "zookeeper")]
+pub use fencepost_zookeeper as zookeeper;
 
 /// A client of one engine: see [`fencepost_core::Locks`], whose methods it has, and which this only adds
 /// [`connect`](Locks::connect) to.
@@ -96,5 +99,7 @@ pub fn registry() -> Registry {
     let registry = registry.with("sqlite", fencepost_sqlite::open);
     #[cfg(feature = "redis")]
     let registry = fencepost_redis::register(registry);
+    #[cfg(feature = "zookeeper")]
+    let registry = registry.with("zookeeper", fencepost_zookeeper::open);
     registry
 }

@@ -133,6 +133,7 @@ impl<'a> Options<'a> {
                 renewed: self.renewed,
                 wait: deadline.map(|deadline| deadline.since(clock.now())),
                 join: self.join,
+                paired: false,
                 replicas: self.replicas,
                 holder: self.holder.clone(),
                 reason: self.reason.clone(),

@@ -47,7 +47,9 @@ impl RwLock {
     /// Waits until it may be written, beside nobody. Errors and cancel safety are those of
     /// [`Mutex::lock`](crate::Mutex::lock).
     pub fn write(&self) -> Acquire<'_> {
-        Acquire::new(&self.client, &self.name, Mode::Exclusive)
+        let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
+        asked.0.paired = true;
+        asked
     }
 
     /// May it be read now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
@@ -57,7 +59,9 @@ impl RwLock {
 
     /// May it be written now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_write(&self) -> TryAcquire<'_> {
-        TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
+        let mut asked = TryAcquire::new(&self.client, &self.name, Mode::Exclusive);
+        asked.0.paired = true;
+        asked
     }
 }
 

@@ -1,0 +1,171 @@
+//! The children of a lock's folder: who stands in its line.
+
+use std::cmp::Ordering;
+
+use fencepost_core::Mode;
+use fencepost_core::queue::{Place, Verdict, admit};
+
+/// A contender, ours or somebody else's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Child {
+    /// The node's name.
+    pub(crate) name: String,
+    /// Its number in the folder.
+    pub(crate) number: i64,
+    /// Exclusive or shared, by its name.
+    pub(crate) mode: Mode,
+}
+
+/// Names of shared claims: Curator's, and kazoo's.
+const SHARED: [&str; 2] = ["__READ__", "__rlock__"];
+
+impl Child {
+    /// Takes a name apart. Whoever has a number at the end contends, as with Curator, which asks for no more; `None`: it has
+    /// none.
+    pub(crate) fn read(name: &str) -> Option<Child> {
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        // Ten digits up to 2^31, and nineteen if a server ever counts further (ZOOKEEPER-4706).
+        let digits = match digits {
+            0..10 => return None,
+            10..19 => 10,
+            _ => 19,
+        };
+        let (rest, number) = name.split_at(name.len() - digits);
+        let number: i64 = number.parse().ok()?;
+        // After 2^31 the number is negative, and its sign stands behind whatever ends the name: `lock--2147483648`.
+        let negative = rest.ends_with("--") || rest.ends_with("__-");
+        let mode = if SHARED.iter().any(|mark| rest.contains(mark)) { Mode::Shared } else { Mode::Exclusive };
+        Some(Child { name: name.to_owned(), number: if negative { -number } else { number }, mode })
+    }
+}
+
+/// In order of arrival: by their numbers, which go on from 2^31 - 1 to -2^31. Of two with the same number (Curator's reader under
+/// its own write lock has the writer's) the exclusive one comes first.
+pub(crate) fn arrival(one: &Child, other: &Child) -> Ordering {
+    let by_number = match (i32::try_from(one.number), i32::try_from(other.number)) {
+        (Ok(one), Ok(other)) => one.wrapping_sub(other).cmp(&0),
+        _ => one.number.cmp(&other.number),
+    };
+    let shared = |child: &Child| child.mode == Mode::Shared;
+    by_number.then_with(|| shared(one).cmp(&shared(other))).then_with(|| one.name.cmp(&other.name))
+}
+
+/// Those of `names` that contend, in order of arrival.
+pub(crate) fn line<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<Child> {
+    let mut line: Vec<_> = names.into_iter().filter_map(|name| Child::read(name)).collect();
+    line.sort_unstable_by(arrival);
+    line
+}
+
+/// What a line says to one who stands in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// It may go.
+    Now,
+    /// It waits for the end of this node; so many stand before it.
+    After { node: String, ahead: u32 },
+    /// It does not stand there.
+    Absent,
+}
+
+/// May the claim whose node is `me` go?
+pub(crate) fn turn(line: &[Child], me: &str) -> Turn {
+    let Some(at) = line.iter().position(|child| child.name == me) else { return Turn::Absent };
+    let mode = line[at].mode;
+    // Nobody says who holds: whoever could, does.
+    let places: Vec<_> = line[..=at]
+        .iter()
+        .enumerate()
+        .map(|(key, child)| Place { key, mode: child.mode, holds: false })
+        .collect();
+    match admit(&places, &at, mode) {
+        Verdict::Granted => Turn::Now,
+        Verdict::Blocked { ahead } => {
+            let blocks = |child: &&Child| mode != Mode::Shared || child.mode != Mode::Shared;
+            let node = line[..at].iter().rev().find(blocks).map(|child| child.name.clone());
+            node.map_or(Turn::Now, |node| Turn::After { node, ahead })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn everybodys_children_are_recognised() {
+        for (name, number, mode) in [
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-lock-0000000012", 12, Mode::Exclusive),
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-__READ__0000000013", 13, Mode::Shared),
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-__WRIT__0000000014", 14, Mode::Exclusive),
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-latch-0000000014", 14, Mode::Exclusive),
+            ("0123456789abcdef0123456789abcdef__lock__0000000015", 15, Mode::Exclusive),
+            ("0123456789abcdef0123456789abcdef__rlock__0000000016", 16, Mode::Shared),
+            ("_c_0123456789abcdef0123456789abcdef-lock-0000000017", 17, Mode::Exclusive),
+            ("x-72057594037927936-0000000018", 18, Mode::Exclusive),
+            ("lock-0000000019", 19, Mode::Exclusive),
+            ("01234567-89ab-cdef-0123-456789abcdef_0000000020", 20, Mode::Exclusive),
+            ("lock-2147483647", 2_147_483_647, Mode::Exclusive),
+            ("lock--2147483648", -2_147_483_648, Mode::Exclusive),
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-__READ__-2147483640", -2_147_483_640, Mode::Shared),
+            ("lock-0000000002147483648", 2_147_483_648, Mode::Exclusive),
+        ] {
+            let child = Child::read(name).unwrap();
+            assert_eq!((child.number, child.mode), (number, mode), "{name}");
+        }
+        for name in ["locks", "leases", "config", "lock-7", ""] {
+            assert_eq!(Child::read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_arrival() {
+        let mixed = names(&[
+            "x-7-0000000003",
+            "_c_a-lock-0000000010",
+            "lock-0000000002",
+            "zz__lock__0000000001",
+            "nothing",
+        ]);
+        let numbers: Vec<_> = line(&mixed).iter().map(|child| child.number).collect();
+        assert_eq!(numbers, [1, 2, 3, 10]);
+        let wrapped = names(&["lock--2147483648", "lock-2147483647", "lock--2147483647", "lock-2147483646"]);
+        let numbers: Vec<_> = line(&wrapped).iter().map(|child| child.number).collect();
+        assert_eq!(numbers, [2_147_483_646, 2_147_483_647, -2_147_483_648, -2_147_483_647]);
+    }
+
+    #[test]
+    fn who_waits_for_whom() {
+        let all = line(&names(&[
+            "a-__READ__0000000001",
+            "b-__READ__0000000002",
+            "c-__WRIT__0000000003",
+            "d-__READ__0000000004",
+            "e-__READ__0000000005",
+            "f-lock-0000000006",
+        ]));
+        let after = |node: &str, ahead| Turn::After { node: node.to_owned(), ahead };
+        assert_eq!(turn(&all, "a-__READ__0000000001"), Turn::Now);
+        assert_eq!(turn(&all, "b-__READ__0000000002"), Turn::Now);
+        assert_eq!(turn(&all, "c-__WRIT__0000000003"), after("b-__READ__0000000002", 2));
+        assert_eq!(turn(&all, "d-__READ__0000000004"), after("c-__WRIT__0000000003", 3));
+        assert_eq!(turn(&all, "e-__READ__0000000005"), after("c-__WRIT__0000000003", 4));
+        assert_eq!(turn(&all, "f-lock-0000000006"), after("e-__READ__0000000005", 5));
+        assert_eq!(turn(&all, "g-lock-0000000007"), Turn::Absent);
+    }
+
+    #[test]
+    fn a_reader_under_its_own_write_lock_has_the_same_number() {
+        let all = line(&names(&["a-__READ__0000000003", "a-__WRIT__0000000003", "b-lock-0000000004"]));
+        assert_eq!(all[0].name, "a-__WRIT__0000000003");
+        assert_eq!(turn(&all, "a-__WRIT__0000000003"), Turn::Now);
+        assert_eq!(
+            turn(&all, "b-lock-0000000004"),
+            Turn::After { node: "a-__READ__0000000003".into(), ahead: 2 }
+        );
+    }
+}

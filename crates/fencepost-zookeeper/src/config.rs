@@ -1,0 +1,249 @@
+//! What a URL says: `zookeeper://user:password@h1,h2:2181/locks?session=10s`.
+
+use std::fmt;
+use std::time::Duration;
+
+use fencepost_core::{Address, Error, Result};
+
+use crate::error::ENGINE;
+use crate::layout::Layout;
+
+const OPTIONS: &[&str] =
+    &["acl", "data", "layout", "node", "password_env", "password_file", "session", "timeout"];
+const PORT: u16 = 2181;
+
+/// Where ZooKeeper is and how it is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Config {
+    /// `host:port`, at least one.
+    pub(crate) hosts: Vec<String>,
+    /// What all locks are under: empty, or a path that begins with a slash and does not end with one.
+    pub(crate) root: String,
+    pub(crate) login: Option<Login>,
+    /// The session's length as it is asked for; the server has the last word.
+    pub(crate) session: Duration,
+    /// How long one request may take.
+    pub(crate) timeout: Duration,
+    pub(crate) layout: Layout,
+    /// Nodes are for everybody, also with a user.
+    pub(crate) open: bool,
+    /// What every node of this client carries beside who and why.
+    pub(crate) data: Option<String>,
+}
+
+/// A user of the scheme `digest`. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    pub(crate) fn parse(address: &Address) -> Result<Config> {
+        Config::read(address).map_err(|error| error.on(ENGINE))
+    }
+
+    fn read(address: &Address) -> Result<Config> {
+        address.only(OPTIONS)?;
+        let Some(rest) = address.rest.strip_prefix("//") else {
+            return Err(Error::invalid("two slashes and a host are missing; write zookeeper://host:2181"));
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
+        let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
+        let login = login(user, address)?;
+        let open = match address.option("acl") {
+            None => login.is_none(),
+            Some("open") => true,
+            Some("creator") if login.is_some() => false,
+            Some("creator") => return Err(Error::invalid("acl=creator needs a user; write user:password@")),
+            Some(_) => return Err(Error::invalid("acl is open or creator")),
+        };
+        Ok(Config {
+            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
+            root: root(path)?,
+            login,
+            session: duration(address, "session", Duration::from_secs(10))?,
+            timeout: duration(address, "timeout", Duration::from_secs(5))?,
+            layout: Layout::parse(address.option("layout"), address.option("node"))?,
+            open,
+            data: data(address.option("data"))?,
+        })
+    }
+}
+
+fn data(text: Option<&str>) -> Result<Option<String>> {
+    match text {
+        Some(text) if text.len() > 4096 => Err(Error::invalid("data has 4096 bytes at most")),
+        text => Ok(text.map(str::to_owned)),
+    }
+}
+
+/// The path of the URL as a path of nodes.
+fn root(path: &str) -> Result<String> {
+    let path = Address::decode(path)?;
+    let path = path.trim_end_matches('/');
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    let bad = |part: &str| {
+        matches!(part, "" | "." | "..")
+            || part.chars().any(|c| crate::name::is_forbidden(c) || c.is_control())
+    };
+    if path.split('/').any(bad) {
+        return Err(Error::invalid(
+            "the path of nodes has an empty part, a dot for a part, or a character that ZooKeeper refuses; write \
+             zookeeper://host/app/locks",
+        ));
+    }
+    if path == "zookeeper" || path.starts_with("zookeeper/") {
+        return Err(Error::invalid("/zookeeper belongs to ZooKeeper itself; name another path of nodes"));
+    }
+    Ok(format!("/{path}"))
+}
+
+fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
+    let (user, password) = match user {
+        None => (None, None),
+        Some(user) => {
+            user.split_once(':').map_or((Some(user), None), |(user, password)| (Some(user), Some(password)))
+        }
+    };
+    let password = match password.filter(|password| !password.is_empty()) {
+        Some(password) => Some(Address::decode(password)?),
+        None => secret(address)?,
+    };
+    match (user.filter(|user| !user.is_empty()), password) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => {
+            let user = Address::decode(user)?;
+            if user.contains(':') {
+                return Err(Error::invalid("a user of the scheme digest has no colon in its name"));
+            }
+            Ok(Some(Login { user, password }))
+        }
+        _ => Err(Error::invalid(
+            "a user has a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
+        )),
+    }
+}
+
+/// A password from where it need not stand in a URL.
+fn secret(address: &Address) -> Result<Option<String>> {
+    if let Some(name) = address.option("password_env") {
+        return std::env::var(name).map(Some).map_err(|_| {
+            Error::invalid(format!("password_env names {name:?}, which is not set in the environment"))
+        });
+    }
+    let Some(path) = address.option("password_file") else { return Ok(None) };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+        Err(error) => {
+            Err(Error::invalid(format!("password_file names {path:?}, which cannot be read")).because(error))
+        }
+    }
+}
+
+fn host(text: &str) -> Result<String> {
+    let rule =
+        || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
+    let (host, after) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(rule)?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port: u16 = match after.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(rule)?,
+        None if after.is_empty() => PORT,
+        None => return Err(rule()),
+    };
+    let host = Address::decode(host)?;
+    if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control() || c == '/') {
+        return Err(rule());
+    }
+    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+fn duration(address: &Address, key: &str, default: Duration) -> Result<Duration> {
+    let Some(text) = address.option(key) else { return Ok(default) };
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let millis = unit.zip(number.parse::<u64>().ok()).and_then(|(unit, number)| number.checked_mul(unit));
+    let millis = millis.filter(|millis| (100..=3_600_000).contains(millis));
+    millis
+        .map(Duration::from_millis)
+        .ok_or_else(|| Error::invalid(format!("{key} is a duration of 100ms to 60m, as in 500ms, 10s or 1m")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Config> {
+        Config::parse(&Address::parse(url).unwrap())
+    }
+
+    #[test]
+    fn hosts_and_a_path_of_nodes() {
+        for (url, hosts, root) in [
+            ("zookeeper://", &["127.0.0.1:2181"][..], ""),
+            ("zookeeper://a,b:7/", &["a:2181", "b:7"], ""),
+            ("zookeeper://[::1]:7/app/locks", &["[::1]:7"], "/app/locks"),
+            ("zookeeper://a/app%20x/", &["a:2181"], "/app x"),
+        ] {
+            let config = parse(url).unwrap();
+            assert_eq!(
+                (&*config.hosts, &*config.root),
+                (&hosts.iter().map(|h| h.to_string()).collect::<Vec<_>>()[..], root),
+                "{url}"
+            );
+            assert!(config.open && config.login.is_none());
+        }
+    }
+
+    #[test]
+    fn a_user_and_options() {
+        let config =
+            parse("zookeeper://me:se%40cret@a/x?session=4s&timeout=500ms&acl=open&data=shard").unwrap();
+        assert_eq!(config.login, Some(Login { user: "me".into(), password: "se@cret".into() }));
+        assert_eq!((config.session, config.timeout), (Duration::from_secs(4), Duration::from_millis(500)));
+        assert!(config.open && config.data.as_deref() == Some("shard"));
+        assert!(!parse("zookeeper://me:secret@a").unwrap().open);
+        assert!(!format!("{:?}", parse("zookeeper://me:hunter2@a").unwrap()).contains("hunter2"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_advice() {
+        for (url, advice) in [
+            ("zookeeper:a", "two slashes"),
+            ("zookeeper://a:0", "host:port"),
+            ("zookeeper://a,,b", "separated by commas"),
+            ("zookeeper://a/b//c", "empty part"),
+            ("zookeeper://a/../b", "a dot for a part"),
+            ("zookeeper://a/zookeeper", "belongs to ZooKeeper"),
+            ("zookeeper://me@a", "a name and a password"),
+            ("zookeeper://:secret@a", "a name and a password"),
+            ("zookeeper://a?acl=creator", "needs a user"),
+            ("zookeeper://a?acl=most", "open or creator"),
+            ("zookeeper://a?sesion=4s", "acl, data, layout"),
+            ("zookeeper://a?session=4", "10s"),
+            ("zookeeper://a?session=1ms", "100ms"),
+            ("zookeeper://a?layout=etcd", "curator or kazoo"),
+            ("zookeeper://a?node=lock-", "{uuid} or {hex}"),
+        ] {
+            let error = parse(url).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains(advice), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! One claim at the server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fencepost_core::{
+    Attempt, Claim, Entry, Error, Grant, Left, Mode, Moment, Reply, Result, Stake, State, Token,
+};
+use zookeeper_client as zk;
+
+use crate::child::{Turn, line, turn};
+use crate::error::{ENGINE, failure};
+use crate::holding::{Holding, delete, extend};
+use crate::layout::{LEASES, LOCKS};
+use crate::link::{Asked, Link};
+use crate::mixed::{Beside, beside};
+use crate::shared::Shared;
+use crate::spot::{Placed, Spot};
+
+/// Completes when it is worth looking again.
+pub(crate) type Wake = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) struct ZooEntry {
+    shared: Arc<Shared>,
+    claim: Arc<Claim>,
+    /// The lock's folder.
+    folder: String,
+    /// What it was asked for in: it stands and falls with that session.
+    link: Option<Arc<Link>>,
+    /// Its place in line.
+    line: Spot,
+    /// Its permits.
+    leases: Option<Spot>,
+    at: At,
+    wake: Option<Wake>,
+    /// A request to leave was sent while the claim held, or waited.
+    leaving: Option<bool>,
+    guarded: Option<crate::Guarded>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    /// Nothing stands at the server that is known of.
+    Nowhere,
+    Standing,
+    /// Its turn for a permit has come, and it waits for one.
+    Choosing,
+    Holding(Token),
+    Left(Left),
+}
+
+impl ZooEntry {
+    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>) -> ZooEntry {
+        let (layout, mode) = (&shared.config.layout, claim.want().mode);
+        let folder = shared.folder(&claim.want().name);
+        let data: Arc<[u8]> = shared.payload(&claim).into();
+        let prefix = layout.prefix(claim.id, mode, claim.paired);
+        let (line, leases) = match mode {
+            Mode::Permits { n, .. } => {
+                let line = Spot::new(format!("{folder}/{LOCKS}"), prefix, 1, Arc::clone(&data));
+                (line, Some(Spot::new(format!("{folder}/{LEASES}"), layout.lease(claim.id), n, data)))
+            }
+            Mode::Exclusive | Mode::Shared => (Spot::new(folder.clone(), prefix, 1, data), None),
+        };
+        let shared = Arc::clone(shared);
+        let (link, wake, leaving, guarded) = (None, None, None, None);
+        ZooEntry { shared, claim, folder, link, line, leases, at: At::Nowhere, wake, leaving, guarded }
+    }
+
+    /// Of a lease that is not there.
+    pub(crate) fn gone(shared: &Arc<Shared>, claim: Arc<Claim>) -> ZooEntry {
+        let mut entry = ZooEntry::new(shared, claim);
+        entry.at = At::Left(Left::Nothing);
+        entry
+    }
+
+    fn now(&self) -> Moment {
+        self.claim.aid.clock().now()
+    }
+
+    /// The session that it stands in; the client's, before it stands in any. `None`: it has ended.
+    async fn session(&mut self) -> Result<Option<Arc<Link>>> {
+        match &self.link {
+            Some(link) => Ok(Some(Arc::clone(link)).filter(|link| !link.is_over())),
+            None => {
+                let link = self.shared.link().await?;
+                self.link = Some(Arc::clone(&link));
+                Ok(Some(link))
+            }
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Attempt> {
+        let Some(link) = self.session().await? else { return Ok(self.is_gone()) };
+        let answer = match (self.at, self.claim.want().mode) {
+            (At::Holding(token), _) => Ok(Some(Attempt::Granted(Grant::of(token)))),
+            (_, Mode::Permits { of, .. }) => self.ask_permits(&link, of).await,
+            _ => self.ask_line(&link).await,
+        };
+        match answer {
+            Ok(Some(attempt)) => Ok(attempt),
+            Ok(None) => Ok(self.is_gone()),
+            // What the end of its session has failed is no failure of the lock.
+            Err(_) if link.is_over() => Ok(self.is_gone()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_gone(&mut self) -> Attempt {
+        self.at = At::Left(Left::Nothing);
+        Attempt::Gone
+    }
+
+    /// `None`: its node is there no more.
+    async fn ask_line(&mut self, link: &Arc<Link>) -> Result<Option<Attempt>> {
+        loop {
+            let Some(Placed { nodes, names }) = self.line.place(&self.shared, link).await? else {
+                return Ok(None);
+            };
+            self.at = At::Standing;
+            match turn(&line(&names), &nodes.names[0]) {
+                Turn::Absent => return Ok(None),
+                Turn::After { node, ahead } => {
+                    if !self.claim.join {
+                        return self.busy(link, Some(ahead)).await.map(Some);
+                    }
+                    if self.watch(link, self.line.path(&node)).await? {
+                        return Ok(Some(Attempt::Blocked { again: None, ahead: Some(ahead) }));
+                    }
+                }
+                Turn::Now => {
+                    let has_permits = names.iter().any(|name| name == LEASES);
+                    let leases = format!("{}/{LEASES}", self.folder);
+                    let before = match has_permits {
+                        true => beside(link, &leases, nodes.token).await?,
+                        false => Beside::Nobody,
+                    };
+                    let Beside::Before(path) = before else {
+                        return Ok(Some(self.granted(link, nodes.token, self.line.paths())));
+                    };
+                    if !self.claim.join {
+                        return self.busy(link, None).await.map(Some);
+                    }
+                    if self.watch(link, path).await? {
+                        return Ok(Some(Attempt::Blocked { again: None, ahead: None }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// As Curator's `InterProcessSemaphoreV2` does it: whose turn it is in the line makes its leases, and holds the line up until
+    /// there are few enough of them.
+    async fn ask_permits(&mut self, link: &Arc<Link>, of: u32) -> Result<Option<Attempt>> {
+        while self.at != At::Choosing {
+            let Some(Placed { nodes, names }) = self.line.place(&self.shared, link).await? else {
+                return Ok(None);
+            };
+            self.at = At::Standing;
+            match turn(&line(&names), &nodes.names[0]) {
+                Turn::Absent => return Ok(None),
+                Turn::Now => self.at = At::Choosing,
+                Turn::After { ahead, .. } if !self.claim.join => {
+                    return self.busy(link, Some(ahead)).await.map(Some);
+                }
+                Turn::After { node, ahead } => {
+                    if self.watch(link, self.line.path(&node)).await? {
+                        return Ok(Some(Attempt::Blocked { again: None, ahead: Some(ahead) }));
+                    }
+                }
+            }
+        }
+        loop {
+            let Some(leases) = &mut self.leases else { return Ok(None) };
+            let Some(Placed { nodes, names }) = leases.place(&self.shared, link).await? else {
+                return Ok(None);
+            };
+            let wait = if names.len() > of as usize {
+                Some(None)
+            } else {
+                match beside(link, &self.folder, nodes.token).await? {
+                    Beside::Nobody => None,
+                    Beside::Before(path) => Some(Some(path)),
+                }
+            };
+            let Some(wait) = wait else {
+                let paths = self.leases.as_ref().map_or_else(Vec::new, Spot::paths);
+                // The line goes on without us.
+                let (link, own) = (Arc::clone(link), self.line.give_away());
+                self.claim.aid.reaper().finish({
+                    let link = Arc::clone(&link);
+                    async move { delete(&link, own).await }
+                });
+                return Ok(Some(self.granted(&link, nodes.token, paths)));
+            };
+            if !self.claim.join {
+                return self.busy(link, None).await.map(Some);
+            }
+            let blocked = match wait {
+                Some(path) => self.watch(link, path).await?,
+                None => self.watch_leases(link, of).await?,
+            };
+            if blocked {
+                return Ok(Some(Attempt::Blocked { again: None, ahead: None }));
+            }
+        }
+    }
+
+    /// Leaves nothing, for a claim that does not wait.
+    async fn busy(&mut self, link: &Arc<Link>, ahead: Option<u32>) -> Result<Attempt> {
+        self.remove(link).await?;
+        self.line.reset();
+        self.leases.iter_mut().for_each(Spot::reset);
+        self.at = At::Nowhere;
+        Ok(Attempt::Blocked { again: None, ahead })
+    }
+
+    fn granted(&mut self, link: &Arc<Link>, token: Token, paths: Vec<String>) -> Attempt {
+        self.wake = None;
+        self.at = At::Holding(token);
+        self.claim.life.rest_on(1, vec![Arc::clone(&link.life)]);
+        extend(&self.claim, self.now());
+        self.guarded = paths.first().map(|path| crate::Guarded::new(link, path.clone()));
+        let holding = Holding { claim: Arc::clone(&self.claim), link: Arc::clone(link), paths, token };
+        self.shared.holdings.insert(holding);
+        crate::evict::listen(&self.shared, link);
+        Attempt::Granted(Grant::of(token))
+    }
+
+    /// Waits for the end of a node from now on; `false`: it is gone already. By its data: a watch on what does not exist would
+    /// never go.
+    async fn watch(&mut self, link: &Link, path: String) -> Result<bool> {
+        let asked: Asked<_> = link.ask(move |client| async move { client.get_and_watch_data(&path).await });
+        match link.within(asked).await? {
+            Ok((.., watcher)) => {
+                self.wake = Some(Box::pin(async move { drop(watcher.changed().await) }));
+                Ok(true)
+            }
+            Err(zk::Error::NoNode) => Ok(false),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    /// Waits for a lease to go; `false`: there are few enough.
+    async fn watch_leases(&mut self, link: &Link, of: u32) -> Result<bool> {
+        let path = format!("{}/{LEASES}", self.folder);
+        let asked: Asked<_> =
+            link.ask(move |client| async move { client.list_and_watch_children(&path).await });
+        let (names, watcher) = link.answer(asked).await?;
+        if names.len() <= of as usize {
+            return Ok(false);
+        }
+        self.wake = Some(Box::pin(async move { drop(watcher.changed().await) }));
+        Ok(true)
+    }
+
+    /// Removes all nodes, those of permits first: the line goes on when they are gone. Answers whether what counts was there.
+    async fn remove(&mut self, link: &Link) -> Result<bool> {
+        let leases = match &mut self.leases {
+            Some(leases) if !leases.is_blank() => Some(leases.remove(link).await?),
+            _ => None,
+        };
+        let line = if self.line.is_blank() { false } else { self.line.remove(link).await? };
+        Ok(leases.unwrap_or(false) || line)
+    }
+
+    /// Sends the request to leave with the first poll.
+    async fn leave(&mut self) -> Result<Left> {
+        self.wake = None;
+        self.shared.holdings.remove(&self.claim);
+        let Some(link) = self.link.clone() else { return Ok(Left::Nothing) };
+        let held = matches!(self.at, At::Holding(_));
+        let valid = match held {
+            true => !matches!(self.claim.life.state(self.now()), State::Lost(_)),
+            false => !link.is_over(),
+        };
+        let again = self.leaving.is_some();
+        let before = *self.leaving.get_or_insert(valid);
+        let was_there = if link.is_over() { false } else { self.remove(&link).await? };
+        // Without our node: a request before this one took effect, and its answer was lost.
+        Ok(match (before && (was_there || again), held) {
+            (true, true) => Left::Released,
+            (true, false) => Left::Withdrawn,
+            (false, _) => Left::Nothing,
+        })
+    }
+}
+
+impl Entry for ZooEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        if let At::Left(_) = self.at {
+            return Reply::ready(Ok(Attempt::Gone));
+        }
+        Reply::coming(self.ask())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+        let Some(wake) = &mut self.wake else {
+            return if self.at == At::Nowhere { Poll::Pending } else { Poll::Ready(()) };
+        };
+        let woken = wake.as_mut().poll(cx);
+        if woken.is_ready() {
+            self.wake = None;
+        }
+        woken
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        let link = self.link.clone().filter(|_| matches!(self.at, At::Holding(_)))?;
+        Some(Stake { claim: Arc::clone(&self.claim), session: link })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        if let At::Left(left) = self.at {
+            // Asked again because the answer was lost: the first one still holds.
+            return Reply::ready(Ok(left));
+        }
+        if self.link.is_none() {
+            return Reply::ready(Ok(Left::Nothing));
+        }
+        Reply::coming(async move {
+            let left = self.leave().await?;
+            self.at = At::Left(left);
+            Ok(left)
+        })
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::ready(Err(Error::unsupported(ENGINE, "detached leases")))
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
+        self.guarded.as_mut().map(|guarded| guarded as _)
+    }
+}
+
+impl Drop for ZooEntry {
+    fn drop(&mut self) {
+        self.shared.holdings.remove(&self.claim);
+    }
+}

@@ -1,0 +1,115 @@
+//! Writes that only the holder can make.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fencepost_core::{Error, ErrorKind, Loss, Result};
+use zookeeper_client as zk;
+
+use crate::error::{ENGINE, failure};
+use crate::link::Link;
+
+/// A grant's own strength: writes to the same ZooKeeper that take effect only while the grant's node is there and was not
+/// evicted, in one transaction with that check. It beats any token: a holder that was paused past its session is refused by the
+/// server itself. [`Guard::native`](fencepost_core::Guard::native) gives it, as a `&mut dyn Any`; clones are for tasks.
+#[derive(Clone)]
+pub struct Guarded {
+    link: Arc<Link>,
+    path: String,
+}
+
+/// One write of a [guarded](Guarded::commit) transaction. Paths are from ZooKeeper's root, whatever the URL's path is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// Makes a persistent node.
+    Create {
+        /// Its path.
+        path: String,
+        /// What it holds.
+        data: Vec<u8>,
+    },
+    /// Replaces what a node holds.
+    Set {
+        /// Its path.
+        path: String,
+        /// What it holds then.
+        data: Vec<u8>,
+        /// Only if the node has this version.
+        version: Option<i32>,
+    },
+    /// Deletes a node.
+    Delete {
+        /// Its path.
+        path: String,
+        /// Only if the node has this version.
+        version: Option<i32>,
+    },
+}
+
+impl Guarded {
+    pub(crate) fn new(link: &Arc<Link>, path: String) -> Guarded {
+        Guarded { link: Arc::clone(link), path }
+    }
+
+    /// The path of the grant's node, for transactions that others make: its version is 0 as long as it was not evicted.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Makes all these writes or none, and only if the grant still stands.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the grant's node is gone or was evicted; nothing was written then.
+    /// [`is_mismatch`](Error::is_mismatch) if one of the writes could not be made, and none was. What ZooKeeper says otherwise.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the writes are made or not.
+    pub async fn commit(&self, writes: &[Write]) -> Result<()> {
+        let (path, writes) = (self.path.clone(), writes.to_vec());
+        let done = self.link.ask(move |client| async move { Ok(commit(&client, &path, &writes).await) });
+        let sent = self.link.clock().now();
+        match self.link.within(done).await? {
+            Ok(Ok(())) => {
+                self.link.confirm(sent);
+                Ok(())
+            }
+            Ok(Err(zk::CheckWriteError::CheckFailed { .. })) => {
+                Err(Error::lost(self.path.clone(), Loss::Deleted).on(ENGINE))
+            }
+            Err(zk::Error::SessionExpired)
+            | Ok(Err(zk::CheckWriteError::RequestFailed { source: zk::Error::SessionExpired })) => {
+                Err(Error::lost(self.path.clone(), Loss::SessionEnded).on(ENGINE))
+            }
+            Ok(Err(zk::CheckWriteError::OperationFailed { index, source })) => {
+                let message =
+                    format!("write number {} of the transaction cannot be made, so none was", index + 1);
+                Err(Error::new(ErrorKind::Mismatch, message).because(source).on(ENGINE))
+            }
+            Ok(Err(zk::CheckWriteError::RequestFailed { source })) | Err(source) => Err(failure(&source)),
+        }
+    }
+}
+
+async fn commit(client: &zk::Client, path: &str, writes: &[Write]) -> Result<(), zk::CheckWriteError> {
+    let mut writer = client.new_check_writer(path, Some(0))?;
+    for write in writes {
+        match write {
+            Write::Create { path, data } => {
+                writer.add_create(
+                    path,
+                    data,
+                    &zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all()),
+                )?;
+            }
+            Write::Set { path, data, version } => writer.add_set_data(path, data, *version)?,
+            Write::Delete { path, version } => writer.add_delete(path, *version)?,
+        }
+    }
+    writer.commit().await.map(drop)
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").field("path", &self.path).finish_non_exhaustive()
+    }
+}

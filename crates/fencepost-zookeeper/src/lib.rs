@@ -1,0 +1,51 @@
+//! ZooKeeper engine of fencepost: locks beside Curator, kazoo and their kin on the same nodes.
+//!
+//! Register it as `Registry::new().with("zookeeper", fencepost_zookeeper::open)`.
+//!
+//! `zookeeper://h1,h2:2181/app/locks`, with a user of the scheme digest as `user:password@`, and these options:
+//!
+//! | option | values | meaning |
+//! |---|---|---|
+//! | `session` | `10s` (default), `100ms` to `60m` | the session's length; the server has the last word |
+//! | `timeout` | `5s` (default) | how long one request may take, connecting included |
+//! | `layout` | `curator` (default), `kazoo` | whose names of folders and nodes are used |
+//! | `node` | as `{name}/_c_{hex}-lock-` | names for the small clients that use others |
+//! | `acl` | `open`, `creator` | who may do what with our nodes; `creator` by default where there is a user |
+//! | `data` | up to 4096 bytes | a text of the caller's that each node carries |
+//! | `password_env`, `password_file` | a name, a path | where the password is, if not in the URL |
+//!
+//! # What is guaranteed
+//! - Mutual exclusion between all clients of one ensemble that keep to the same layout, in whatever language.
+//! - First come, first served, by the order in which the servers made the nodes.
+//! - A grant never outlives the session it was made in. A holder whose session is not confirmed by a quorum any more knows that
+//!   it has lost its locks before the server gives them away, by its own clock: validity counts from the sending of the last
+//!   request that a quorum answered, less a fourth of the session's length, and less the usual margin.
+//! - A holder or waiter that dies is gone with its session.
+//! - The token is the transaction that made the node (its `czxid`): it grows as long as the ensemble's data is there.
+//!
+//! # What is not
+//! - TLS. Use a tunnel, or a network that you trust.
+//! - A lease (`ttl`) shorter than the session ends by this client's own doing. If the client dies the session has to end first.
+//! - No grant can be detached from its process: nothing outlives its session.
+//! - Curator keeps mutexes and read-write locks apart by their names although they may share a folder: so a lock that is read
+//!   somewhere is a read-write lock for all ([`rwlock`](fencepost_core::Locks::rwlock)).
+
+mod backend;
+mod child;
+mod config;
+mod entry;
+mod error;
+mod evict;
+mod examine;
+mod guarded;
+mod holding;
+mod layout;
+mod link;
+mod listing;
+mod mixed;
+mod name;
+mod shared;
+mod spot;
+
+pub use backend::open;
+pub use guarded::{Guarded, Write};

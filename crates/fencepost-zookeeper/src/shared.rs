@@ -1,0 +1,185 @@
+//! What all entries of one client share.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use fencepost_core::{Aid, Claim, Loss, Moment, Name, Payload, Result};
+use zookeeper_client as zk;
+
+use crate::config::Config;
+use crate::error::{closed, no_session};
+use crate::holding::{Holdings, give_back};
+use crate::link::Link;
+use crate::name::to_node;
+
+/// How soon a session is tried for again, at first and at most.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) aid: Aid,
+    pub(crate) holdings: Arc<Holdings>,
+    state: Mutex<Current>,
+}
+
+/// The session of now.
+#[derive(Default)]
+struct Current {
+    link: Option<Arc<Link>>,
+    /// Why there is none.
+    last: Option<zk::Error>,
+    closed: bool,
+    waiting: Vec<Waker>,
+}
+
+impl Shared {
+    /// Makes a session, and a new one whenever it ends.
+    pub(crate) fn start(config: Config, aid: Aid) -> Arc<Shared> {
+        let holdings = Arc::new(Holdings::default());
+        let shared = Arc::new(Shared { config, aid, holdings, state: Mutex::default() });
+        shared.aid.spawn(pump(Arc::downgrade(&shared)));
+        shared.aid.spawn(give_back(Arc::downgrade(&shared.holdings), shared.aid.clock().clone()));
+        shared
+    }
+
+    fn state(&self) -> MutexGuard<'_, Current> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Current)) {
+        let mut state = self.state();
+        change(&mut state);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// The session of now, waited for until then.
+    pub(crate) async fn link_until(&self, until: Moment) -> Result<Arc<Link>> {
+        let come = poll_fn(|cx| {
+            let mut state = self.state();
+            if state.closed {
+                return Poll::Ready(Err(closed()));
+            }
+            if let Some(link) = state.link.clone().filter(|link| !link.is_over()) {
+                return Poll::Ready(Ok(link));
+            }
+            if let Some(zk::Error::AuthFailed) = state.last {
+                return Poll::Ready(Err(no_session(&self.config.hosts, state.last.as_ref())));
+            }
+            if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                state.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        });
+        match self.aid.clock().within(until, come).await {
+            Some(answer) => answer,
+            None => Err(no_session(&self.config.hosts, self.state().last.as_ref())),
+        }
+    }
+
+    /// The same, waited for as long as a request may take.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>> {
+        self.link_until(self.aid.clock().now() + self.config.timeout).await
+    }
+
+    /// A lock's folder.
+    pub(crate) fn folder(&self, name: &Name) -> String {
+        let node = to_node(name.as_str(), self.config.root.is_empty());
+        self.config.layout.folder(&self.config.root, &node)
+    }
+
+    /// Who may do what with our nodes.
+    pub(crate) fn acls(&self) -> zk::Acls<'static> {
+        if self.config.open { zk::Acls::anyone_all() } else { zk::Acls::creator_all() }
+    }
+
+    /// What a claim writes into its node.
+    pub(crate) fn payload(&self, claim: &Claim) -> Vec<u8> {
+        Payload { data: self.config.data.clone(), ..Payload::of(claim) }.to_bytes()
+    }
+
+    /// Makes a folder and all above it. They are containers: the server removes them when they have become empty.
+    pub(crate) async fn make_folder(&self, link: &Link, path: &str) -> Result<()> {
+        let (path, acls) = (path.to_owned(), self.acls());
+        let made = link.ask(move |client| async move {
+            match client.mkdir(&path, &zk::CreateMode::Container.with_acls(acls)).await {
+                // A server before 3.5.3.
+                Err(zk::Error::Unimplemented) => {
+                    client.mkdir(&path, &zk::CreateMode::Persistent.with_acls(acls)).await
+                }
+                answer => answer,
+            }
+        });
+        link.answer(made).await
+    }
+
+    /// Closes the session, and waits for that as long as one request may take.
+    pub(crate) async fn close(&self) {
+        let mut link = None;
+        self.change(|state| {
+            state.closed = true;
+            link = state.link.take();
+        });
+        self.holdings.wake();
+        let Some(link) = link else { return };
+        let states = link.client().ok().map(|client| client.state_watcher());
+        link.end(Loss::SessionEnded);
+        let Some(mut states) = states else { return };
+        let ended = async { while !states.changed().await.is_terminated() {} };
+        self.aid.clock().within(self.aid.clock().now() + self.config.timeout.min(LONGEST_PAUSE), ended).await;
+    }
+
+    async fn connect(&self) -> Result<Arc<Link>, zk::Error> {
+        let mut connector =
+            zk::Client::connector().with_session_timeout(self.config.session).with_fail_eagerly();
+        if let Some(login) = &self.config.login {
+            let auth = format!("{}:{}", login.user, login.password);
+            connector = connector.with_auth("digest", auth.as_bytes());
+        }
+        let sent = self.aid.clock().now();
+        let client = connector.connect(&self.config.hosts.join(",")).await?;
+        Ok(Link::new(client, &self.aid, sent, self.config.timeout))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(link) = self.state().link.take() {
+            link.end(Loss::SessionEnded);
+        }
+        self.holdings.wake();
+    }
+}
+
+/// One session after the other.
+async fn pump(weak: Weak<Shared>) {
+    let mut pause = PAUSE;
+    while let Some(shared) = weak.upgrade().filter(|shared| !shared.state().closed) {
+        match shared.connect().await {
+            Ok(link) => {
+                pause = PAUSE;
+                let closed = shared.state().closed;
+                if closed {
+                    link.end(Loss::SessionEnded);
+                    return;
+                }
+                shared.change(|state| (state.link, state.last) = (Some(Arc::clone(&link)), None));
+                tracing::debug!(session = link.id, length = ?link.length, "a session with ZooKeeper");
+                drop(shared);
+                link.serve().await;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no session with ZooKeeper");
+                shared.change(|state| (state.link, state.last) = (None, Some(error)));
+                let clock = shared.aid.clock().clone();
+                drop(shared);
+                clock.sleep_until(clock.now() + pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}

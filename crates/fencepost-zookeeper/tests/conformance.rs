@@ -1,0 +1,142 @@
+//! The suite that every engine passes, on one server and on an ensemble of three.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
+use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
+
+/// The session of the clients under test.
+const SESSION: Duration = Duration::from_secs(4);
+
+/// A path of nodes that no other case has.
+struct Place {
+    url: String,
+    path: String,
+    look: SocketAddr,
+}
+
+impl Place {
+    fn at(url: &str, look: SocketAddr, options: &str) -> Box<dyn Namespace> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let path = format!("/case{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let url = format!("{url}{path}?session={}ms{options}", SESSION.as_millis());
+        Box::new(Place { url, path, look })
+    }
+
+    fn on_one(options: &str) -> Box<dyn Namespace> {
+        let server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        Place::at(&server.url(), server.address(), options)
+    }
+}
+
+/// One server, for all cases.
+struct One;
+
+static SERVER: LazyLock<Mutex<ZooKeeper>> =
+    LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
+
+impl Fixture for One {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let place = Place::on_one("");
+        Box::pin(async { place })
+    }
+}
+
+/// The same with kazoo's names.
+struct Kazoo;
+
+impl Fixture for Kazoo {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let place = Place::on_one("&layout=kazoo");
+        Box::pin(async { place })
+    }
+}
+
+/// One ensemble, for all cases.
+struct Three;
+
+static ENSEMBLE: LazyLock<Mutex<Ensemble>> =
+    LazyLock::new(|| Mutex::new(Ensemble::start(&Config::new()).expect("an ensemble starts")));
+
+impl Fixture for Three {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let ensemble = ENSEMBLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = Place::at(&ensemble.url(), ensemble.addresses()[0], "");
+        Box::pin(async { place })
+    }
+}
+
+fn registry() -> Registry {
+    Registry::new().with("zookeeper", fencepost_zookeeper::open)
+}
+
+impl Namespace for Place {
+    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = Address::parse(&self.url).expect("the URL is sound");
+        Box::pin(fencepost_zookeeper::open(address, aid))
+    }
+
+    /// Empty folders stay until the server removes them.
+    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+        let all = ephemerals(self.look).expect("the server answers its operator");
+        let below = format!("{}/", self.path);
+        Box::pin(async move { all.into_iter().filter(|path| path.starts_with(&below)).collect() })
+    }
+
+    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        Some(Box::new(Holder::start(&self.url, name, ttl)))
+    }
+
+    fn crash_bound(&self, ttl: Duration) -> Duration {
+        ttl.max(SESSION)
+    }
+}
+
+/// What the other process does; nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&registry());
+}
+
+mod one {
+    use super::*;
+
+    // Nothing outlives its session. What many cases share is not killed under them: see tests/faults.rs.
+    fencepost_testkit::conformance!(
+        One,
+        excused: [
+            detach_and_attach, a_detached_lease_ends, engine_out_of_reach, server_killed_and_restarted, network_goes_dark,
+            network_is_dark_within_a_lease, network_gets_slow
+        ]
+    );
+}
+
+mod three {
+    use super::*;
+
+    fencepost_testkit::conformance!(
+        Three,
+        excused: [
+            detach_and_attach, a_detached_lease_ends, engine_out_of_reach, server_killed_and_restarted, network_goes_dark,
+            network_is_dark_within_a_lease, network_gets_slow
+        ]
+    );
+}
+
+mod kazoo {
+    use super::*;
+
+    // And kazoo has no names for permits beside others.
+    fencepost_testkit::conformance!(
+        Kazoo,
+        excused: [
+            permits, mixed_modes, a_small_claim_waits_behind_a_large_one, detach_and_attach, a_detached_lease_ends,
+            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            network_gets_slow
+        ]
+    );
+}

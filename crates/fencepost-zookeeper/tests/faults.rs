@@ -1,0 +1,65 @@
+//! The suite's cases of a troubled server, each on a deployment of its own behind a bad network: one server that is killed and
+//! comes back with what it wrote to its disk, and an ensemble whose leader is killed.
+
+use std::sync::{Arc, Mutex};
+
+use fencepost_core::{Address, Aid, Backend, Result};
+use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Ensemble, Proxied};
+
+struct One;
+
+impl Fixture for One {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let server = Proxied::start(&Config::new()).expect("a server starts");
+        let place = Place { url: server.url(), deployment: Arc::new(Mutex::new(server)) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+struct Three;
+
+impl Fixture for Three {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let ensemble = Ensemble::start(&Config::new()).expect("an ensemble starts");
+        let place = Place { url: ensemble.url(), deployment: Arc::new(Mutex::new(ensemble)) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+struct Place<D> {
+    url: String,
+    deployment: Arc<Mutex<D>>,
+}
+
+impl<D: Faults + 'static> Namespace for Place<D> {
+    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = Address::parse(&format!("{}?session=5s", self.url)).expect("the URL is sound");
+        Box::pin(fencepost_zookeeper::open(address, aid))
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        Some(Box::new(Arc::clone(&self.deployment)))
+    }
+}
+
+macro_rules! cases {
+    ($($case:ident)*) => {
+        mod one {
+            $(#[test] fn $case() { super::run(super::One, stringify!($case), &[]); })*
+        }
+
+        mod three {
+            $(#[test] fn $case() { super::run(super::Three, stringify!($case), &[]); })*
+        }
+    };
+}
+
+cases! {
+    engine_out_of_reach
+    server_killed_and_restarted
+    network_goes_dark
+    network_is_dark_within_a_lease
+    network_gets_slow
+}
