@@ -19,7 +19,12 @@ pub(crate) struct Options {
     pub(crate) label: Option<String>,
     /// The lease, where it is not the default.
     pub(crate) ttl: Option<Duration>,
+    /// How long the user would wait: for an engine that fails as well, if that is longer than what a client bears by itself.
+    pub(crate) wait: Option<Duration>,
 }
+
+/// So long a client bears an engine that fails.
+const OUTAGE: Duration = Duration::from_secs(10);
 
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
@@ -64,7 +69,7 @@ fn builder(options: Options) -> ClientBuilder {
     if let Some(ttl) = options.ttl {
         builder = builder.ttl(ttl);
     }
-    builder
+    builder.outage(options.wait.map_or(OUTAGE, |wait| wait.max(OUTAGE)))
 }
 
 /// The URL that the user chose, or that of the file in the state folder, which is created with private permissions.

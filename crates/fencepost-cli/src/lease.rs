@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use fencepost_core::Lease;
+use fencepost_core::{Error, Lease};
 
 use crate::exit::Failure;
 
@@ -24,6 +24,17 @@ impl LeaseArgs {
         parse(&text(&self.lease)?)
     }
 }
+
+/// What a lease's failure means. One that is not known may be over, or one of another engine: it does not say of which it is.
+pub(crate) fn failure(error: Error) -> Failure {
+    let advice = if error.is_lost() { ELSEWHERE } else { "" };
+    let failure = Failure::from(error);
+    Failure { message: format!("{failure}{advice}"), ..failure }
+}
+
+/// What may be wrong when a lease is not known.
+pub(crate) const ELSEWHERE: &str =
+    "; or the lease is one of another engine: see that -b or FENCEPOST_BACKEND is what it was acquired with";
 
 /// What stands on standard input, if the argument says so.
 pub(crate) fn text(argument: &str) -> Result<String, Failure> {

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
         _ => {}
     }
-    let is_run = arguments.get(1).is_some_and(|word| word == "run");
+    let verb = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -46,8 +46,16 @@ fn main() -> ExitCode {
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                ErrorKind::MissingRequiredArgument if is_run => {
-                    say!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…");
+                ErrorKind::MissingRequiredArgument => {
+                    match &*verb {
+                        "run" => say!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…"),
+                        "release" | "extend" => {
+                            say!(
+                                "Put what 'fencepost acquire' has printed into FENCEPOST_LEASE, or pass it to {verb} - on standard input"
+                            )
+                        }
+                        _ => {}
+                    }
                     USAGE.into()
                 }
                 _ => USAGE.into(),

@@ -36,14 +36,19 @@ impl Holder {
         let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
         let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
         let user = user.unwrap_or_else(|| uid.to_string());
-        let mut label = format!("{user}@{host}/{program}");
-        label.truncate(label.floor_char_boundary(Holder::MAX_BYTES));
+        let label = Holder::cut(format!("{user}@{host}/{program}"));
         Holder { label, host, pid: std::process::id() }
     }
 
     /// This process under a label of its own.
     pub fn labelled(label: &str) -> Arc<Holder> {
         Arc::new(Holder { label: label.to_owned(), ..Holder::this_process() })
+    }
+
+    /// Cuts off what is too long for a label: of one that is made of names which others chose.
+    pub fn cut(mut label: String) -> String {
+        label.truncate(label.floor_char_boundary(Holder::MAX_BYTES));
+        label
     }
 
     /// Refuses a text for operators that is too long; `what` it is: a label, a reason.

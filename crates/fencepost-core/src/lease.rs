@@ -84,7 +84,7 @@ impl Lease {
 
     /// The lease is not at the engine any more.
     pub(crate) fn gone(&self, claim: &Claim) -> Error {
-        let message = "this lease is over: it was released, ran out or was evicted; somebody else may hold the lock now";
+        let message = "the engine does not know this lease: it was released, ran out or was evicted, and somebody else may hold the lock now";
         let loss = claim.life.ended().unwrap_or(Loss::Deleted);
         Error::lost(self.name.clone(), loss).saying(message)
     }

@@ -145,8 +145,8 @@ impl RedisEntry {
             }
             Entered::Out(left) => {
                 let message = format!(
-                    "this node restarted, lost data or is new, and stays out for {} s; \
-                     `fencepost doctor --init` (redlock::vouch) says that nothing was lost",
+                    "this node restarted, lost data or is new, and stays out for {} s: wait so long, \
+                     or say with `fencepost doctor --init` (redlock::vouch) that nothing was lost",
                     left.as_secs() + 1
                 );
                 return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));

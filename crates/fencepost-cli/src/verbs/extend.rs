@@ -6,7 +6,7 @@ use crate::cli::BackendArgs;
 use crate::connect::{Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;
-use crate::lease::LeaseArgs;
+use crate::lease::{LeaseArgs, failure};
 
 /// Make a lease end later: so long from now.
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,6 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = locks.extend(&lease, args.ttl.unwrap_or(lease.ttl())).await;
     close(&locks).await;
-    outcome?;
+    outcome.map_err(failure)?;
     Ok(0)
 }

@@ -47,7 +47,8 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
-    let locks = connect(&args.backend, Options { ttl: Some(args.ttl), ..Options::default() }).await?;
+    let options = Options { ttl: Some(args.ttl), wait: args.wait.wait, ..Options::default() };
+    let locks = connect(&args.backend, options).await?;
     warn(&locks, &args.names, &args.wait);
     let request =
         Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };

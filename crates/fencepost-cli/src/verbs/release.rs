@@ -3,7 +3,7 @@
 use crate::cli::BackendArgs;
 use crate::connect::{Options, close, connect};
 use crate::exit::Failure;
-use crate::lease::LeaseArgs;
+use crate::lease::{LeaseArgs, failure};
 
 /// End a lease: the lock is free for the next.
 ///
@@ -24,6 +24,6 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = locks.release(&lease).await;
     close(&locks).await;
-    outcome?;
+    outcome.map_err(failure)?;
     Ok(0)
 }

@@ -147,7 +147,7 @@ async fn round(
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
     let label = label(&args.program);
-    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl) };
+    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl), wait: wait.wait };
     // A program that may outlive the lock must not keep it.
     let locks = match args.on_lost {
         OnLost::Ignore => connect(&args.backend, options).await?,
@@ -281,11 +281,7 @@ fn label(program: &[OsString]) -> String {
     let own = Holder::this_process().label;
     let name = program.first().and_then(|name| Path::new(name).file_name());
     match (own.rsplit_once('/'), name) {
-        (Some((place, _)), Some(name)) => {
-            let mut label = format!("{place}/{}", name.to_string_lossy());
-            label.truncate(label.floor_char_boundary(Holder::MAX_BYTES));
-            label
-        }
+        (Some((place, _)), Some(name)) => Holder::cut(format!("{place}/{}", name.to_string_lossy())),
         _ => own,
     }
 }

@@ -102,7 +102,8 @@ fn show_lease(lease: &Lease, info: &Info, json: bool) -> Result<u8, Failure> {
                 show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"))?;
             }
             None => {
-                show::line(&format!("the lease of '{name}' (token {token}) has ended"))?;
+                let elsewhere = lease::ELSEWHERE;
+                show::line(&format!("the lease of '{name}' (token {token}) has ended{elsewhere}"))?;
             }
         }
     }

@@ -72,7 +72,9 @@ fn json_and_refusals() {
     let refused = place.output(["release", &broken]);
     refused.expect(64).complains(&["FENCEPOST_LEASE"]);
     assert!(!refused.err.contains(&broken), "{refused:?}");
-    place.output(["release"]).expect(64);
+    for verb in ["release", "extend"] {
+        place.output([verb]).expect(64).complains(&["FENCEPOST_LEASE", "fencepost acquire"]);
+    }
     // A held lease is a row: the check below would see it.
     let held = acquire(&place, &[], "other");
     assert_eq!(place.leftovers(), ["a claim of other"]);
@@ -81,4 +83,16 @@ fn json_and_refusals() {
     let help = Kid::of(place.fencepost(["release", "--help"]).env("FENCEPOST_LEASE", lease)).said();
     assert!(!help.expect(0).out.contains(lease));
     eventually("nothing is left", LONG, || place.leftovers().is_empty().then_some(()));
+}
+
+#[test]
+fn a_lease_of_another_engine_is_not_simply_over() {
+    let (place, other) = (Place::new(), Place::new());
+    let lease = acquire(&place, &[], "site");
+    for verb in ["release", "extend", "show"] {
+        let said = Kid::of(other.fencepost([verb]).env("FENCEPOST_LEASE", &lease)).said();
+        let text = format!("{}{}", said.expect(76).out, said.err);
+        assert!(text.contains("-b or FENCEPOST_BACKEND"), "{verb}: {text}");
+    }
+    place.output(["release", &lease]).expect(0);
 }

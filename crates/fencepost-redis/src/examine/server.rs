@@ -199,7 +199,10 @@ pub(super) async fn rights(visit: &mut Visit, prefix: &str) -> Vec<Finding> {
     let scan = visit.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
     tried(scan, "SCAN", "locks cannot be listed");
     if findings.is_empty() {
-        findings.push(Finding::ok("rights", format!("{who} may publish and scan")));
+        findings.push(Finding::ok(
+            "rights",
+            format!("{who} may publish and scan; whether he may lock is tried below, by a lock"),
+        ));
     }
     findings
 }

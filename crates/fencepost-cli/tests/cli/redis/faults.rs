@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::redis::{Config, Redis, Sentinel};
+use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 use nix::sys::signal::Signal;
 
 use crate::busy::leaves_no_gap;
@@ -203,4 +203,32 @@ fn a_restart_waits_for_a_server_as_long_as_it_may() {
         running.kid.said().expect(69).complains(&["waiting for the lock again", "Redis running"]);
         assert!(start.elapsed() < most, "{:?}", start.elapsed());
     }
+}
+
+#[test]
+fn a_majority_that_refuses_the_user_is_no_reason_to_wait() {
+    let masters = Masters::start(3, &Config::new()).unwrap();
+    for node in masters.nodes() {
+        let rule = ["ACL", "SETUSER", "default", "resetkeys", "~other:*"];
+        node.look().ask::<()>(&rule);
+    }
+    let place = Place::at(&masters.url());
+    let start = Instant::now();
+    for wait in [&["-n"][..], &["-w", "60s"], &[]] {
+        let said = place.output([&["run"], wait, &["a", "--", "echo", "ran"]].concat());
+        said.expect(77).complains(&["fewer than 2 of 3 nodes", "does not let this user do that"]);
+    }
+    // An engine that merely fails is asked for ten seconds.
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+#[test]
+fn nodes_that_stay_out_are_waited_for_as_long_as_the_user_would() {
+    let masters = Masters::start(3, &Config::new()).unwrap();
+    // Longer than a client bears an engine that fails by itself.
+    let place = Place::at(&format!("{}?max_ttl=12", masters.url()));
+    let run =
+        |wait: &[&str]| place.output([&["run", "--ttl", "2s"], wait, &["a", "--", "echo", "ran"]].concat());
+    run(&["-n"]).expect(69).complains(&["stays out for", "wait so long", "doctor --init"]);
+    assert_eq!(run(&["-w", "60s"]).expect(0).out, "ran\n");
 }

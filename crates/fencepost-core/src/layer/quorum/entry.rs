@@ -261,11 +261,22 @@ impl QuorumEntry {
         }
     }
 
-    /// Why there is no majority, with what the first of the failed nodes says.
+    /// Why there is no majority, with what the first of the failed nodes says; or of those that asking again does not mend, if there
+    /// is no majority without them.
     pub(super) fn failure(&self) -> Error {
-        let error = self.shared.unreachable().unknown();
-        let first = self.seats().iter_mut().find_map(Seat::failure);
-        match first {
+        let mut seats = self.seats();
+        let (few, unknown) = (seats.len() - self.shared.need, seats.iter().any(Seat::is_unknown));
+        let (passing, lasting): (Vec<_>, Vec<_>) =
+            seats.iter_mut().filter_map(Seat::failure).partition(Error::is_transient);
+        let hopeless = lasting.len() > few;
+        let mut error = self.shared.unreachable();
+        if hopeless {
+            error = Error::new(lasting[0].kind(), self.shared.no_majority()).on(self.shared.engine);
+        }
+        if unknown || !hopeless {
+            error = error.unknown();
+        }
+        match if hopeless { lasting } else { passing }.into_iter().next() {
             Some(first) => error.because(first),
             None => error,
         }

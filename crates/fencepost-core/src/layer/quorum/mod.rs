@@ -149,9 +149,11 @@ impl Shared {
     }
 
     fn unreachable(&self) -> Error {
-        let message =
-            format!("fewer than {} of {} nodes give their vote; see to them", self.need, self.nodes.len());
-        Error::new(ErrorKind::Unreachable, message).on(self.engine)
+        Error::new(ErrorKind::Unreachable, self.no_majority()).on(self.engine)
+    }
+
+    fn no_majority(&self) -> String {
+        format!("fewer than {} of {} nodes give their vote; see to them", self.need, self.nodes.len())
     }
 
     /// Asks all nodes: what came of it by the time that a majority has answered, and a little more.

@@ -187,6 +187,11 @@ impl Seat {
         }
     }
 
+    /// A request may have taken effect, and it is not known whether it has.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.is_away() || matches!(self.standing, Standing::Failed(_, true))
+    }
+
     /// What the node said when it failed; said once.
     pub(super) fn failure(&mut self) -> Option<Error> {
         match &mut self.standing {
