@@ -51,6 +51,7 @@ mod tenure;
 mod testing;
 mod thread;
 mod time;
+mod timers;
 mod token;
 
 pub use acquire::{Acquire, TryAcquire};

@@ -4,7 +4,6 @@
 //! also counts while the machine is suspended (`Instant` does not, on Linux), so that a laptop that wakes up knows
 //! that its leases are over. In tests it is a clock that stands still until it is told to move.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Add;
@@ -13,6 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::timers::{Key, Timers};
 
 /// A point in time on a client's [`Clock`], in nanoseconds. Moments of different boots do not compare.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -74,7 +75,7 @@ pub struct Clock(Arc<Inner>);
 
 struct Inner {
     source: Source,
-    timers: Mutex<Timers>,
+    schedule: Mutex<Schedule>,
 }
 
 enum Source {
@@ -85,10 +86,8 @@ enum Source {
 }
 
 #[derive(Default)]
-struct Timers {
-    /// By moment, then by order of setting.
-    set: BTreeMap<(Moment, u64), Waker>,
-    count: u64,
+struct Schedule {
+    timers: Timers,
     /// Woken when a timer is set that is earlier than it plans to wake: it re-arms. A timer that is taken back does not move
     /// the plan, so that a request that is answered in time costs the driver nothing.
     driver: Option<Waker>,
@@ -101,7 +100,7 @@ struct Timers {
 impl Clock {
     /// `CLOCK_BOOTTIME`. Timers fire only while somebody calls [`Clock::poll_drive`] (the client's thread does that).
     pub fn boot() -> Clock {
-        Clock(Arc::new(Inner { source: Source::Boot, timers: Mutex::default() }))
+        Clock(Arc::new(Inner { source: Source::Boot, schedule: Mutex::default() }))
     }
 
     /// A clock for tests: it starts at 1,000 s and stands still until [`advance_to`](Clock::advance_to).
@@ -110,7 +109,7 @@ impl Clock {
             now: AtomicU64::new(1_000_000_000_000),
             wall: AtomicI64::new(1_700_000_000_000_000),
         };
-        Clock(Arc::new(Inner { source, timers: Mutex::default() }))
+        Clock(Arc::new(Inner { source, schedule: Mutex::default() }))
     }
 
     /// The moment now.
@@ -156,7 +155,7 @@ impl Clock {
 
     /// When the next timer is due.
     pub fn next_timer(&self) -> Option<Moment> {
-        self.timers().set.first_key_value().map(|((at, _), _)| *at)
+        self.schedule().timers.first()
     }
 
     /// Completes at `at`. Dropping it takes the timer back.
@@ -186,27 +185,26 @@ impl Clock {
     /// Wakes `waker` once at `at`. It cannot be taken back; when the clock stops it fires early, so that whoever
     /// relies on it can look for another clock.
     pub fn alarm(&self, at: Moment, waker: Waker) {
-        let mut timers = self.timers();
-        if timers.stopped {
-            drop(timers);
+        let mut schedule = self.schedule();
+        if schedule.stopped {
+            drop(schedule);
             waker.wake();
             return;
         }
-        timers.insert(at, waker);
+        schedule.insert(at, waker);
     }
 
     /// Fires what is due and answers with the next moment at which something will be.
     pub fn fire(&self) -> Option<Moment> {
         loop {
             let now = self.now();
-            let mut timers = self.timers();
-            let first = *timers.set.first_key_value()?.0;
-            if first.0 > now {
-                return Some(first.0);
+            let mut schedule = self.schedule();
+            let first = schedule.timers.first()?;
+            if first > now {
+                return Some(first);
             }
-            let later = timers.set.split_off(&(Moment(now.0.saturating_add(1)), 0));
-            let due = std::mem::replace(&mut timers.set, later);
-            drop(timers);
+            let due = schedule.timers.take_due(now);
+            drop(schedule);
             due.into_values().for_each(Waker::wake);
         }
     }
@@ -214,34 +212,32 @@ impl Clock {
     /// Polls the driver of the timers: fires what is due and answers with the moment to call again at; `cx` is
     /// woken when that moment moves forward.
     pub fn poll_drive(&self, cx: &mut Context<'_>) -> Option<Moment> {
-        self.timers().driver = Some(cx.waker().clone());
+        self.schedule().driver = Some(cx.waker().clone());
         self.fire();
-        let mut timers = self.timers();
+        let mut schedule = self.schedule();
         // One that was set since and is due already makes the driver come again at once.
-        timers.planned = timers.set.first_key_value().map(|((at, _), _)| *at);
-        timers.planned
+        schedule.planned = schedule.timers.first();
+        schedule.planned
     }
 
     /// Nobody will drive the timers any more: all of them fire now, and so does every later one.
     pub fn stop(&self) {
         let all = {
-            let mut timers = self.timers();
-            timers.stopped = true;
-            std::mem::take(&mut timers.set)
+            let mut schedule = self.schedule();
+            schedule.stopped = true;
+            schedule.timers.take_due(Moment::NEVER)
         };
         all.into_values().for_each(Waker::wake);
     }
 
-    fn timers(&self) -> MutexGuard<'_, Timers> {
-        self.0.timers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.0.schedule.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Timers {
-    fn insert(&mut self, at: Moment, waker: Waker) -> (Moment, u64) {
-        self.count += 1;
-        let key = (at, self.count);
-        self.set.insert(key, waker);
+impl Schedule {
+    fn insert(&mut self, at: Moment, waker: Waker) -> Key {
+        let key = self.timers.insert(at, waker);
         if self.planned.is_none_or(|planned| at < planned)
             && let Some(driver) = &self.driver
         {
@@ -275,13 +271,13 @@ fn boot_now() -> Moment {
 pub struct Sleep {
     clock: Clock,
     at: Moment,
-    set: Option<(Moment, u64)>,
+    set: Option<Key>,
 }
 
 impl Sleep {
     fn unset(&mut self) {
         if let Some(key) = self.set.take() {
-            self.clock.timers().set.remove(&key);
+            self.clock.schedule().timers.remove(key);
         }
     }
 }
@@ -298,16 +294,16 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let clock = self.clock.clone();
-        let mut timers = clock.timers();
-        if let Some(waker) = self.set.and_then(|key| timers.set.get_mut(&key)) {
+        let mut schedule = clock.schedule();
+        if let Some(waker) = self.set.and_then(|key| schedule.timers.get_mut(key)) {
             waker.clone_from(cx.waker());
             return Poll::Pending;
         }
-        if timers.stopped {
+        if schedule.stopped {
             // The client's thread is gone: answer "time is over" rather than never.
             return Poll::Ready(());
         }
-        self.set = Some(timers.insert(self.at, cx.waker().clone()));
+        self.set = Some(schedule.insert(self.at, cx.waker().clone()));
         Poll::Pending
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Token, Vote};
+use fencepost_core::{Claim, ClaimId, Mode, Token, Vote};
 use redis::Cmd;
 
 use crate::line::{Setting, millis, script};
@@ -57,8 +57,8 @@ impl Setting {
         named: Option<&str>,
     ) -> Cmd {
         VOTE.command(&[key], |command| {
-            command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
-            let how = self.how(false, false, ttl);
+            Who::of(claim, &self.process, &self.line(&claim.holder)).asks(command, ttl);
+            let how = self.how(false, claim.want().mode != Mode::Exclusive, ttl);
             let proposal = vote.proposal.load(Ordering::Relaxed);
             let at = (FIXED + self.inbox.len() + 1) as u16;
             let since = if claim.join { since(vote) } else { 0 };
@@ -89,12 +89,10 @@ impl Setting {
         TAKE_BACK.command(&[key], |command| {
             let id = claim.id.as_u128().to_be_bytes();
             let how = self.how(tombstone, false, Duration::ZERO);
-            command.arg(Pieces(&[&id, &how, self.inbox.as_bytes()]));
+            command.arg(Pieces(&[&id, &how[..9], self.inbox.as_bytes()]));
             if refused {
                 let since = (since(vote) as f64).to_be_bytes();
-                let who = Who::of(claim, &self.process);
-                let [claim, process, length, holder, line, reason] = who.pieces();
-                command.arg(Pieces(&[&since, claim, process, length, holder, line, reason]));
+                Who::of(claim, &self.process, &self.line(&claim.holder)).put(command, &since);
             }
         })
     }

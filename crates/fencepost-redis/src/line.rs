@@ -1,8 +1,10 @@
 //! The scripts of the line and what they are given.
 
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Mode, Token};
+use fencepost_core::{Claim, ClaimId, Holder, Mode, Token};
 use redis::Cmd;
 
 use crate::record::Who;
@@ -58,6 +60,8 @@ pub(crate) struct Setting {
     pub(crate) cluster: bool,
     /// The longest lease, where the server is a node of a quorum.
     pub(crate) max_ttl: Duration,
+    /// Who claims here, and that as a line: all claims of a client have the same holder, but for those that layers make.
+    pub(crate) holder: OnceLock<(Arc<Holder>, String)>,
 }
 
 impl Setting {
@@ -71,6 +75,11 @@ impl Setting {
         format!("{}{}", self.inbox, self.process)
     }
 
+    pub(crate) fn line<'a>(&'a self, holder: &Arc<Holder>) -> Cow<'a, str> {
+        let (known, line) = self.holder.get_or_init(|| (Arc::clone(holder), holder.to_line()));
+        if Arc::ptr_eq(known, holder) { Cow::Borrowed(line) } else { Cow::Owned(holder.to_line()) }
+    }
+
     fn cluster(&self) -> &'static str {
         if self.cluster { "1" } else { "0" }
     }
@@ -80,8 +89,8 @@ impl Setting {
     }
 
     /// What scripts/head.lua calls so, up to the inboxes.
-    pub(crate) fn how(&self, own: bool, waits: bool, ttl: Duration) -> [u8; 17] {
-        let mut how = [u8::from(own) | u8::from(self.cluster) << 1 | u8::from(waits) << 2; 17];
+    pub(crate) fn how(&self, own: bool, unlikely: bool, ttl: Duration) -> [u8; 17] {
+        let mut how = [u8::from(own) | u8::from(self.cluster) << 1 | u8::from(unlikely) << 2; 17];
         how[1..9].copy_from_slice(&(self.retention() as f64).to_be_bytes());
         how[9..].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
         how
@@ -90,8 +99,9 @@ impl Setting {
     /// See scripts/enter.lua. `waits`: so does the client already.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
         ENTER.command(&[key], |command| {
-            command.arg(Pieces(&Who::of(claim, &self.process).pieces()));
-            command.arg(Pieces(&[&self.how(claim.join, waits, ttl), self.inbox.as_bytes()]));
+            Who::of(claim, &self.process, &self.line(&claim.holder)).asks(command, ttl);
+            let unlikely = waits || claim.want().mode != Mode::Exclusive;
+            command.arg(Pieces(&[&self.how(claim.join, unlikely, ttl), self.inbox.as_bytes()]));
         })
     }
 
@@ -99,9 +109,11 @@ impl Setting {
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
-            command.arg(Pieces(&[&self.how(tombstone, false, Duration::ZERO), self.inbox.as_bytes()]));
+            command.arg(Pieces(&[&self.how(tombstone, false, Duration::ZERO)[..9], self.inbox.as_bytes()]));
             if number > 0 {
                 command.arg(format!("w{}", number + 1));
+            } else if tombstone {
+                command.arg("");
             }
         })
     }

@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use crate::line::{NOBODY, mode_numbers};
+use crate::line::{NOBODY, micros, mode_numbers};
+use crate::script::Pieces;
 
 /// A claim's id, then what of its record never changes: mode, permits, process, who it is and what for.
 pub(crate) struct Who<'a> {
     claim: [u8; 25],
     process: &'a str,
     length: [u8; 4],
-    holder: String,
+    holder: &'a str,
     reason: [&'a str; 2],
 }
 
 impl<'a> Who<'a> {
-    pub(crate) fn of(claim: &'a Claim, process: &'a str) -> Who<'a> {
-        let holder = claim.holder.to_line();
+    /// `holder` is its line.
+    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: &'a str) -> Who<'a> {
         let (mode, n, of) = mode_numbers(claim.want().mode);
         let mut bytes = [mode; 25];
         bytes[..16].copy_from_slice(&claim.id.as_u128().to_be_bytes());
@@ -30,10 +31,16 @@ impl<'a> Who<'a> {
         Who { claim: bytes, process, length, holder, reason }
     }
 
-    /// Its bytes, in their order.
-    pub(crate) fn pieces(&self) -> [&[u8]; 6] {
+    /// As an argument of a command, behind the lease that it asks for.
+    pub(crate) fn asks(&self, command: &mut Cmd, ttl: Duration) {
+        self.put(command, &(micros(ttl) as f64).to_be_bytes());
+    }
+
+    /// As an argument of a command, behind `first`.
+    pub(crate) fn put(&self, command: &mut Cmd, first: &[u8; 8]) {
         let [line, reason] = self.reason.map(str::as_bytes);
-        [&self.claim, self.process.as_bytes(), &self.length, self.holder.as_bytes(), line, reason]
+        let (process, holder) = (self.process.as_bytes(), self.holder.as_bytes());
+        command.arg(Pieces(&[first, &self.claim, process, &self.length, holder, line, reason]));
     }
 }
 
@@ -158,18 +165,22 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
 }
 
 /// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
-/// permits and two times; in the second after the version.
+/// permits and two times; in the short one after the version and a time, and then the key's expiry, a number, and the holder's lease.
 fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
     let mut reader = Reader(bytes);
     let short = match reader.byte()? {
         1 => false,
-        2 => true,
+        3 => true,
         _ => return None,
     };
-    reader.bytes(if short { 0 } else { 1 + 4 + 4 + 3 * 8 })?;
-    let last = reader.number()?;
-    // The claim's id stands between what of its record changes and what does not.
-    let lone = bytes.get(25..66).zip(bytes.get(82..)).filter(|_| short);
-    let lone = lone.and_then(|(moving, fixed)| Record::read(&[moving, fixed].concat()));
+    if !short {
+        reader.bytes(1 + 4 + 4 + 2 * 8)?;
+    }
+    let (at, last) = (reader.number()?, reader.number()?);
+    reader.bytes(if short { 2 * 8 } else { 0 })?;
+    let lone = reader.number().filter(|_| short).and_then(|lease| {
+        let moving = [at + lease, last, last.min(at), lease, 0].map(|number| (number as f64).to_be_bytes());
+        Record::read(&[&[3], moving.as_flattened(), bytes.get(57..)?].concat())
+    });
     Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))
 }

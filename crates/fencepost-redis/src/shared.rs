@@ -45,6 +45,7 @@ impl Shared {
             retention: config.retention(),
             cluster: false,
             max_ttl: node.unwrap_or(crate::redlock::MAX_TTL),
+            holder: OnceLock::new(),
         };
         let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);

@@ -1,7 +1,7 @@
 -- Asks for the lock, behind scripts/front.lua.
-local proc, more = string.sub(who, 26, 41), false
+local proc, more = string.sub(who, 34, 49), false
 if not got then
-  mine, its = 'c' .. string.sub(who, 1, 16), 'p' .. proc
+  mine, its = 'c' .. string.sub(who, 9, 24), 'p' .. proc
   got = redis.call('HMGET', key, 's', mine, its)
 end
 local rec, p = got[2], got[3]
@@ -10,7 +10,7 @@ if s then
 end
 -- Beside an exclusive holder nobody fits; else somebody may have been passed over, or the dead stand in the way.
 local clear, late = nw == 0, now < seen or mind > 0 and mind <= now
-if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(lone, 67, 82) == string.sub(who, 1, 16)) then
+if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(lone, 42, 57) == string.sub(who, 9, 24)) then
   -- include line
   if purge() then
     got = redis.call('HMGET', key, mine, its)
@@ -53,7 +53,7 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
   end
 end
 
-local mode, n, of = struct.unpack('>BI4I4', who, 17)
+local mode, n, of = struct.unpack('>BI4I4', who, 25)
 local deadline
 if clear and (mode == 1 and x + sh + ph == 0 or mode == 2 and x + ph == 0 or mode == 3 and x + sh == 0 and pn + n <= of) then
   if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
@@ -70,15 +70,15 @@ end
 local answer
 if deadline then
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
-    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 17))
+    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 25))
   answer = last
 else
   local seq, count = tail, 0
   if p then _, count = struct.unpack(PROC, p) end
   tail, nw = tail + 1, nw + 1
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
-    'w' .. seq, string.sub(who, 1, 16) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
-    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 17))
+    'w' .. seq, string.sub(who, 9, 24) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
+    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 25))
   local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
   answer = struct.pack('>dddd', x + sh + ph + nw - 1, again, seq, last)
 end

@@ -4,14 +4,16 @@
 -- Fields of the hash:
 --   s        the summary, see SUM: 1, holders by mode, the least deadline, time last seen, last token, when the key expires, the
 --            line's first and next number, how many wait, how many tombstones there are.
---            Of an idle lock it is shorter, see IDLE, and the only field: 2, last token, when the key expires, the line's next
---            number. So it is of a lock that is held exclusively and was idle before: the dynamic part of REC follows, the
---            claim's id, and the rest of REC. Whatever is not the end of that grant gives it a field of its own first.
+--            Of an idle lock it is shorter, see IDLE, and the only field: 3, time last granted or renewed, last token, when the key
+--            expires, the line's next number. So it is of a lock that is held exclusively and was idle before: its lease follows,
+--            which runs from that time, the claim's id, and REC from the mode on; the token is the last. Whatever is neither a
+--            renewal nor the end of that grant gives it a field of its own first.
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
--- How, where a script says so: a byte, of which 1 is the script's own, 2 says that this is a cluster and 4 that this client waits in
--- this line already; retention in ms and, where there is one, the lease in µs, two doubles; what the channels of all inboxes begin with.
+-- How, where a script says so: a byte, of which 1 is the script's own, 2 says that this is a cluster and 4 that this is likely to be
+-- no grant of an idle lock, because this client waits in its line already or does not want it for itself alone; retention in ms and,
+-- where there is one, the lease in µs, two doubles; what the channels of all inboxes begin with.
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
 -- tombstone: it has left, and must not come back by a command that was replayed.
 --
@@ -23,7 +25,7 @@
 -- and table that it passes by: what happens at every acquire and release is written out without any, and scripts/line.lua,
 -- which is for all the rest, stands inside a branch.
 
-local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bddd', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
+local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bdddd', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
 -- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
 local LIVE = 1900000
 -- A tombstone lasts between one and two of these.

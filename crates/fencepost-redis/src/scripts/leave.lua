@@ -1,16 +1,16 @@
 -- Leaves: releases a grant, or gives up a place in line, and hands the lock to whoever is next.
 --
 -- KEYS[1] the lock. ARGV: 1 claim id, 2 how, see head.lua, with 1 to leave a tombstone, because a command of this claim may still
--- be on its way, 3 a guess of the line's first field, or nothing if this claim has never waited.
+-- be on its way, 3 a guess of the line's first field; nothing if this claim has never waited and leaves no tombstone.
 -- Answers what was there, 1 a grant, 2 a place, 0 nothing, 3 a grant whose time may have been over; and 4 more: call `tend` again,
 -- the line is long.
 local mine, s, rec, ahead, got
-if (ARGV[3] or '') == '' then
-  local id, flags = ARGV[1], string.byte(ARGV[2])
-  s = redis.call('HGET', KEYS[1], 's')
+if not ARGV[3] then
+  local id, name = ARGV[1], KEYS[1]
+  s = redis.call('HGET', name, 's')
   -- include free
-  mine = 'c' .. ARGV[1]
-  rec = redis.call('HGET', KEYS[1], mine)
+  mine = 'c' .. id
+  rec = redis.call('HGET', name, mine)
 else
   mine = 'c' .. ARGV[1]
   got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[3])
@@ -34,7 +34,7 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and no
     if nt == 0 and exp > rest + retention then exp, move = rest, true end
     redis.call('HDEL', key, mine)
     if nt == 0 then
-      redis.call('HSET', key, 's', struct.pack(IDLE, 2, last, exp, tail))
+      redis.call('HSET', key, 's', struct.pack(IDLE, 3, now, last, exp, tail))
     else
       redis.call('HSET', key, 's', struct.pack(SUM, 1, 0, 0, 0, 0, mind, now, last, exp, tail, tail, 0, nt))
     end
@@ -53,7 +53,7 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and no
       redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
       local tok = math.max(last + 1, now)
       -- Where it is not allowed the script must not end half-way: the winner asks by itself within a second.
-      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 18) .. whose, 'G' .. id .. struct.pack('>d', tok))
+      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 10) .. whose, 'G' .. id .. struct.pack('>d', tok))
       if reached ~= 0 or how >= 2 then
         last, nw = tok, nw - 1
         head = nw > 0 and head + 1 or tail
@@ -94,7 +94,7 @@ if how % 2 == 1 then
 elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
   if dirty and nw > 0 and x == 0 then
-    _, more = tend(string.sub(ARGV[2], 18), how >= 2)
+    _, more = tend(string.sub(ARGV[2], 10), how >= 2)
     save()
   end
   return more and 4 or 0
@@ -118,7 +118,7 @@ if nw == 0 then
 elseif x == 0 then
   -- `tend` reads: what is pending is written first, but for a grant that is merely taken out.
   if #sets > 0 or state == 1 then save() end
-  _, more = tend(string.sub(ARGV[2], 18), how >= 2)
+  _, more = tend(string.sub(ARGV[2], 10), how >= 2)
 end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end

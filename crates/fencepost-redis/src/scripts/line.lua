@@ -45,7 +45,7 @@ local function save()
   seen = now
   if x + sh + ph + nt == 0 then mind = 0 end
   if x + sh + ph + nw + nt == 0 then
-    set('s', struct.pack(IDLE, 2, last, exp, tail))
+    set('s', struct.pack(IDLE, 3, now, last, exp, tail))
   else
     set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt))
   end
@@ -85,7 +85,10 @@ local function purge()
   local late, changed = now < seen or mind > 0 and mind <= now, lone ~= nil
   if lone then
     touch()
-    set('c' .. string.sub(lone, 67, 82), string.sub(lone, 26, 66) .. string.sub(lone, 83))
+    -- It has no number in line, and has been held since its token was given, as far as the clock that gave it tells.
+    local _, at, tok, _, _, lease = struct.unpack('>Bddddd', lone)
+    local moving = struct.pack(DYN, 3, at + lease, tok, math.min(tok, at), lease, 0)
+    set('c' .. string.sub(lone, 42, 57), moving .. string.sub(lone, 58))
     lone = nil
     save()
   end

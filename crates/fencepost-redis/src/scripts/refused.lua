@@ -4,7 +4,7 @@
 -- its id, mode, permits, process and text.
 -- Answers as vote.lua does; {3, ahead} is followed by the ms until the first lease here ends, or -1.
 local answer, refused = enter(), 'redlock:' .. key
-local entry = string.sub(rest, 36, 43) .. ARGV[1]
+local entry = string.sub(rest, 36, 43) .. string.sub(ARGV[1], 9)
 if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
   if string.byte(rest, 44) == 1 then redis.call('ZREM', refused, entry) end

@@ -3,7 +3,7 @@
 -- little later, in case that the first do not: a process that was stopped takes messages, too.
 local s, at, most = redis.call('HGET', KEYS[1], 's'), 0, 100
 local x, sh, ph, pn, _ = 0, 0, 0, 0, nil
-if s and string.byte(s) == 1 then _, x, sh, ph, pn = struct.unpack('>BBI4I4d', s) elseif s and #s > 25 then x = 1 end
+if s and string.byte(s) == 1 then _, x, sh, ph, pn = struct.unpack('>BBI4I4d', s) elseif s and #s > 33 then x = 1 end
 while x == 0 and at < 16 and most > 0 do
   local one = redis.call('ZRANGE', refused, at, at)[1]
   if not one then break end

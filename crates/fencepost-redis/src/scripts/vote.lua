@@ -17,16 +17,17 @@
 --
 -- INFO tells the run id, and takes long. A client has asked for it over the very connection that this came by, and names it only
 -- there: no connection outlives the run that it has met. Whoever has another connection, or none yet, names none.
-local rest, _, retention, ttl, at = ARGV[2], nil, nil, nil, nil
-_, retention, ttl, wish, at = struct.unpack('>BdddI2', rest)
+local call, read = redis.call, struct.unpack
+local name, rest, how, retention, ttl, at = KEYS[1], ARGV[2], nil, nil, nil, nil
+how, retention, ttl, wish, at = read('>BdddI2', rest)
 if wish > now + 1000000 or wish < now - 1000000 then wish = 0 end
-local got = redis.call('HMGET', KEYS[1], 's', 'e')
+local got = call('HMGET', name, 's', 'e')
 local s, named = got[1], string.sub(rest, at)
 -- What happens nearly always: nobody holds it, or has for long.
 if s and got[2] == named then
-  if #s == 25 and string.byte(ARGV[1], 17) == 1 then
+  if #s == 33 and how < 4 then
     local who = ARGV[1]
-    if string.byte(rest, 44) == 1 then redis.call('ZREM', 'redlock:' .. KEYS[1], string.sub(rest, 36, 43) .. who) end
+    if string.byte(rest, 44) == 1 then redis.call('ZREM', 'redlock:' .. name, string.sub(rest, 36, 43) .. string.sub(who, 9)) end
     -- include grant
   end
 else

@@ -69,8 +69,8 @@ impl Seen {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
             let read = match kind {
-                b's' if value[0] == 2 => lone(value).map(|claim| seen.claims.extend(claim)).and_then(|()| {
-                    bytes.byte();
+                b's' if value[0] == 3 => lone(value).map(|claim| seen.claims.extend(claim)).and_then(|()| {
+                    bytes.take::<9>();
                     summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
                     (line == 1).then_some(())
                 }),
@@ -278,11 +278,15 @@ impl Bytes<'_> {
 
 /// The claim behind a short summary, if there is one.
 fn lone(summary: &[u8]) -> Option<Option<(Id, Record)>> {
-    if summary.len() == 25 {
+    if summary.len() == 33 {
         return Some(None);
     }
-    let whole = [summary.get(25..66)?, summary.get(82..)?].concat();
-    Some(Some((id(summary.get(66..82)?)?, record(&mut Bytes(&whole))?)))
+    let mut bytes = Bytes(&summary[1..]);
+    let (at, token) = (bytes.number()?, bytes.number()?);
+    let (_expires, _next, length) = (bytes.number()?, bytes.number()?, bytes.number()?);
+    let moving = [at + length, token, token.min(at), length, 0].map(|number| (number as f64).to_be_bytes());
+    let whole = [&[3], moving.as_flattened(), summary.get(57..)?].concat();
+    Some(Some((id(summary.get(41..57)?)?, record(&mut Bytes(&whole))?)))
 }
 
 fn record(bytes: &mut Bytes<'_>) -> Option<Record> {

@@ -1,7 +1,7 @@
 //! A real server on a clock that stands still, the scripts, and an inbox for each process.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{Aid, Claim, ClaimId, Holder, Name, Token, Vote, Want};
@@ -83,6 +83,7 @@ impl Stage {
             retention: RETENTION,
             cluster: false,
             max_ttl: Duration::from_secs(60),
+            holder: OnceLock::new(),
         });
         let settings = settings.collect();
         let thread = Thread::start();
