@@ -3,11 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Mode, Token, Vote};
+use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
 use crate::line::{Setting, millis, script};
-use crate::record::Who;
 use crate::script::{Pieces, Script};
 
 pub(crate) static VOTE: Script = Script::new(concat!(
@@ -32,9 +31,6 @@ pub(crate) static TAKE_BACK: Script = Script::new(concat!(
 pub(crate) static FREED: Script = Script::new(include_str!("scripts/freed.lua"));
 pub(crate) static WAITING: Script = Script::new(include_str!("scripts/waiting.lua"));
 
-/// How long the part of a vote's second argument is that is of a fixed length.
-const FIXED: usize = 44;
-
 impl Setting {
     /// See [`marker`].
     pub(crate) fn marker(&self) -> String {
@@ -57,23 +53,12 @@ impl Setting {
         named: Option<&str>,
     ) -> Cmd {
         VOTE.command(&[key], |command| {
-            Who::of(claim, &self.process, &self.line(&claim.holder)).asks(command, ttl);
-            let how = self.how(false, claim.want().mode != Mode::Exclusive, ttl);
+            self.ask(command, claim, ttl, false, false);
             let proposal = vote.proposal.load(Ordering::Relaxed);
-            let at = (FIXED + self.inbox.len() + 1) as u16;
             let since = if claim.join { since(vote) } else { 0 };
-            let [proposal, longest, since] =
-                [proposal, millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
-            command.arg(Pieces(&[
-                &how,
-                &proposal,
-                &at.to_be_bytes(),
-                &longest,
-                &since,
-                &[u8::from(again)],
-                self.inbox.as_bytes(),
-                named.unwrap_or_default().as_bytes(),
-            ]));
+            let numbers = [proposal, millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
+            let named = named.unwrap_or_default().as_bytes();
+            command.arg(Pieces(&[numbers.as_flattened(), &[u8::from(again)], named]));
         })
     }
 
@@ -87,12 +72,15 @@ impl Setting {
         refused: bool,
     ) -> Cmd {
         TAKE_BACK.command(&[key], |command| {
-            let id = claim.id.as_u128().to_be_bytes();
-            let how = self.how(tombstone, false, Duration::ZERO);
-            command.arg(Pieces(&[&id, &how[..9], self.inbox.as_bytes()]));
+            command.arg(&self.own(claim.id));
             if refused {
                 let since = (since(vote) as f64).to_be_bytes();
-                Who::of(claim, &self.process, &self.line(&claim.holder)).put(command, &since);
+                self.who(claim).put(command, &[&since[..], &claim.id.as_u128().to_be_bytes()].concat());
+            } else if tombstone {
+                command.arg("");
+            }
+            if tombstone {
+                command.arg("1");
             }
         })
     }

@@ -8,7 +8,7 @@ use fencepost_core::{Claim, ClaimId, Holder, Mode, Token};
 use redis::Cmd;
 
 use crate::record::Who;
-use crate::script::{Pieces, Script};
+use crate::script::Script;
 
 /// A script of the line: what all begin with, and a file.
 macro_rules! script {
@@ -75,7 +75,7 @@ impl Setting {
         format!("{}{}", self.inbox, self.process)
     }
 
-    pub(crate) fn line<'a>(&'a self, holder: &Arc<Holder>) -> Cow<'a, str> {
+    fn line<'a>(&'a self, holder: &Arc<Holder>) -> Cow<'a, str> {
         let (known, line) = self.holder.get_or_init(|| (Arc::clone(holder), holder.to_line()));
         if Arc::ptr_eq(known, holder) { Cow::Borrowed(line) } else { Cow::Owned(holder.to_line()) }
     }
@@ -88,32 +88,45 @@ impl Setting {
         millis(self.retention)
     }
 
-    /// What scripts/head.lua calls so, up to the inboxes.
-    pub(crate) fn how(&self, own: bool, unlikely: bool, ttl: Duration) -> [u8; 17] {
-        let mut how = [u8::from(own) | u8::from(self.cluster) << 1 | u8::from(unlikely) << 2; 17];
-        how[1..9].copy_from_slice(&(self.retention() as f64).to_be_bytes());
-        how[9..].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
-        how
+    /// A claim's name, see scripts/head.lua.
+    pub(crate) fn own(&self, id: ClaimId) -> [u8; 26] {
+        let mut own = [u8::from(self.cluster); 26];
+        own[..8].copy_from_slice(&(self.retention() as f64).to_be_bytes());
+        own[8..24].copy_from_slice(&id.as_u128().to_be_bytes());
+        own[25] = self.prefix.len() as u8;
+        own
+    }
+
+    /// Who asks for how long, see scripts/front.lua. `waits`: so does the client already.
+    pub(crate) fn ask(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool, waits: bool) {
+        let unlikely = waits || claim.want().mode != Mode::Exclusive;
+        let mut head = [u8::from(joins) | u8::from(unlikely) << 2; 35];
+        head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
+        head[9..].copy_from_slice(&self.own(claim.id));
+        self.who(claim).put(command, &head);
+    }
+
+    /// What of a claim's record never changes.
+    pub(crate) fn who<'a>(&'a self, claim: &'a Claim) -> Who<'a> {
+        Who::of(claim, &self.process, self.line(&claim.holder))
     }
 
     /// See scripts/enter.lua. `waits`: so does the client already.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
-        ENTER.command(&[key], |command| {
-            Who::of(claim, &self.process, &self.line(&claim.holder)).asks(command, ttl);
-            let unlikely = waits || claim.want().mode != Mode::Exclusive;
-            command.arg(Pieces(&[&self.how(claim.join, unlikely, ttl), self.inbox.as_bytes()]));
-        })
+        ENTER.command(&[key], |command| self.ask(command, claim, ttl, claim.join, waits))
     }
 
     /// See scripts/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
-            command.arg(&id.as_u128().to_be_bytes());
-            command.arg(Pieces(&[&self.how(tombstone, false, Duration::ZERO)[..9], self.inbox.as_bytes()]));
-            if number > 0 {
-                command.arg(format!("w{}", number + 1));
-            } else if tombstone {
-                command.arg("");
+            command.arg(&self.own(id));
+            match number {
+                0 if !tombstone => {}
+                0 => _ = command.arg(""),
+                _ => _ = command.arg(format!("w{}", number + 1)),
+            }
+            if tombstone {
+                command.arg("1");
             }
         })
     }

@@ -1,46 +1,41 @@
 //! The fields of a lock's hash, as scripts/head.lua lays them out.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
 
 use redis::{Cmd, Value};
 
-use crate::line::{NOBODY, micros, mode_numbers};
+use crate::line::{NOBODY, mode_numbers};
 use crate::script::Pieces;
 
-/// A claim's id, then what of its record never changes: mode, permits, process, who it is and what for.
+/// What of a claim's record never changes: mode, permits, process, who it is and what for.
 pub(crate) struct Who<'a> {
-    claim: [u8; 25],
+    mode: [u8; 9],
     process: &'a str,
     length: [u8; 4],
-    holder: &'a str,
+    holder: Cow<'a, str>,
     reason: [&'a str; 2],
 }
 
 impl<'a> Who<'a> {
     /// `holder` is its line.
-    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: &'a str) -> Who<'a> {
-        let (mode, n, of) = mode_numbers(claim.want().mode);
-        let mut bytes = [mode; 25];
-        bytes[..16].copy_from_slice(&claim.id.as_u128().to_be_bytes());
-        bytes[17..21].copy_from_slice(&n.to_be_bytes());
-        bytes[21..].copy_from_slice(&of.to_be_bytes());
+    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Who<'a> {
+        let (number, n, of) = mode_numbers(claim.want().mode);
+        let mut mode = [number; 9];
+        mode[1..5].copy_from_slice(&n.to_be_bytes());
+        mode[5..].copy_from_slice(&of.to_be_bytes());
         let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
         let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
-        Who { claim: bytes, process, length, holder, reason }
+        Who { mode, process, length, holder, reason }
     }
 
-    /// As an argument of a command, behind the lease that it asks for.
-    pub(crate) fn asks(&self, command: &mut Cmd, ttl: Duration) {
-        self.put(command, &(micros(ttl) as f64).to_be_bytes());
-    }
-
-    /// As an argument of a command, behind `first`.
-    pub(crate) fn put(&self, command: &mut Cmd, first: &[u8; 8]) {
+    /// As the end of an argument of a command, behind `first`.
+    pub(crate) fn put(&self, command: &mut Cmd, first: &[u8]) {
         let [line, reason] = self.reason.map(str::as_bytes);
         let (process, holder) = (self.process.as_bytes(), self.holder.as_bytes());
-        command.arg(Pieces(&[first, &self.claim, process, &self.length, holder, line, reason]));
+        command.arg(Pieces(&[first, &self.mode, process, &self.length, holder, line, reason]));
     }
 }
 
@@ -165,7 +160,7 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
 }
 
 /// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
-/// permits and two times; in the short one after the version and a time, and then the key's expiry, a number, and the holder's lease.
+/// permits and two times; in the short one after the version and a time, with who asked behind it.
 fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
     let mut reader = Reader(bytes);
     let short = match reader.byte()? {
@@ -177,10 +172,13 @@ fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
         reader.bytes(1 + 4 + 4 + 2 * 8)?;
     }
     let (at, last) = (reader.number()?, reader.number()?);
-    reader.bytes(if short { 2 * 8 } else { 0 })?;
-    let lone = reader.number().filter(|_| short).and_then(|lease| {
+    let mut lone = || {
+        // Behind the key's expiry and the next number: a byte, the lease, the claim's name.
+        let (_, lease) = (reader.bytes(2 * 8 + 1)?, reader.number()?);
+        reader.bytes(26)?;
         let moving = [at + lease, last, last.min(at), lease, 0].map(|number| (number as f64).to_be_bytes());
-        Record::read(&[&[3], moving.as_flattened(), bytes.get(57..)?].concat())
-    });
+        Record::read(&[&[3], moving.as_flattened(), reader.0].concat())
+    };
+    let lone = if short { lone() } else { None };
     Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))
 }

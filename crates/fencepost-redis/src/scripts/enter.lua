@@ -1,7 +1,7 @@
 -- Asks for the lock, behind scripts/front.lua.
-local proc, more = string.sub(who, 34, 49), false
+local proc, more = string.sub(who, 45, 60), false
 if not got then
-  mine, its = 'c' .. string.sub(who, 9, 24), 'p' .. proc
+  mine, its = 'c' .. string.sub(who, 18, 33), 'p' .. proc
   got = redis.call('HMGET', key, 's', mine, its)
 end
 local rec, p = got[2], got[3]
@@ -10,7 +10,7 @@ if s then
 end
 -- Beside an exclusive holder nobody fits; else somebody may have been passed over, or the dead stand in the way.
 local clear, late = nw == 0, now < seen or mind > 0 and mind <= now
-if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(lone, 42, 57) == string.sub(who, 9, 24)) then
+if rec or late or not clear and x == 0 or lone and (how == 1 or string.sub(lone, 51, 66) == string.sub(who, 18, 33)) then
   -- include line
   if purge() then
     got = redis.call('HMGET', key, mine, its)
@@ -25,7 +25,7 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
       if p then _, count = struct.unpack(PROC, p) end
       touch()
       redis.call('HSET', key, its, struct.pack(PROC, now + LIVE, count))
-      if x == 0 then _, more = tend(string.sub(ARGV[2], 18), how >= 2) end
+      if x == 0 then _, more = tend(string.sub(key, 1, string.byte(who, 35)) .. '@', string.byte(who, 34) == 1) end
       expire(now + LIVE, retention)
       save()
       state, _, tok, since, _, seq = struct.unpack(REC, redis.call('HGET', key, mine))
@@ -47,20 +47,20 @@ if rec or late or not clear and x == 0 or lone and (how % 2 == 1 or string.sub(l
   end
   clear = nw == 0
   if nw > 0 and x == 0 then
-    clear, more = tend(string.sub(ARGV[2], 18), how >= 2)
+    clear, more = tend(string.sub(key, 1, string.byte(who, 35)) .. '@', string.byte(who, 34) == 1)
     if dirty or #dels > 0 then save() end
     p = redis.call('HGET', key, its)
   end
 end
 
-local mode, n, of = struct.unpack('>BI4I4', who, 25)
+local mode, n, of = struct.unpack('>BI4I4', who, 36)
 local deadline
 if clear and (mode == 1 and x + sh + ph == 0 or mode == 2 and x + ph == 0 or mode == 3 and x + sh == 0 and pn + n <= of) then
   if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
   last = wish > last and wish or math.max(last + 1, now)
   deadline = now + ttl
   if mind == 0 or deadline < mind then mind = deadline end
-elseif how % 2 == 0 then
+elseif how == 0 then
   return { 3, x + sh + ph + nw }
 end
 local need, move = math.floor(math.max(last, deadline or now + LIVE) / 1000) + retention, false
@@ -70,15 +70,15 @@ end
 local answer
 if deadline then
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
-    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 25))
+    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 36))
   answer = last
 else
   local seq, count = tail, 0
   if p then _, count = struct.unpack(PROC, p) end
   tail, nw = tail + 1, nw + 1
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
-    'w' .. seq, string.sub(who, 9, 24) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
-    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 25))
+    'w' .. seq, string.sub(who, 18, 33) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
+    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 36))
   local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
   answer = struct.pack('>dddd', x + sh + ph + nw - 1, again, seq, last)
 end

@@ -5,15 +5,14 @@
 --   s        the summary, see SUM: 1, holders by mode, the least deadline, time last seen, last token, when the key expires, the
 --            line's first and next number, how many wait, how many tombstones there are.
 --            Of an idle lock it is shorter, see IDLE, and the only field: 3, time last granted or renewed, last token, when the key
---            expires, the line's next number. So it is of a lock that is held exclusively and was idle before: its lease follows,
---            which runs from that time, the claim's id, and REC from the mode on; the token is the last. Whatever is neither a
+--            expires, the line's next number. So it is of a lock that is held exclusively and was idle before: what its claim asked
+--            with follows, see scripts/front.lua; the lease runs from that time, and the token is the last. Whatever is neither a
 --            renewal nor the end of that grant gives it a field of its own first.
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
--- How, where a script says so: a byte, of which 1 is the script's own, 2 says that this is a cluster and 4 that this is likely to be
--- no grant of an idle lock, because this client waits in its line already or does not want it for itself alone; retention in ms and,
--- where there is one, the lease in µs, two doubles; what the channels of all inboxes begin with.
+-- A claim's name, where a script says so: retention in ms (a double), its id (16 bytes), a byte that is 1 in a cluster, and how many
+-- bytes of the key are the prefix of all, with which and `@` the channels of all inboxes begin, too.
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
 -- tombstone: it has left, and must not come back by a command that was replayed.
 --

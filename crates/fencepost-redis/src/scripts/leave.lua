@@ -1,25 +1,25 @@
 -- Leaves: releases a grant, or gives up a place in line, and hands the lock to whoever is next.
 --
--- KEYS[1] the lock. ARGV: 1 claim id, 2 how, see head.lua, with 1 to leave a tombstone, because a command of this claim may still
--- be on its way, 3 a guess of the line's first field; nothing if this claim has never waited and leaves no tombstone.
+-- KEYS[1] the lock. ARGV: 1 the claim's name, see head.lua, 2 a guess of the line's first field or, if this claim has never waited,
+-- nothing; 3 anything to leave a tombstone, because a command of this claim may still be on its way.
 -- Answers what was there, 1 a grant, 2 a place, 0 nothing, 3 a grant whose time may have been over; and 4 more: call `tend` again,
 -- the line is long.
 local mine, s, rec, ahead, got
-if not ARGV[3] then
-  local id, name = ARGV[1], KEYS[1]
+local own, name = ARGV[1], KEYS[1]
+if not ARGV[2] then
   s = redis.call('HGET', name, 's')
   -- include free
-  mine = 'c' .. id
+  mine = 'c' .. string.sub(own, 9, 24)
   rec = redis.call('HGET', name, mine)
 else
-  mine = 'c' .. ARGV[1]
-  got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[3])
+  mine = 'c' .. string.sub(own, 9, 24)
+  got = redis.call('HMGET', name, 's', mine, ARGV[2])
   s, rec, ahead = got[1], got[2], got[3]
 end
 -- include clock
 -- include head
-local what, state, how, retention = 0, 5, struct.unpack('>Bd', ARGV[2])
-if not s and how % 2 == 0 then return 0 end
+local what, state, retention, tombstone = 0, 5, struct.unpack('>d', own), ARGV[3]
+if not s and not tombstone then return 0 end
 if s then
   -- include summary
 end
@@ -27,7 +27,7 @@ if rec then state = string.byte(rec) end
 
 -- What happens nearly always: an exclusive holder leaves, and nobody is next, or one who is alive and wants the same.
 local unheard
-if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and now >= seen and (mind == 0 or mind > now) then
+if state > 1 and state < 5 and string.byte(rec, 42) == 1 and not tombstone and now >= seen and (mind == 0 or mind > now) then
   if nw == 0 then
     -- The key of an idle lock stays for its last token alone.
     local rest, move = math.floor(math.max(now, last) / 1000) + retention, false
@@ -42,7 +42,7 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and no
     return 1
   end
   local first = 'w' .. head
-  local place = first == ARGV[3] and ahead or redis.call('HGET', key, first)
+  local place = first == ARGV[2] and ahead or redis.call('HGET', key, first)
   if place then
     local id, whose = string.sub(place, 1, 16), string.sub(place, 17)
     local its, theirs = 'c' .. id, 'p' .. whose
@@ -53,8 +53,8 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and how % 2 == 0 and no
       redis.call('HDEL', key, mine, first, count > 1 and first or theirs)
       local tok = math.max(last + 1, now)
       -- Where it is not allowed the script must not end half-way: the winner asks by itself within a second.
-      local reached = redis.pcall('PUBLISH', string.sub(ARGV[2], 10) .. whose, 'G' .. id .. struct.pack('>d', tok))
-      if reached ~= 0 or how >= 2 then
+      local reached = redis.pcall('PUBLISH', string.sub(key, 1, string.byte(own, 26)) .. '@' .. whose, 'G' .. id .. struct.pack('>d', tok))
+      if reached ~= 0 or string.byte(own, 25) == 1 then
         last, nw = tok, nw - 1
         head = nw > 0 and head + 1 or tail
         if nt == 0 or alive < mind then mind = alive end
@@ -84,7 +84,7 @@ if unheard then
   set(unheard[3], unheard[4])
 end
 local more = false
-if how % 2 == 1 then
+if tombstone then
   local till = math.ceil(now / TOMB + 1) * TOMB
   touch()
   if not rec or state < 5 then nt = nt + 1 end
@@ -94,7 +94,7 @@ if how % 2 == 1 then
 elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
   if dirty and nw > 0 and x == 0 then
-    _, more = tend(string.sub(ARGV[2], 10), how >= 2)
+    _, more = tend(string.sub(key, 1, string.byte(own, 26)) .. '@', string.byte(own, 25) == 1)
     save()
   end
   return more and 4 or 0
@@ -118,7 +118,7 @@ if nw == 0 then
 elseif x == 0 then
   -- `tend` reads: what is pending is written first, but for a grant that is merely taken out.
   if #sets > 0 or state == 1 then save() end
-  _, more = tend(string.sub(ARGV[2], 10), how >= 2)
+  _, more = tend(string.sub(key, 1, string.byte(own, 26)) .. '@', string.byte(own, 25) == 1)
 end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end

@@ -86,9 +86,9 @@ local function purge()
   if lone then
     touch()
     -- It has no number in line, and has been held since its token was given, as far as the clock that gave it tells.
-    local _, at, tok, _, _, lease = struct.unpack('>Bddddd', lone)
+    local _, at, tok, _, _, _, lease = struct.unpack('>BddddBd', lone)
     local moving = struct.pack(DYN, 3, at + lease, tok, math.min(tok, at), lease, 0)
-    set('c' .. string.sub(lone, 42, 57), moving .. string.sub(lone, 58))
+    set('c' .. string.sub(lone, 51, 66), moving .. string.sub(lone, 69))
     lone = nil
     save()
   end

@@ -4,13 +4,13 @@
 -- its id, mode, permits, process and text.
 -- Answers as vote.lua does; {3, ahead} is followed by the ms until the first lease here ends, or -1.
 local answer, refused = enter(), 'redlock:' .. key
-local entry = string.sub(rest, 36, 43) .. string.sub(ARGV[1], 9)
+local entry = string.sub(rest, 17, 24) .. string.sub(who, 18, 33) .. string.sub(who, 36)
 if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
-  if string.byte(rest, 44) == 1 then redis.call('ZREM', refused, entry) end
+  if string.byte(rest, 25) == 1 then redis.call('ZREM', refused, entry) end
 elseif answer[1] == 3 then
   answer[3] = mind > now and math.ceil((mind - now) / 1000) or -1
-  local since = struct.unpack('>d', rest, 36)
+  local since = struct.unpack('>d', rest, 17)
   if since > 0 then
     redis.call('ZADD', refused, since, entry)
     -- Whoever still waits asks again by then.

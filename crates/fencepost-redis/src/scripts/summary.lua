@@ -5,7 +5,7 @@ elseif form == 3 then
   _, seen, last, exp, tail = struct.unpack(IDLE, s)
   head = tail
   if #s > 33 then
-    x, lone, mind = 1, s, seen + struct.unpack('>d', s, 34)
+    x, lone, mind = 1, s, seen + struct.unpack('>d', s, 35)
   end
 else
   error('FENCEPOST layout ' .. tostring(form) .. ' of the lock is not known to this version')

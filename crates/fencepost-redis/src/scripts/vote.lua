@@ -1,10 +1,9 @@
 -- As a node of a quorum: before scripts/front.lua and enter.lua, which become the function `enter`, and scripts/refused.lua. A claim
 -- that has a vote is granted on the spot or left out.
 --
--- ARGV: 1 as front.lua's; 2 what is of a fixed length, '>BdddI2ddB': how, retention and lease, see head.lua, the token that the
--- quorum proposes or 0, where the name of the run begins, the longest lease in ms, when the claim was made, in µs, or 0: it does not
--- wait, and 1: it was refused here before; then what the channels of all inboxes begin with, and the name of the run: that of the
--- server, `/` and the longest lease, or nothing. In one argument, since each costs more than to cut one up.
+-- ARGV: 1 as front.lua's; 2 '>dddB': the token that the quorum proposes or 0, the longest lease in ms, when the claim was made, in µs,
+-- or 0: it does not wait, and 1: it was refused here before; then the name of the run: that of the server, `/` and the longest lease, or
+-- nothing.
 -- Answers as front.lua does, or {9, ms}: this node stays out for so long. Fields of the hash beyond those of the line:
 --   e        the name of the run in the vote that was granted here last and had one
 --   r        somebody was refused, see refused.lua
@@ -18,23 +17,25 @@
 -- INFO tells the run id, and takes long. A client has asked for it over the very connection that this came by, and names it only
 -- there: no connection outlives the run that it has met. Whoever has another connection, or none yet, names none.
 local call, read = redis.call, struct.unpack
-local name, rest, how, retention, ttl, at = KEYS[1], ARGV[2], nil, nil, nil, nil
-how, retention, ttl, wish, at = read('>BdddI2', rest)
+local name, who, rest = KEYS[1], ARGV[1], ARGV[2]
+local how, ttl, retention = read('>Bdd', who)
+wish = read('>d', rest)
 if wish > now + 1000000 or wish < now - 1000000 then wish = 0 end
 local got = call('HMGET', name, 's', 'e')
-local s, named = got[1], string.sub(rest, at)
+local s, named = got[1], string.sub(rest, 26)
 -- What happens nearly always: nobody holds it, or has for long.
 if s and got[2] == named then
   if #s == 33 and how < 4 then
-    local who = ARGV[1]
-    if string.byte(rest, 44) == 1 then redis.call('ZREM', 'redlock:' .. name, string.sub(rest, 36, 43) .. string.sub(who, 9)) end
+    if string.byte(rest, 25) == 1 then
+      call('ZREM', 'redlock:' .. name, string.sub(rest, 17, 24) .. string.sub(who, 18, 33) .. string.sub(who, 36))
+    end
     -- include grant
   end
 else
-  local marker, run = 'redlock:' .. string.sub(rest, 45, at - 2), string.match(named, '^%x+')
+  local marker, run = 'redlock:' .. string.sub(name, 1, string.byte(who, 35)), string.match(named, '^%x+')
   local mark = redis.call('HMGET', marker, 'run', 'until', 'ttl')
   local back, known = tonumber(mark[2] or '0'), tonumber(mark[3] or '0')
-  local longest = math.max(struct.unpack('>d', rest, 28), known)
+  local longest = math.max(read('>d', rest, 9), known)
   if not run or run ~= mark[1] then run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') end
   if run ~= mark[1] then
     back = now + longest * 1000
@@ -47,4 +48,3 @@ else
   end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end
 end
-local ARGV = { ARGV[1], string.sub(rest, 1, 17) .. string.sub(rest, 45, at - 1) }

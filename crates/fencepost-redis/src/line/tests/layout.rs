@@ -283,10 +283,11 @@ fn lone(summary: &[u8]) -> Option<Option<(Id, Record)>> {
     }
     let mut bytes = Bytes(&summary[1..]);
     let (at, token) = (bytes.number()?, bytes.number()?);
-    let (_expires, _next, length) = (bytes.number()?, bytes.number()?, bytes.number()?);
+    let (_expires, _next, _how) = (bytes.number()?, bytes.number()?, bytes.byte()?);
+    let length = bytes.number()?;
     let moving = [at + length, token, token.min(at), length, 0].map(|number| (number as f64).to_be_bytes());
-    let whole = [&[3], moving.as_flattened(), summary.get(57..)?].concat();
-    Some(Some((id(summary.get(41..57)?)?, record(&mut Bytes(&whole))?)))
+    let whole = [&[3], moving.as_flattened(), summary.get(68..)?].concat();
+    Some(Some((id(summary.get(50..66)?)?, record(&mut Bytes(&whole))?)))
 }
 
 fn record(bytes: &mut Bytes<'_>) -> Option<Record> {
