@@ -181,7 +181,7 @@ async fn a_cycle_is_two_commands_for_each_node() {
         let mut look = node.look();
         // A release is over when a majority has it: the rest of the first one is not to be counted.
         let start = Instant::now();
-        while look.ask::<Vec<u8>>(&["HGET", "fencepost:lock", "s"]).len() != 25 {
+        while look.ask::<Vec<u8>>(&["HGET", "fencepost:lock", "s"]).len() != 33 {
             assert!(start.elapsed() < WAIT, "the lock stays held");
             tokio::task::yield_now().await;
         }
