@@ -47,17 +47,16 @@ pub(crate) struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode, join: bool) -> Request<'a> {
-        let (ttl, replicas) = (client.ttl, client.replicas);
         Request {
             client,
             name,
             mode,
-            ttl,
+            ttl: client.ttl,
             renewed: true,
             wait: None,
             join,
             paired: false,
-            replicas,
+            replicas: client.replicas,
             holder: None,
             reason: None,
         }

@@ -1,0 +1,211 @@
+//! Beside other libraries on the same nodes: Curator 5.4 from Debian's jars, and kazoo from the Python package index.
+
+mod neighbour;
+
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Acquire, Guard, Locks, Registry};
+use fencepost_testkit::conformance::{Elsewhere, Holder, hold_elsewhere as hold};
+use fencepost_testkit::zookeeper::{Config, ZooKeeper};
+use neighbour::Neighbour;
+
+/// How long what is to happen may take, beyond a session.
+const SOON: Duration = Duration::from_secs(15);
+/// All sessions of these tests.
+const SESSION: Duration = Duration::from_secs(4);
+
+static SERVER: LazyLock<Mutex<ZooKeeper>> =
+    LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
+
+fn registry() -> Registry {
+    Registry::new().with("zookeeper", fencepost_zookeeper::open)
+}
+
+/// What the other process does; nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&registry());
+}
+
+/// A path of nodes of its own, and a client there.
+struct Street {
+    hosts: String,
+    path: String,
+    url: String,
+    locks: Locks,
+    start: fn(&str, &str, &str) -> Neighbour,
+}
+
+/// The lock that all of them are about, by its name and by its node.
+const NAME: &str = "stock/42";
+const NODE: &str = "stock%2F42";
+
+impl Street {
+    async fn new(start: fn(&str, &str, &str) -> Neighbour, options: &str) -> Street {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let hosts = SERVER.lock().unwrap_or_else(PoisonError::into_inner).address().to_string();
+        let path = format!("/street{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let url = format!("zookeeper://{hosts}{path}?session={}ms{options}", SESSION.as_millis());
+        let locks = Locks::builder().connect(&registry(), &url).await.expect("it connects");
+        Street { hosts, path, url, locks, start }
+    }
+
+    async fn curator() -> Street {
+        Street::new(Neighbour::curator, "").await
+    }
+
+    fn neighbour(&self, kind: &str) -> Neighbour {
+        (self.start)(&self.hosts, &format!("{}/{NODE}", self.path), kind)
+    }
+
+    /// Waits until so many stand in line.
+    async fn waiting(&self, count: usize) {
+        let deadline = Instant::now() + SOON + SOON;
+        loop {
+            let info = self.locks.inspect(NAME).await.expect("it can look");
+            if info.waiters().count() == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{count} should wait: {info:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// They hold and we wait in line and are woken; we hold and they are; their process is killed.
+    async fn both_ways<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
+        let other = self.neighbour(theirs);
+        other.held();
+        let holders: Vec<_> = self.locks.inspect(NAME).await.expect("it can look").claims;
+        assert!(holders.len() == 1 && holders[0].holds(), "{holders:?}");
+        let busy = ours().wait(Duration::from_secs(2)).await.expect_err("it is held");
+        assert!(busy.is_timeout() && busy.holders().len() == 1, "{busy}");
+        let guard = self.after(ours(), || other.release()).await;
+        // The other way round.
+        let other = self.neighbour(theirs);
+        self.waiting(1).await;
+        assert!(other.is_silent(), "two hold it");
+        guard.ensure_held().expect("nobody took it");
+        let token = guard.token();
+        guard.release().await.expect("it was held");
+        other.held();
+        // Killed while it holds.
+        let guard = self.after(ours(), || other.kill()).await;
+        assert!(guard.token() > token);
+        // Killed while it waits.
+        let other = self.neighbour(theirs);
+        self.waiting(1).await;
+        other.kill();
+        self.waiting(0).await;
+        guard.release().await.expect("it was held");
+    }
+
+    /// The guard that comes once `then` was done, and not before.
+    async fn after(&self, asked: Acquire<'_>, then: impl FnOnce()) -> Guard {
+        let mut asked = std::pin::pin!(asked.into_future());
+        let early = tokio::time::timeout(Duration::from_millis(200), asked.as_mut()).await;
+        assert!(early.is_err(), "two hold it");
+        tokio::task::block_in_place(then);
+        let guard = tokio::time::timeout(SESSION + SOON, asked).await.expect("it is our turn");
+        guard.expect("it comes")
+    }
+
+    /// Our process is killed while it holds.
+    async fn ours_is_killed(&self, theirs: &str) {
+        let mut holder = Holder::start(&self.url, NAME, SESSION);
+        let other = self.neighbour(theirs);
+        self.waiting(1).await;
+        assert!(other.is_silent(), "two hold it");
+        holder.kill();
+        other.held();
+        other.release();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutex_of_curator() {
+    let street = Street::curator().await;
+    let mutex = street.locks.mutex(NAME).expect("a good name");
+    street.both_ways("mutex", || mutex.lock()).await;
+    street.ours_is_killed("mutex").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_lock_of_curator() {
+    let street = Street::curator().await;
+    let pair = street.locks.rwlock(NAME).expect("a good name");
+    street.both_ways("write", || pair.write()).await;
+    street.both_ways("write", || pair.read()).await;
+    street.both_ways("read", || pair.write()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_curator_read_beside_ours() {
+    let street = Street::curator().await;
+    let pair = street.locks.rwlock(NAME).expect("a good name");
+    let ours = pair.read().await.expect("it is free");
+    let theirs = street.neighbour("read");
+    theirs.held();
+    let more = pair.try_read().await.expect("it answers").expect("readers read together");
+    // A writer of theirs waits for all of us, and a late reader of ours behind it.
+    let writer = street.neighbour("write");
+    street.waiting(1).await;
+    assert!(pair.try_read().await.expect("it answers").is_none(), "a reader overtook the writer");
+    ours.release().await.expect("it was held");
+    more.release().await.expect("it was held");
+    assert!(writer.is_silent(), "a writer beside a reader");
+    theirs.release();
+    writer.held();
+    writer.release();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn semaphore_of_curator() {
+    let street = Street::curator().await;
+    let one = street.locks.semaphore(NAME, 1).expect("a good name");
+    street.both_ways("semaphore1", || one.acquire()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_shared_with_curator() {
+    let street = Street::curator().await;
+    let semaphore = street.locks.semaphore(NAME, 3).expect("a good name");
+    let two = semaphore.acquire_many(2).await.expect("it is free");
+    let theirs = street.neighbour("semaphore3");
+    theirs.held();
+    assert!(semaphore.try_acquire().await.expect("it answers").is_none(), "four permits of three");
+    let another = street.neighbour("semaphore3");
+    street.waiting(1).await;
+    assert!(another.is_silent(), "four permits of three");
+    two.release().await.expect("it was held");
+    another.held();
+    let ours = semaphore.acquire().await.expect("one is left");
+    theirs.release();
+    another.release();
+    ours.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_kazoo() {
+    let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
+    let mutex = street.locks.mutex(NAME).expect("a good name");
+    street.both_ways("mutex", || mutex.lock()).await;
+    street.ours_is_killed("mutex").await;
+    let pair = street.locks.rwlock(NAME).expect("a good name");
+    street.both_ways("write", || pair.read()).await;
+    street.both_ways("read", || pair.write()).await;
+    let reader = street.neighbour("read");
+    reader.held();
+    let ours = pair.try_read().await.expect("it answers").expect("readers read together");
+    reader.release();
+    ours.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kazoo_in_a_folder_of_curators_names() {
+    let street = Street::new(Neighbour::kazoo, "").await;
+    let mutex = street.locks.mutex(NAME).expect("a good name");
+    street.both_ways("beside", || mutex.lock()).await;
+}

@@ -1,0 +1,26 @@
+"""Holds a lock of kazoo's from its "held" to the next line of its input."""
+
+import sys
+
+from kazoo.client import KazooClient
+
+hosts, path, kind = sys.argv[1:4]
+client = KazooClient(hosts=hosts, timeout=4.0)
+client.start(timeout=30)
+if kind == "beside":
+    # kazoo in a folder of Curator's: it heeds their names, and is heeded by its number.
+    lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
+elif kind == "mutex":
+    lock = client.Lock(path, "kazoo")
+elif kind == "read":
+    lock = client.ReadLock(path, "kazoo")
+elif kind == "write":
+    lock = client.WriteLock(path, "kazoo")
+else:
+    raise SystemExit(f"unknown kind {kind}")
+lock.acquire()
+print("held", flush=True)
+sys.stdin.readline()
+lock.release()
+print("released", flush=True)
+client.stop()
