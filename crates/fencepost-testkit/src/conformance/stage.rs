@@ -72,8 +72,8 @@ impl Stage {
     /// The first need that is not met.
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
-        let elsewhere =
-            needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", SHORT).is_some();
+        let ttl = SHORT.max(client.capabilities().min_ttl);
+        let elsewhere = needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", ttl).is_some();
         let faults = self.faults();
         let hook = |need| match need {
             Need::Elsewhere => elsewhere,

@@ -1,0 +1,222 @@
+//! What a URL says: `etcd://user:password@host1,host2:2379?prefix=locks/`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fencepost_core::{Address, Error, Result};
+
+use crate::error::ENGINE;
+
+const OPTIONS: &[&str] = &["connect_timeout", "password_env", "password_file", "prefix", "timeout"];
+const OF_TLS: &[&str] = &["ca", "cert", "key"];
+
+/// The schemes of this crate.
+pub const SCHEMES: &[&str] = &["etcd", "etcds"];
+
+const PORT: u16 = 2379;
+
+/// Where etcd is and how it is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Config {
+    /// `host:port` of each member that was named.
+    pub(crate) members: Vec<String>,
+    pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<Tls>,
+    /// What all keys begin with.
+    pub(crate) prefix: String,
+    /// How long an attempt to connect may take.
+    pub(crate) connect_timeout: Duration,
+    /// How long a call may take, with all its attempts.
+    pub(crate) timeout: Duration,
+}
+
+/// Who we are. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+/// TLS is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tls {
+    /// A file of authorities; the system's if there is none.
+    pub(crate) ca: Option<PathBuf>,
+    /// Files of a certificate and its key, by which the server knows us.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Config {
+    pub(crate) fn parse(address: &Address) -> Result<Config> {
+        Config::read(address).map_err(|error| error.on(ENGINE))
+    }
+
+    fn read(address: &Address) -> Result<Config> {
+        let secure = address.scheme == "etcds";
+        let known: Vec<_> = OPTIONS.iter().chain(OF_TLS.iter().filter(|_| secure)).copied().collect();
+        address.only(&known)?;
+        let Some(rest) = address.rest.strip_prefix("//") else {
+            return Err(Error::invalid("two slashes and a host are missing; write etcd://host:2379"));
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !path.is_empty() {
+            return Err(Error::invalid(
+                "nothing follows the hosts; what all keys begin with is an option, as in etcd://host?prefix=locks/",
+            ));
+        }
+        let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
+        let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
+        let prefix = address.option("prefix").unwrap_or_default().to_owned();
+        if prefix.len() > 128 || prefix.chars().any(char::is_control) {
+            return Err(Error::invalid("prefix has up to 128 bytes and no control characters"));
+        }
+        let duration = |key, default| match address.option(key) {
+            None => Ok(default),
+            Some(text) => duration(text).ok_or_else(|| {
+                Error::invalid(format!("{key} is a duration of 1ms to 1h, as in 500ms, 30s or 5m"))
+            }),
+        };
+        Ok(Config {
+            members: hosts.split(',').map(member).collect::<Result<_>>()?,
+            login: login(user, address)?,
+            tls: if secure { Some(tls(address)?) } else { None },
+            prefix,
+            connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
+            timeout: duration("timeout", Duration::from_secs(4))?,
+        })
+    }
+}
+
+fn tls(address: &Address) -> Result<Tls> {
+    let file = |key| address.option(key).map(PathBuf::from);
+    let identity = match (file("cert"), file("key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => {
+            return Err(Error::invalid(
+                "cert and key go together: the files of a certificate and of its key",
+            ));
+        }
+    };
+    Ok(Tls { ca: file("ca"), identity })
+}
+
+fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
+    let secret = secret(address)?;
+    let Some(user) = user else {
+        return match secret {
+            None => Ok(None),
+            Some(_) => Err(Error::invalid("a password has a user; write etcd://user@host?password_env=NAME")),
+        };
+    };
+    let (user, password) = user.split_once(':').map_or((user, None), |(u, password)| (u, Some(password)));
+    let password = match password.filter(|password| !password.is_empty()) {
+        Some(password) => Some(Address::decode(password)?),
+        None => secret,
+    };
+    match (Address::decode(user)?, password) {
+        (user, Some(password)) if !user.is_empty() => Ok(Some(Login { user, password })),
+        _ => Err(Error::invalid(
+            "a user has a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
+        )),
+    }
+}
+
+/// A password from where it need not stand in a URL.
+fn secret(address: &Address) -> Result<Option<String>> {
+    if let Some(name) = address.option("password_env") {
+        return std::env::var(name).map(Some).map_err(|_| {
+            Error::invalid(format!("password_env names {name:?}, which is not set in the environment"))
+        });
+    }
+    let Some(path) = address.option("password_file") else { return Ok(None) };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+        Err(error) => {
+            Err(Error::invalid(format!("password_file names {path:?}, which cannot be read")).because(error))
+        }
+    }
+}
+
+fn member(text: &str) -> Result<String> {
+    let rule =
+        || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
+    let (host, after) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(rule)?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port = match after.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(rule)?,
+        None if after.is_empty() => PORT,
+        None => return Err(rule()),
+    };
+    let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    if host.is_empty() || !host.chars().all(proper) {
+        return Err(rule());
+    }
+    Ok(if text.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    let millis = number.parse::<u64>().ok()?.checked_mul(millis)?;
+    (1..=3_600_000).contains(&millis).then(|| Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Result<Config> {
+        Config::parse(&Address::parse(url).unwrap())
+    }
+
+    #[test]
+    fn a_url_says_where_and_how() {
+        let config = parsed("etcd://me:a%40b@h1,h2:2380,[::1]:1?prefix=locks/&timeout=500ms").unwrap();
+        assert_eq!(config.members, ["h1:2379", "h2:2380", "[::1]:1"]);
+        assert_eq!(config.login, Some(Login { user: "me".into(), password: "a@b".into() }));
+        assert_eq!((config.prefix.as_str(), config.timeout), ("locks/", Duration::from_millis(500)));
+        assert!(config.tls.is_none() && !format!("{config:?}").contains("a@b"));
+        let config = parsed("etcds://h?ca=/ca&cert=/c&key=/k").unwrap();
+        let identity = Some(("/c".into(), "/k".into()));
+        assert_eq!(config.tls, Some(Tls { ca: Some("/ca".into()), identity }));
+        assert_eq!(parsed("etcd://").unwrap().members, ["127.0.0.1:2379"]);
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_with_it() {
+        for (url, rule) in [
+            ("etcd:host", "two slashes"),
+            ("etcd://host/locks", "prefix"),
+            ("etcd://host?ttl=3", "those are connect_timeout"),
+            ("etcd://host?ca=/x", "not an option"),
+            ("etcds://host?cert=/x", "go together"),
+            ("etcd://me@host", "password"),
+            ("etcd://:hunter2@host", "name"),
+            ("etcd://host:0", "host:port"),
+            ("etcd://a b", "host:port"),
+            ("etcd://host?prefix=a%0a", "control"),
+            ("etcd://host?timeout=0s", "duration"),
+        ] {
+            let error = parsed(url).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");
+            assert!(!error.to_string().contains("hunter2"));
+        }
+    }
+}

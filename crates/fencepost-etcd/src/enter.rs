@@ -1,0 +1,296 @@
+//! Asking for a lock: one transaction makes the claim's key and reads who was there before.
+//!
+//! Invariants, each step of which may be repeated after a lost reply:
+//! - A claim's key is its own, and made at most once: its create revision is zero before, and the claim has not left (a tombstone
+//!   would stand there, see [`leave`](crate::leave)).
+//! - It is made under a lease that the server knows, or not at all.
+//! - Whoever has the smaller create revision is before us, whoever has a greater one behind us, for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fencepost_core::queue::Held;
+use fencepost_core::{Loss, Mode, Payload};
+
+use crate::error::Failure;
+use crate::keys;
+use crate::lease::Lease;
+use crate::member::{Member, Stand};
+use crate::net::{DELETE, TXN};
+use crate::proto::{
+    Compare, DeleteRequest, DeleteResponse, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    TxnResponse,
+};
+use crate::shared::Shared;
+
+/// With so many in line a new claim does not read the folder: the watch will tell.
+const CROWD: usize = 32;
+/// So many of those who may hold beside us are read with the first request.
+const SOME: i64 = 16;
+
+/// What came of asking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entered {
+    /// It is at the front of the line with this create revision.
+    First(i64),
+    /// It stands in line.
+    Waits(i64),
+    /// Somebody is before it, and it has left nothing.
+    Busy,
+    /// Its lease is over, or it has left already.
+    Gone,
+}
+
+/// Asks for the member's claim.
+pub(crate) async fn enter(shared: Arc<Shared>, member: Arc<Member>) -> Result<Entered, Failure> {
+    let lease = match member.home() {
+        Some(lease) => Arc::clone(lease),
+        None => shared.leases.get(&shared.net, &shared.aid, member.claim.ttl()).await?,
+    };
+    let (lease, key) = member.settle(lease);
+    if lease.is_over(shared.now()) || member.leaving.load(Ordering::Relaxed) {
+        return Ok(Entered::Gone);
+    }
+    let asking = Asking { shared: &shared, member: &member, lease, key };
+    let entered = if member.claim.join { asking.join().await } else { asking.attempt().await };
+    match entered {
+        Err(failure) if failure.is_lease_gone() => {
+            shared.lose(lease);
+            Ok(Entered::Gone)
+        }
+        entered => entered,
+    }
+}
+
+struct Asking<'a> {
+    shared: &'a Shared,
+    member: &'a Member,
+    lease: &'a Arc<Lease>,
+    key: &'a [u8],
+}
+
+/// What a folder says about one claim.
+enum Word {
+    First(i64),
+    Behind,
+    /// Not all who matter were read.
+    Unknown,
+}
+
+impl Asking<'_> {
+    fn mode(&self) -> Mode {
+        self.member.claim.want().mode
+    }
+
+    fn range(&self, limit: i64) -> RequestOp {
+        let folder = &self.member.folder;
+        Op::Range(RangeRequest::by_creation(folder.clone(), keys::end(folder), limit)).into()
+    }
+
+    fn own(&self) -> RequestOp {
+        Op::Range(RangeRequest::by_creation(self.key.to_vec(), Vec::new(), 1)).into()
+    }
+
+    fn put(&self) -> RequestOp {
+        let value = self.member.value();
+        let put = PutRequest { key: self.key.to_vec(), value, lease: self.lease.id, ignore_lease: false };
+        Op::Put(put).into()
+    }
+
+    /// The claim has not left.
+    fn alive(&self) -> Compare {
+        let number = (self.lease.id, self.member.number);
+        Compare::created(&keys::tombstone(&self.shared.config.prefix, number), 0)
+    }
+
+    async fn ask(&self, txn: TxnRequest) -> Result<TxnResponse, Failure> {
+        self.shared.net.call(TXN, txn, Some(&self.member.doubt)).await
+    }
+
+    /// Joins the line.
+    async fn join(&self) -> Result<Entered, Failure> {
+        let watched = self.shared.watched(&self.member.folder).and_then(|folder| folder.crowd());
+        let crowded = watched.is_some_and(|crowd| crowd >= CROWD);
+        let limit = if self.mode() == Mode::Exclusive { 1 } else { SOME };
+        let mut success = vec![self.put()];
+        if !crowded {
+            success.push(self.range(limit));
+        }
+        let txn = TxnRequest {
+            compare: vec![Compare::created(self.key, 0), self.alive()],
+            success,
+            failure: vec![self.own(), self.range(limit)],
+        };
+        let answer = self.ask(txn).await?;
+        let revision = if answer.succeeded {
+            answer.revision()
+        } else {
+            match answer.range(0).and_then(|own| own.kvs.first()) {
+                // The answer to an earlier request was lost.
+                Some(kv) => kv.create_revision,
+                None => return Ok(Entered::Gone),
+            }
+        };
+        let word = answer.range(1).map_or(Word::Unknown, |range| self.judge(&range.kvs, range.more));
+        Ok(match word {
+            Word::First(revision) => Entered::First(revision),
+            Word::Behind | Word::Unknown => Entered::Waits(revision),
+        })
+    }
+
+    /// Joins the line only to hold: where somebody is before it, nothing is written.
+    async fn attempt(&self) -> Result<Entered, Failure> {
+        let folder = &self.member.folder;
+        let txn = TxnRequest {
+            compare: vec![Compare::nothing(folder.clone(), keys::end(folder)), self.alive()],
+            success: vec![self.put()],
+            failure: vec![self.own(), self.range(SOME)],
+        };
+        let answer = self.ask(txn).await?;
+        if answer.succeeded {
+            return Ok(Entered::First(answer.revision()));
+        }
+        let (Some(own), Some(line)) = (answer.range(0), answer.range(1)) else {
+            return Err(Failure::nonsense());
+        };
+        let mut word = self.judge(&line.kvs, line.more);
+        if matches!(word, Word::Unknown) {
+            let (_, kvs) = self.shared.line(folder).await?;
+            word = self.judge(&kvs, false);
+        }
+        match (word, own.kvs.is_empty()) {
+            (Word::First(revision), false) => return Ok(Entered::First(revision)),
+            // All that are there fit beside us.
+            (Word::First(_), true) => {}
+            (Word::Behind | Word::Unknown, true) => return Ok(Entered::Busy),
+            (Word::Behind | Word::Unknown, false) => return self.take_back().await,
+        }
+        let txn = TxnRequest {
+            compare: vec![Compare::created(self.key, 0), self.alive()],
+            success: vec![self.put(), self.range(0)],
+            failure: vec![self.own(), self.range(0)],
+        };
+        let answer = self.ask(txn).await?;
+        if !answer.succeeded && answer.range(0).is_none_or(|own| own.kvs.is_empty()) {
+            return Ok(Entered::Gone);
+        }
+        match answer.range(1).map(|line| self.judge(&line.kvs, false)) {
+            Some(Word::First(revision)) => Ok(Entered::First(revision)),
+            // Somebody was faster.
+            _ => self.take_back().await,
+        }
+    }
+
+    /// Should this fail, the key is still there: asking again finds it and ends here again.
+    async fn take_back(&self) -> Result<Entered, Failure> {
+        let question = DeleteRequest { key: self.key.to_vec(), range_end: Vec::new() };
+        let _: DeleteResponse = self.shared.net.call(DELETE, question, None).await?;
+        Ok(Entered::Busy)
+    }
+
+    /// Who comes first fits beside all before it. If our key is not there, we are judged as the last, and the revision is zero.
+    fn judge(&self, kvs: &[KeyValue], more: bool) -> Word {
+        let mut held = Held::default();
+        for kv in kvs.iter().filter(|kv| keys::contends(&self.member.folder, &kv.key)) {
+            let ours = kv.key == self.key;
+            let mode = if ours { self.mode() } else { keys::mode(kv) };
+            if !held.fits(mode) {
+                return Word::Behind;
+            }
+            if ours {
+                return Word::First(kv.create_revision);
+            }
+            held.add(mode);
+        }
+        match held.fits(self.mode()) {
+            _ if more => Word::Unknown,
+            true => Word::First(0),
+            false => Word::Behind,
+        }
+    }
+}
+
+/// The claim is at the front: confirms its life, and gives a fixed lease a lease of its own. `None`: it is gone.
+pub(crate) async fn hold(
+    shared: &Arc<Shared>,
+    member: &Arc<Member>,
+    revision: i64,
+) -> Result<Option<i64>, Failure> {
+    let claim = &member.claim;
+    let Some(lease) = member.lease() else { return Ok(None) };
+    let held = if claim.renewed {
+        // What was handed over long after the last renewal is renewed before anybody works under it.
+        if lease.until().since(shared.now()) < lease.ttl / 2 {
+            match lease.renew(&shared.net, &shared.aid).await {
+                Err(failure) if !failure.is_lease_gone() => return Err(failure),
+                _ => {}
+            }
+        }
+        !lease.is_over(shared.now()) && claim.confirm(lease.sent(), claim.ttl().min(lease.ttl))
+    } else {
+        let ttl = claim.ttl();
+        let own = shared.private(ttl).await?;
+        shared.hang(member, revision, &own).await? && claim.confirm(own.sent(), ttl)
+    };
+    if !held {
+        member.lose(Loss::SessionEnded);
+        return Ok(None);
+    }
+    member.put(Stand::Holding(revision));
+    Ok((member.stand() == Stand::Holding(revision)).then_some(revision))
+}
+
+/// Takes up the key of a detached claim, for good or only to lengthen its lease. `None`: it is gone.
+pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<Option<i64>, Failure> {
+    let (_, line) = shared.line(&member.folder).await?;
+    let found = line.into_iter().find_map(|kv| {
+        let payload = Payload::read(&kv.value);
+        (payload.id == Some(member.claim.id) && !payload.evicted).then_some((kv, payload))
+    });
+    let Some((kv, mut payload)) = found else { return Ok(None) };
+    let claim = &member.claim;
+    let ttl = claim.ttl();
+    if !claim.renewed && payload.detached {
+        let sent = shared.now();
+        match shared.net.keep_alive(kv.lease, sent + shared.config.timeout).await {
+            Ok(answer) if answer.ttl <= 0 => return Ok(None),
+            Ok(answer) if answer.ttl.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) => {
+                claim.confirm(sent, ttl);
+                return Ok(Some(kv.create_revision));
+            }
+            Ok(_) => {}
+            Err(failure) if failure.is_lease_gone() => return Ok(None),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let (alone, value) = (payload.detached, {
+        payload.detached = !claim.renewed;
+        payload.to_bytes()
+    });
+    let lease = if claim.renewed {
+        shared.leases.get(&shared.net, &shared.aid, ttl).await?
+    } else {
+        shared.private(ttl).await?
+    };
+    let put = PutRequest { key: kv.key.clone(), value: value.clone(), lease: lease.id, ignore_lease: false };
+    let txn = TxnRequest {
+        compare: vec![Compare::written(&kv.key, kv.mod_revision)],
+        success: vec![Op::Put(put).into()],
+        failure: Vec::new(),
+    };
+    if !shared.txn(txn).await?.succeeded {
+        return Ok(None);
+    }
+    // What was detached has a lease of its own.
+    if alone && kv.lease != 0 {
+        shared.revoke(kv.lease);
+    }
+    let sent = lease.sent();
+    shared.adopt(&kv.key, &member);
+    member.adopt(lease, kv.key, value);
+    if !claim.confirm(sent, ttl) {
+        return Ok(None);
+    }
+    member.put(Stand::Holding(kv.create_revision));
+    Ok(Some(kv.create_revision))
+}

@@ -1,0 +1,243 @@
+//! What can go wrong, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use fencepost_core::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+/// The engine's name in errors.
+pub(crate) const ENGINE: &str = "etcd";
+
+/// Why something failed, to be told to any number of callers.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    transient: bool,
+    message: String,
+    cause: Option<String>,
+    what: What,
+    /// It has certainly not taken effect.
+    pub(crate) sure: bool,
+}
+
+/// What the engine itself has to know of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// The lease is not at the server any more.
+    LeaseGone,
+    /// The lease is there already.
+    LeaseExists,
+    /// Our login has run out.
+    Token,
+    /// Another member may do better.
+    Member,
+    Other,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            transient: kind == ErrorKind::Unreachable,
+            message: message.into(),
+            cause: None,
+            what: What::Other,
+            sure: true,
+        }
+    }
+
+    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Failure {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    fn of(mut self, what: What) -> Failure {
+        self.what = what;
+        self
+    }
+
+    fn unsure(mut self) -> Failure {
+        self.sure = false;
+        self
+    }
+
+    /// The lease that the request named is gone, and all that hung on it.
+    pub(crate) fn is_lease_gone(&self) -> bool {
+        self.what == What::LeaseGone
+    }
+
+    /// The lease was there already.
+    pub(crate) fn is_lease_there(&self) -> bool {
+        self.what == What::LeaseExists
+    }
+
+    /// We have to log in again.
+    pub(crate) fn is_token(&self) -> bool {
+        self.what == What::Token
+    }
+
+    /// Another member should be asked.
+    pub(crate) fn is_of_member(&self) -> bool {
+        self.what == What::Member
+    }
+
+    /// In the server's own words, if there are any.
+    pub(crate) fn cause(&self) -> &str {
+        self.cause.as_deref().unwrap_or(&self.message)
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let error = Error::new(self.kind, &*self.message).transient(self.transient).on(ENGINE);
+        let error = if self.sure { error } else { error.unknown() };
+        match &self.cause {
+            Some(cause) => error.because(&**cause),
+            None => error,
+        }
+    }
+
+    /// What a server, or the way to it, has answered.
+    pub(crate) fn read(status: &Status, member: &str) -> Failure {
+        let text = status.message();
+        let said = |part: &str| text.contains(part);
+        let failure = match status.code() {
+            _ if is_unconnected(status) => Failure::new(
+                ErrorKind::Unreachable,
+                format!("nothing answers at {member}; is etcd running there, and does it want TLS (etcds:)?"),
+            )
+            .of(What::Member),
+            _ if said("requested lease not found") => Failure::lease_gone(),
+            _ if said("lease already exists") => {
+                Failure::new(ErrorKind::Internal, "the lease exists").of(What::LeaseExists)
+            }
+            _ if said("invalid auth token") || said("auth: revision in header is old") => {
+                let mut failure =
+                    Failure::new(ErrorKind::Denied, format!("{member} has forgotten our login"));
+                failure.transient = true;
+                failure.of(What::Token)
+            }
+            _ if said("authentication failed") => {
+                Failure::new(ErrorKind::Denied, format!("{member} does not know this user and password"))
+            }
+            _ if said("authentication is not enabled") => Failure::new(
+                ErrorKind::Configuration,
+                format!(
+                    "{member} knows no users: authentication is off there; leave user and password out of the URL"
+                ),
+            ),
+            _ if said("user name is empty") => Failure::new(
+                ErrorKind::Denied,
+                format!("{member} wants a user; write etcd://user@host?password_env=NAME"),
+            ),
+            Code::PermissionDenied => Failure::new(
+                ErrorKind::Denied,
+                format!(
+                    "{member} does not let this user do that; he needs to read and write all keys of the prefix"
+                ),
+            ),
+            _ if said("database space exceeded") => {
+                let message = format!(
+                    "{member} is out of space and takes no writes; compact, defragment and disarm its alarm (etcdctl alarm)"
+                );
+                let mut failure = Failure::new(ErrorKind::Configuration, message);
+                failure.transient = true;
+                failure
+            }
+            // Refused before it was proposed to the others.
+            _ if said("no leader")
+                || said("raft proposal dropped")
+                || said("not capable")
+                || said("not ready") =>
+            {
+                Failure::new(
+                    ErrorKind::Unreachable,
+                    format!(
+                        "{member} finds no leader: too few members of the cluster are up or within its reach"
+                    ),
+                )
+                .of(What::Member)
+            }
+            Code::ResourceExhausted => {
+                let mut failure =
+                    Failure::new(ErrorKind::Unreachable, format!("{member} has too much to do; try again"));
+                failure.transient = true;
+                failure.unsure()
+            }
+            Code::Unimplemented => Failure::new(
+                ErrorKind::Configuration,
+                format!(
+                    "{member} does not know this request: etcd 3.4 or newer is needed, and no proxy before it"
+                ),
+            ),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
+                Failure::new(ErrorKind::Unreachable, format!("{member} did not answer; try again"))
+                    .of(What::Member)
+                    .unsure()
+            }
+            _ => Failure::new(ErrorKind::Internal, format!("{member} refused a request")),
+        };
+        failure.because(text)
+    }
+
+    /// No answer within the time that a request has.
+    pub(crate) fn silence(member: &str) -> Failure {
+        let message = format!("{member} did not answer in time; try again");
+        Failure::new(ErrorKind::Unreachable, message).of(What::Member).unsure()
+    }
+
+    /// The lease is gone, and all that hung on it.
+    pub(crate) fn lease_gone() -> Failure {
+        Failure::new(ErrorKind::Lost, "the lease is gone").of(What::LeaseGone)
+    }
+
+    /// What came back is no answer.
+    pub(crate) fn nonsense() -> Failure {
+        Failure::new(
+            ErrorKind::Internal,
+            "the answer of etcd lacks what was asked for; is there a proxy before it?",
+        )
+        .unsure()
+    }
+
+    /// The client was closed.
+    pub(crate) fn closed() -> Failure {
+        Failure::new(ErrorKind::Closed, "the client was closed; make a new one")
+    }
+}
+
+/// Was there no connection at all, so that nothing was sent?
+fn is_unconnected(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        failure.error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_tells_what_to_do() {
+        let read = |code, text: &str| Failure::read(&Status::new(code, text), "h:1");
+        assert!(read(Code::NotFound, "etcdserver: requested lease not found").is_lease_gone());
+        assert!(read(Code::FailedPrecondition, "etcdserver: lease already exists").is_lease_there());
+        assert!(read(Code::Unauthenticated, "etcdserver: invalid auth token").is_token());
+        let failure = read(Code::Unavailable, "etcdserver: no leader");
+        assert!(failure.is_of_member() && failure.sure && failure.error().is_transient());
+        let failure = read(Code::Unavailable, "etcdserver: request timed out");
+        assert!(!failure.sure && failure.error().is_unreachable());
+        let error = read(Code::PermissionDenied, "etcdserver: permission denied").error();
+        assert!(error.is_denied() && !error.is_transient() && error.to_string().contains("h:1"));
+    }
+}

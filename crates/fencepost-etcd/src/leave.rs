@@ -1,0 +1,79 @@
+//! Leaving: the claim's key is deleted.
+//!
+//! Requests are served side by side, so one that makes the key and was never answered may take effect after its claim has left.
+//! Such a claim leaves a tombstone under the lease that the key would be made under: while the lease lives the tombstone keeps
+//! the key from being made, and after that there is no lease to make it under. It ends with the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fencepost_core::{ClaimId, Payload};
+
+use crate::error::Failure;
+use crate::keys;
+use crate::member::{Member, Stand};
+use crate::net::{DELETE, TXN};
+use crate::proto::{DeleteRequest, DeleteResponse, Op, PutRequest, TxnRequest, TxnResponse};
+use crate::shared::Shared;
+
+/// What a request to leave has found.
+pub(crate) struct Found {
+    /// The key was there.
+    pub(crate) key: bool,
+    /// The request was made more than once, so an earlier one may have deleted it.
+    pub(crate) repeated: bool,
+}
+
+/// Deletes the member's key and all that belongs to it.
+pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found, Failure> {
+    let (Some(key), Some(home)) = (member.key(), member.home()) else {
+        return Ok(Found { key: false, repeated: false });
+    };
+    if let Stand::Waiting(revision) = member.stand()
+        && let Some(folder) = shared.watched(&member.folder)
+    {
+        folder.leave(revision);
+    }
+    let repeated = AtomicBool::new(false);
+    let question = DeleteRequest { key: key.to_vec(), range_end: Vec::new() };
+    let mut deleted = None;
+    if member.doubt.load(Ordering::Relaxed) {
+        let tombstone = keys::tombstone(&shared.config.prefix, (home.id, member.number));
+        let put = PutRequest { key: tombstone, value: Vec::new(), lease: home.id, ignore_lease: false };
+        let success = vec![Op::Delete(question.clone()).into(), Op::Put(put).into()];
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        match shared.net.call::<_, TxnResponse>(TXN, txn, Some(&repeated)).await {
+            Ok(answer) => deleted = Some(answer.deleted(0)),
+            // Nothing can be made under it any more. The key may hang on another one by now.
+            Err(failure) if failure.is_lease_gone() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let deleted = match deleted {
+        Some(deleted) => deleted,
+        None => shared.net.call::<_, DeleteResponse>(DELETE, question, Some(&repeated)).await?.deleted,
+    };
+    if let Some(lease) = member.lease().filter(|lease| lease.private) {
+        shared.revoke(lease.id);
+    }
+    Ok(Found { key: deleted > 0, repeated: repeated.into_inner() })
+}
+
+/// Deletes the key of a detached claim, wherever in its folder it is.
+pub(crate) async fn release(shared: &Arc<Shared>, folder: &[u8], id: ClaimId) -> Result<Found, Failure> {
+    let (_, line) = shared.line(folder).await?;
+    let repeated = AtomicBool::new(false);
+    for kv in line {
+        let payload = Payload::read(&kv.value);
+        if payload.id != Some(id) {
+            continue;
+        }
+        let question = DeleteRequest { key: kv.key, range_end: Vec::new() };
+        let answer: DeleteResponse = shared.net.call(DELETE, question, Some(&repeated)).await?;
+        if payload.detached {
+            shared.revoke(kv.lease);
+        }
+        return Ok(Found { key: answer.deleted > 0, repeated: repeated.into_inner() });
+    }
+    Ok(Found { key: false, repeated: false })
+}

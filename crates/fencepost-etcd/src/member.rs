@@ -1,0 +1,157 @@
+//! A claim of ours at the engine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use fencepost_core::{Claim, Loss, Payload};
+
+use crate::keys;
+use crate::lease::Lease;
+
+/// A claim from its first request to its end: what its entry, its lease and the watch know of each other.
+pub(crate) struct Member {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) number: u64,
+    pub(crate) folder: Vec<u8>,
+    home: OnceLock<Home>,
+    place: Mutex<Place>,
+    /// A request that makes the key may still arrive.
+    pub(crate) doubt: AtomicBool,
+    /// It is being taken back: nothing is asked for any more.
+    pub(crate) leaving: AtomicBool,
+}
+
+/// Its key.
+struct Home {
+    /// Under which it was made.
+    lease: Arc<Lease>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+struct Place {
+    stand: Stand,
+    /// On which its key hangs.
+    lease: Option<Arc<Lease>>,
+    waker: Option<Waker>,
+}
+
+/// Where a claim stands; numbers are its key's create revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stand {
+    /// It has no key, as far as is known.
+    Nowhere,
+    /// In line.
+    Waiting(i64),
+    /// At the front of the line, which its entry does not know yet.
+    Granted(i64),
+    /// Its entry knows.
+    Holding(i64),
+    /// Its key is gone.
+    Gone,
+}
+
+impl Member {
+    pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
+        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, waker: None });
+        let (doubt, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
+        Member { claim, number, folder, home: OnceLock::new(), place, doubt, leaving }
+    }
+
+    /// Its key will be made under this lease, unless it has one already. Answers with the lease and the key.
+    pub(crate) fn settle(&self, lease: Arc<Lease>) -> (&Arc<Lease>, &[u8]) {
+        let home = self.home.get_or_init(|| {
+            self.place().lease = Some(Arc::clone(&lease));
+            let key = keys::key(&self.folder, lease.id, self.number);
+            Home { lease, key, value: Payload::of(&self.claim).to_bytes() }
+        });
+        (&home.lease, &home.key)
+    }
+
+    /// It has taken up a key that somebody else has made.
+    pub(crate) fn adopt(&self, lease: Arc<Lease>, key: Vec<u8>, value: Vec<u8>) {
+        self.place().lease = Some(Arc::clone(&lease));
+        let _ = self.home.set(Home { lease, key, value });
+    }
+
+    /// The lease that its key is made under, once there is one.
+    pub(crate) fn home(&self) -> Option<&Arc<Lease>> {
+        self.home.get().map(|home| &home.lease)
+    }
+
+    /// Its key, once a request for it may have been sent.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.home.get().map(|home| &*home.key)
+    }
+
+    /// What stands in its key.
+    pub(crate) fn value(&self) -> Vec<u8> {
+        self.home.get().map(|home| home.value.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn stand(&self) -> Stand {
+        self.place().stand
+    }
+
+    /// On which its key hangs now.
+    pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
+        self.place().lease.clone()
+    }
+
+    /// Its key hangs on this one from now on. Answers with the one before.
+    pub(crate) fn hang(&self, lease: Arc<Lease>) -> Option<Arc<Lease>> {
+        self.place().lease.replace(lease)
+    }
+
+    /// It stands there now; its entry is woken if it waits. What is gone stays so.
+    pub(crate) fn put(&self, stand: Stand) {
+        let mut place = self.place();
+        if place.stand == Stand::Gone {
+            return;
+        }
+        place.stand = stand;
+        let waker = place.waker.take();
+        drop(place);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Its lease or its key is gone.
+    pub(crate) fn lose(&self, why: Loss) {
+        if !self.leaving.load(Ordering::Relaxed) {
+            if matches!(self.stand(), Stand::Holding(_)) {
+                self.claim.life.end(why);
+            }
+            self.put(Stand::Gone);
+        }
+    }
+
+    /// Its key was deleted at this revision. One that it has made since is another.
+    pub(crate) fn lose_key(&self, at: i64) {
+        match self.stand() {
+            Stand::Waiting(made) | Stand::Granted(made) | Stand::Holding(made) if made < at => {
+                self.lose(Loss::Deleted)
+            }
+            _ => {}
+        }
+    }
+
+    /// Ready when it is worth asking how it stands.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut place = self.place();
+        if !matches!(place.stand, Stand::Waiting(_)) {
+            return Poll::Ready(());
+        }
+        match &mut place.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

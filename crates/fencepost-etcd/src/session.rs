@@ -1,0 +1,92 @@
+//! Renewal: one request for each lease, whatever hangs on it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Weak};
+
+use fencepost_core::{Claim, Life, Loss, Reply, Result, Session};
+
+use crate::lease::Lease;
+use crate::member::{Member, Stand};
+use crate::shared::Shared;
+
+/// What renews the claims that hang on one lease.
+pub(crate) struct EtcdSession {
+    /// Each claim's entry keeps it, for as long as there is something to renew.
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl EtcdSession {
+    async fn round(&self, due: &[Arc<Claim>]) -> Result<()> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let lease = &self.lease;
+        // Claims that come one after the other need no request each. One alone may be a user's, who wants all of it.
+        let fresh =
+            due.len() > 1 && lease.sent() + lease.ttl / 6 > shared.now() && !lease.is_over(shared.now());
+        if !fresh {
+            match lease.renew(&shared.net, &shared.aid).await {
+                Ok(()) => {}
+                Err(failure) if failure.is_lease_gone() => {
+                    shared.lose(lease);
+                    return Ok(());
+                }
+                Err(failure) => {
+                    if lease.is_over(shared.now()) {
+                        shared.lose(lease);
+                    }
+                    return Err(failure.into());
+                }
+            }
+        }
+        for claim in due {
+            let Some(member) = shared.member(claim.note.load(Ordering::Relaxed)) else { continue };
+            self.confirm(&shared, &member).await?;
+        }
+        Ok(())
+    }
+
+    async fn confirm(&self, shared: &Arc<Shared>, member: &Member) -> Result<()> {
+        let (claim, lease) = (&member.claim, &self.lease);
+        let ttl = claim.ttl();
+        match member.stand() {
+            Stand::Holding(revision) if ttl > lease.ttl => {
+                let sent = shared.now();
+                let longer = if claim.renewed {
+                    shared.leases.get(&shared.net, &shared.aid, ttl).await?
+                } else {
+                    shared.private(ttl).await?
+                };
+                // The lease may be older than this request.
+                let sent = if claim.renewed { longer.sent() } else { sent };
+                if shared.hang(member, revision, &longer).await? {
+                    claim.confirm(sent, ttl);
+                } else {
+                    member.lose(Loss::Deleted);
+                }
+            }
+            // Its key may hang on another lease by now.
+            Stand::Holding(_) if member.lease().is_some_and(|own| own.id == lease.id) => {
+                claim.confirm(lease.sent(), ttl);
+            }
+            Stand::Holding(_) | Stand::Gone | Stand::Nowhere => {}
+            Stand::Waiting(_) | Stand::Granted(_) => claim.life.waiting(lease.sent(), ttl.min(lease.ttl)),
+        }
+        Ok(())
+    }
+}
+
+impl Session for EtcdSession {
+    fn id(&self) -> u64 {
+        self.lease.id.unsigned_abs()
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        // Each claim has a life of its own: it may be evicted, or have a lease of its own one day.
+        static FOREVER: LazyLock<Arc<Life>> = LazyLock::new(|| Arc::new(Life::forever()));
+        &FOREVER
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(self.round(due))
+    }
+}

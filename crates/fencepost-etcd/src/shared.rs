@@ -1,0 +1,280 @@
+//! What everything of one client shares.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::{Aid, Claim, Loss, Moment};
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::error::Failure;
+use crate::folder::Folder;
+use crate::keys;
+use crate::lease::{self, Lease, Leases};
+use crate::member::{Member, Stand};
+use crate::net::{Net, RANGE, TXN};
+use crate::proto::{
+    Compare, DeleteRequest, KeyValue, Op, PutRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+};
+use crate::watch::{self, Command};
+
+/// How often a cleanup that fails is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) aid: Aid,
+    pub(crate) net: Arc<Net>,
+    pub(crate) leases: Leases,
+    members: Mutex<HashMap<u64, Arc<Member>>>,
+    next: AtomicU64,
+    /// Members that have taken up the key of another one, by what that is called.
+    adopted: Mutex<HashMap<(i64, u64), u64>>,
+    folders: Mutex<HashMap<Vec<u8>, Arc<Folder>>>,
+    watch: mpsc::UnboundedSender<Command>,
+    /// It has been told to watch for evictions.
+    heeding: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>, Failure> {
+        let net = Arc::new(Net::open(&config, &aid).await?);
+        // Whether anybody is there, and lets us in.
+        let beginning = keys::marks(&config.prefix);
+        let question =
+            RangeRequest { keys_only: true, ..RangeRequest::by_creation(beginning, Vec::new(), 1) };
+        let _: RangeResponse = net.call(RANGE, question, None).await?;
+        let (sender, commands) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            config,
+            net,
+            leases: Leases::default(),
+            members: Mutex::default(),
+            next: AtomicU64::new(1),
+            adopted: Mutex::default(),
+            folders: Mutex::default(),
+            watch: sender,
+            heeding: AtomicBool::new(false),
+            aid: aid.clone(),
+        });
+        aid.spawn(watch::pump(Arc::downgrade(&shared), aid.clock().clone(), commands));
+        Ok(shared)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.aid.clock().now()
+    }
+
+    /// A new member for a claim.
+    pub(crate) fn join(&self, claim: &Arc<Claim>) -> Arc<Member> {
+        self.heed();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        claim.note.store(number, Ordering::Relaxed);
+        let folder = keys::folder(&self.config.prefix, &claim.want().name);
+        let member = Arc::new(Member::new(Arc::clone(claim), number, folder));
+        self.members().insert(number, Arc::clone(&member));
+        member
+    }
+
+    /// It has left, or its entry is gone.
+    pub(crate) fn part(&self, member: &Member) {
+        self.members().remove(&member.number);
+        self.adopted().retain(|_, number| *number != member.number);
+    }
+
+    /// It has taken up this key.
+    pub(crate) fn adopt(&self, key: &[u8], member: &Member) {
+        if let Some(name) = keys::number(key) {
+            self.adopted().insert(name, member.number);
+        }
+    }
+
+    pub(crate) fn member(&self, number: u64) -> Option<Arc<Member>> {
+        self.members().get(&number).cloned()
+    }
+
+    /// The member whose key ends so.
+    pub(crate) fn owner(&self, name: (i64, u64)) -> Option<Arc<Member>> {
+        let adopted = self.adopted().get(&name).copied();
+        match adopted {
+            Some(number) => self.member(number),
+            None => {
+                self.member(name.1).filter(|member| member.home().is_some_and(|lease| lease.id == name.0))
+            }
+        }
+    }
+
+    /// Its keys are gone, or will be soon and are not trusted any more.
+    pub(crate) fn lose(&self, lease: &Lease) {
+        lease.end();
+        let members: Vec<_> = self.members().values().cloned().collect();
+        for member in members {
+            if member.lease().is_some_and(|own| own.id == lease.id) {
+                member.lose(Loss::SessionEnded);
+            }
+        }
+    }
+
+    /// The folder, if it is being watched.
+    pub(crate) fn watched(&self, start: &[u8]) -> Option<Arc<Folder>> {
+        self.folders().get(start).cloned()
+    }
+
+    /// Has the member wait for its turn.
+    pub(crate) fn wait(&self, member: &Arc<Member>, revision: i64) {
+        member.put(Stand::Waiting(revision));
+        let now = self.now();
+        loop {
+            let folder = {
+                let mut folders = self.folders();
+                match folders.get(&member.folder) {
+                    Some(folder) => Arc::clone(folder),
+                    None => {
+                        let folder = Arc::new(Folder::new(member.folder.clone(), now));
+                        folders.insert(member.folder.clone(), Arc::clone(&folder));
+                        let _ = self.watch.send(Command::Folder(Arc::clone(&folder)));
+                        folder
+                    }
+                }
+            };
+            if folder.wait(revision, member, now) {
+                return;
+            }
+            self.forget(&folder);
+        }
+    }
+
+    /// The folder is watched no more.
+    pub(crate) fn forget(&self, folder: &Arc<Folder>) {
+        let mut folders = self.folders();
+        if folders.get(&folder.start).is_some_and(|known| Arc::ptr_eq(known, folder)) {
+            folders.remove(&folder.start);
+        }
+    }
+
+    pub(crate) fn all_folders(&self) -> Vec<Arc<Folder>> {
+        self.folders().values().cloned().collect()
+    }
+
+    /// Evictions are heard of from now on.
+    pub(crate) fn heed(&self) {
+        if !self.heeding.swap(true, Ordering::Relaxed) {
+            let _ = self.watch.send(Command::Marks);
+        }
+    }
+
+    pub(crate) async fn txn(&self, txn: TxnRequest) -> Result<TxnResponse, Failure> {
+        self.net.call(TXN, txn, None).await
+    }
+
+    /// A whole folder, in the order of the line, and its revision.
+    pub(crate) async fn line(&self, folder: &[u8]) -> Result<(i64, Vec<KeyValue>), Failure> {
+        let question = RangeRequest::by_creation(folder.to_vec(), keys::end(folder), 0);
+        let answer: RangeResponse = self.net.call(RANGE, question, None).await?;
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        let mut kvs = answer.kvs;
+        kvs.retain(|kv| keys::contends(folder, &kv.key));
+        Ok((revision, kvs))
+    }
+
+    /// Has the member's key hang on another lease, if it is still there.
+    pub(crate) async fn hang(
+        &self,
+        member: &Member,
+        revision: i64,
+        lease: &Arc<Lease>,
+    ) -> Result<bool, Failure> {
+        let Some(key) = member.key() else { return Ok(false) };
+        let put =
+            PutRequest { key: key.to_vec(), value: member.value(), lease: lease.id, ignore_lease: false };
+        let txn = TxnRequest {
+            compare: vec![Compare::created(key, revision)],
+            success: vec![Op::Put(put).into()],
+            failure: Vec::new(),
+        };
+        if !self.txn(txn).await?.succeeded {
+            return Ok(false);
+        }
+        if let Some(before) = member.hang(Arc::clone(lease)).filter(|before| before.private) {
+            self.revoke(before.id);
+        }
+        Ok(true)
+    }
+
+    /// Makes a lease for one claim alone.
+    pub(crate) async fn private(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+        lease::grant(&self.net, &self.aid, ttl, true).await.map(Arc::new)
+    }
+
+    /// Ends a lease that nothing hangs on any more, in the background. If that fails it ends by itself.
+    pub(crate) fn revoke(&self, id: i64) {
+        let net = Arc::clone(&self.net);
+        self.aid.reaper().finish(async move {
+            if let Err(failure) = lease::revoke(&net, id).await {
+                tracing::debug!(error = failure.cause(), "an empty lease was not revoked; it ends by itself");
+            }
+        });
+    }
+
+    /// An operator has evicted this member: its holder is told, and its key is left to run out, whatever the holder does.
+    pub(crate) fn evicted(self: &Arc<Self>, member: Arc<Member>) {
+        if member.claim.life.ended().is_some() {
+            return;
+        }
+        member.claim.life.end(Loss::Evicted);
+        let Stand::Holding(revision) = member.stand() else {
+            member.put(Stand::Gone);
+            return;
+        };
+        let (shared, ttl) = (Arc::clone(self), member.claim.ttl());
+        self.aid.spawn(async move {
+            let clock = shared.aid.clock();
+            let until = clock.now() + ttl;
+            // Until it is released, or its lease would have ended.
+            while !member.leaving.load(Ordering::Relaxed) && clock.now() < until {
+                let left = async {
+                    let lease = shared.private(until.since(clock.now())).await?;
+                    shared.hang(&member, revision, &lease).await
+                };
+                match left.await {
+                    Ok(_) => break,
+                    Err(_) => clock.sleep_until(clock.now() + PAUSE).await,
+                }
+            }
+            if let Some(number) = member.key().and_then(keys::number) {
+                let key = keys::mark(&shared.config.prefix, number);
+                let forget = Op::Delete(DeleteRequest { key, range_end: Vec::new() });
+                let txn = TxnRequest { success: vec![forget.into()], ..TxnRequest::default() };
+                let _ = shared.txn(txn).await;
+            }
+        });
+    }
+
+    /// Ends everything of this client at the server.
+    pub(crate) async fn close(&self) {
+        for lease in self.leases.take() {
+            let now = self.now();
+            if lease.is_over(now) {
+                continue;
+            }
+            let bound = now + PAUSE;
+            let _ = self.aid.clock().within(bound, lease::revoke(&self.net, lease.id)).await;
+        }
+        self.net.close();
+        let _ = self.watch.send(Command::Close);
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<u64, Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn adopted(&self) -> MutexGuard<'_, HashMap<(i64, u64), u64>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folders(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<Folder>>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,263 @@
+//! The watch: one stream for a process, which feeds every folder that somebody waits in.
+//!
+//! A watch begins at the present. (One that begins at a past revision is served in rounds of 100 ms.) What was there before is
+//! read once the server has said that the watch stands, so that nothing falls between. The same is done after every end of the
+//! stream, whatever the reason: no revision that may be compacted is ever asked for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::{Clock, Moment};
+use tokio::sync::mpsc;
+
+use crate::folder::Folder;
+use crate::keys;
+use crate::net::RANGE;
+use crate::proto::{
+    Event, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse, Watching,
+};
+use crate::shared::Shared;
+
+/// What the pump is told.
+pub(crate) enum Command {
+    /// Watch this folder.
+    Folder(Arc<Folder>),
+    /// Watch for evictions.
+    Marks,
+    /// The client is closed.
+    Close,
+}
+
+/// How often a folder is read although the watch should tell everything, and how long an idle one is watched.
+const ROUND: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(30);
+/// Between two tries to open a stream, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// What a watch is for.
+#[derive(Clone)]
+enum Target {
+    Folder(Arc<Folder>),
+    Marks,
+}
+
+/// Why a stream ended.
+enum Ended {
+    /// It failed.
+    Broken(String),
+    /// The client is gone or closed.
+    Over,
+}
+
+/// One stream of watches.
+struct Stream {
+    epoch: u64,
+    requests: mpsc::UnboundedSender<WatchRequest>,
+    /// Asked for and not answered: answers come in the order of the questions.
+    asked: VecDeque<Target>,
+    standing: HashMap<i64, Target>,
+}
+
+/// Keeps a stream open as long as there is something to watch.
+pub(crate) async fn pump(shared: Weak<Shared>, clock: Clock, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let (mut epoch, mut pause) = (0, PAUSES.0);
+    // A client that never locks watches nothing. Folders are in the list of all.
+    if matches!(commands.recv().await, Some(Command::Close) | None) {
+        return;
+    }
+    loop {
+        let opening = shared
+            .upgrade()
+            .map(|shared| (Arc::clone(&shared.net), create(keys::marks(&shared.config.prefix))));
+        let Some((net, first)) = opening.filter(|(net, _)| !net.is_closed()) else { return };
+        epoch += 1;
+        let opened = clock.now();
+        let ended = match net.watch(&first).await {
+            Ok((requests, answers)) => {
+                let asked = VecDeque::from([Target::Marks]);
+                let mut stream = Stream { epoch, requests, asked, standing: HashMap::new() };
+                stream.run(&shared, &clock, &mut commands, answers).await
+            }
+            Err(failure) => Ended::Broken(failure.cause().to_owned()),
+        };
+        match ended {
+            Ended::Over => return,
+            Ended::Broken(reason) => tracing::debug!(reason, "the watch ended, watching anew"),
+        }
+        net.pass_over();
+        drop(net);
+        // A stream that has stood for a while is made anew at once.
+        pause = if clock.now().since(opened) > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+        clock.sleep_until(clock.now() + pause).await;
+    }
+}
+
+impl Stream {
+    async fn run(
+        &mut self,
+        shared: &Weak<Shared>,
+        clock: &Clock,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
+        mut answers: tonic::Streaming<WatchResponse>,
+    ) -> Ended {
+        let Some(all) = shared.upgrade().map(|shared| shared.all_folders()) else { return Ended::Over };
+        // Those that came while there was no stream are asked for now; what their commands ask for again does no harm.
+        let mut told: Vec<Arc<Folder>> = all.clone();
+        all.into_iter().for_each(|folder| self.ask(folder));
+        let mut round = clock.now() + ROUND;
+        loop {
+            // With nobody in any folder nothing is done by the clock.
+            let next = if self.standing.len() + self.asked.len() > 1 { round } else { Moment::NEVER };
+            tokio::select! {
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => {
+                        if let Err(reason) = self.hear(shared, answer) {
+                            return Ended::Broken(reason);
+                        }
+                    }
+                    Ok(None) => return Ended::Broken("the server closed it".to_owned()),
+                    Err(status) => return Ended::Broken(status.message().to_owned()),
+                },
+                command = commands.recv() => match command {
+                    Some(Command::Folder(folder)) => {
+                        match told.iter().position(|known| Arc::ptr_eq(known, &folder)) {
+                            Some(at) => drop(told.swap_remove(at)),
+                            None => self.ask(folder),
+                        }
+                    }
+                    Some(Command::Marks) => {}
+                    Some(Command::Close) | None => return Ended::Over,
+                },
+                () = clock.sleep_until(next) => {
+                    let Some(shared) = shared.upgrade() else { return Ended::Over };
+                    self.tend(&shared, clock.now());
+                    told.clear();
+                    round = clock.now() + ROUND;
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, folder: Arc<Folder>) {
+        folder.begin(self.epoch);
+        let _ = self.requests.send(create(folder.start.clone()));
+        self.asked.push_back(Target::Folder(folder));
+    }
+
+    fn hear(&mut self, shared: &Weak<Shared>, answer: WatchResponse) -> Result<(), String> {
+        if answer.created {
+            let Some(target) = self.asked.pop_front() else { return Err("an answer to nothing".to_owned()) };
+            if answer.canceled {
+                return Err(answer.reason);
+            }
+            read(shared, target.clone(), self.epoch);
+            self.standing.insert(answer.id, target);
+            return Ok(());
+        }
+        if answer.canceled {
+            // By us, or because the server has lost track: then everything is read anew.
+            return match self.standing.remove(&answer.id) {
+                None => Ok(()),
+                Some(_) => Err(answer.reason),
+            };
+        }
+        match self.standing.get(&answer.id) {
+            Some(Target::Folder(folder)) => {
+                if let Some(shared) = shared.upgrade() {
+                    let deleted = answer.events.iter().filter(|event| event.kind == 1);
+                    deleted.for_each(|event| deleted_key(&shared, event));
+                }
+                folder.hear(answer.events);
+            }
+            Some(Target::Marks) => {
+                if let Some(shared) = shared.upgrade() {
+                    let marks = answer.events.iter().filter(|event| event.kind == 0);
+                    marks.filter_map(|event| event.kv.as_ref()).for_each(|kv| marked(&shared, &kv.key));
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Reads what has not been read for long, and lets go of what nobody waits in.
+    fn tend(&mut self, shared: &Arc<Shared>, now: Moment) {
+        let mut idle = Vec::new();
+        for (id, target) in &self.standing {
+            let Target::Folder(folder) = target else { continue };
+            if folder.close(now.less(IDLE)) {
+                shared.forget(folder);
+                idle.push(*id);
+            } else if folder.is_stale(now.less(ROUND)).is_some() {
+                read(&Arc::downgrade(shared), target.clone(), self.epoch);
+            }
+        }
+        for id in idle {
+            self.standing.remove(&id);
+            let _ = self.requests.send(WatchRequest { what: Some(Watching::Cancel(WatchCancel { id })) });
+        }
+    }
+}
+
+/// Watch all that begins so, from now on.
+fn create(start: Vec<u8>) -> WatchRequest {
+    let create = WatchCreate { range_end: keys::end(&start), key: start };
+    WatchRequest { what: Some(Watching::Create(create)) }
+}
+
+/// Reads what a watch is for, and again until that works.
+fn read(shared: &Weak<Shared>, target: Target, epoch: u64) {
+    let Some(strong) = shared.upgrade() else { return };
+    let weak = Weak::clone(shared);
+    strong.aid.spawn(async move {
+        let mut pause = PAUSES.0;
+        while let Some(shared) = weak.upgrade().filter(|shared| !shared.net.is_closed()) {
+            let failure = match &target {
+                Target::Folder(folder) => match shared.line(&folder.start).await {
+                    Ok((revision, kvs)) => {
+                        folder.read(epoch, revision, &kvs, shared.now());
+                        return;
+                    }
+                    Err(failure) => failure,
+                },
+                Target::Marks => {
+                    let start = keys::marks(&shared.config.prefix);
+                    let question = RangeRequest {
+                        keys_only: true,
+                        ..RangeRequest::by_creation(start.clone(), keys::end(&start), 0)
+                    };
+                    match shared.net.call::<_, RangeResponse>(RANGE, question, None).await {
+                        Ok(answer) => {
+                            answer.kvs.iter().for_each(|kv| marked(&shared, &kv.key));
+                            return;
+                        }
+                        Err(failure) => failure,
+                    }
+                }
+            };
+            tracing::debug!(error = failure.cause(), "a watched folder could not be read, trying again");
+            let clock = shared.aid.clock().clone();
+            drop(shared);
+            clock.sleep_until(clock.now() + pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    });
+}
+
+/// A key was deleted: if it is one of ours, and not by us, its holder has lost it.
+fn deleted_key(shared: &Arc<Shared>, event: &Event) {
+    let Some(kv) = &event.kv else { return };
+    if let Some(member) = keys::number(&kv.key).and_then(|number| shared.owner(number))
+        && member.key() == Some(&kv.key)
+    {
+        member.lose_key(kv.mod_revision);
+    }
+}
+
+/// An eviction was noted: of one of ours?
+fn marked(shared: &Arc<Shared>, key: &[u8]) {
+    if let Some(member) = keys::number(key).and_then(|number| shared.owner(number)) {
+        shared.evicted(member);
+    }
+}

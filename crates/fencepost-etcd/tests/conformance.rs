@@ -1,0 +1,86 @@
+//! The suite that every engine passes, on one member and on three.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
+use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
+use fencepost_testkit::faults::Faults;
+
+/// A deployment of one case alone, behind proxies.
+struct Place {
+    url: String,
+    look: Look,
+    faults: Box<dyn Fn() -> Box<dyn Faults> + Send + Sync>,
+}
+
+/// One member.
+struct One;
+
+impl Fixture for One {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let server = Proxied::start(&Config::new()).expect("a server starts");
+        let (url, look) = (server.url(), server.look());
+        let place = Place { url, look, faults: Box::new(move || Box::new(server.clone())) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+/// Three members. What ends a process ends the leader's.
+struct Three;
+
+impl Fixture for Three {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let cluster = Cluster::start(&Config::new().heartbeat(40)).expect("a cluster starts");
+        let (url, look) = (cluster.url(), cluster.look());
+        let place = Place { url, look, faults: Box::new(move || Box::new(cluster.clone())) };
+        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    }
+}
+
+fn registry() -> Registry {
+    fencepost_etcd::register(Registry::new())
+}
+
+impl Namespace for Place {
+    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(fencepost_etcd::open(Address::parse(&self.url).expect("the URL is sound"), aid))
+    }
+
+    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+        // Leases of killed processes run out, and take seconds for it; keys are what matters, and whatever hangs on a lease.
+        Box::pin(async { self.look.keys("") })
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        Some((self.faults)())
+    }
+
+    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        Some(Box::new(Holder::start(&self.url, name, ttl)))
+    }
+
+    fn crash_bound(&self, ttl: Duration) -> Duration {
+        // The server looks for leases that have ended every half second.
+        ttl + Duration::from_secs(1)
+    }
+}
+
+/// What the other process does; nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&registry());
+}
+
+mod one {
+    use super::*;
+
+    fencepost_testkit::conformance!(One);
+}
+
+mod three {
+    use super::*;
+
+    fencepost_testkit::conformance!(Three);
+}
