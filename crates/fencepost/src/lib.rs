@@ -17,6 +17,7 @@
 //! [`Capabilities`] and its own documentation.
 //!
 //! # Features
+//! - `etcd` (default): the engines `etcd://HOSTS` and `etcds:`.
 //! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
@@ -28,6 +29,8 @@
 use std::ops::Deref;
 
 pub use fencepost_core::*;
+#[cfg(feature = "etcd")]
+pub use fencepost_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use fencepost_redis as redis;
 #[cfg(feature = "sqlite")]
@@ -99,6 +102,8 @@ pub fn registry() -> Registry {
     let registry = registry.with("sqlite", fencepost_sqlite::open);
     #[cfg(feature = "redis")]
     let registry = fencepost_redis::register(registry);
+    #[cfg(feature = "etcd")]
+    let registry = fencepost_etcd::register(registry);
     #[cfg(feature = "zookeeper")]
     let registry = registry.with("zookeeper", fencepost_zookeeper::open);
     registry
