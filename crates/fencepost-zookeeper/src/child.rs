@@ -16,6 +16,19 @@ pub(crate) struct Child {
     pub(crate) mode: Mode,
 }
 
+/// In order of arrival.
+impl Ord for Child {
+    fn cmp(&self, other: &Child) -> Ordering {
+        arrival(self, other)
+    }
+}
+
+impl PartialOrd for Child {
+    fn partial_cmp(&self, other: &Child) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// Names of shared claims: Curator's, and kazoo's.
 const SHARED: [&str; 2] = ["__READ__", "__rlock__"];
 

@@ -1,25 +1,24 @@
 //! One claim at the server.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Claim, Entry, Error, Grant, Left, Mode, Moment, Reply, Result, Stake, State, Token,
 };
-use zookeeper_client as zk;
 
-use crate::child::{Turn, line, turn};
-use crate::error::{ENGINE, failure};
+use crate::error::ENGINE;
 use crate::holding::{Holding, delete, extend};
 use crate::layout::{LEASES, LOCKS};
-use crate::link::{Asked, Link};
+use crate::link::Link;
 use crate::mixed::{Beside, beside};
 use crate::shared::Shared;
 use crate::spot::{Placed, Spot};
+use crate::standing::{Stand, Standing};
 
-/// Completes when it is worth looking again.
-pub(crate) type Wake = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Who waits looks again after so long, whatever it was told.
+const NET: Duration = Duration::from_secs(10);
 
 pub(crate) struct ZooEntry {
     shared: Arc<Shared>,
@@ -29,11 +28,10 @@ pub(crate) struct ZooEntry {
     /// What it was asked for in: it stands and falls with that session.
     link: Option<Arc<Link>>,
     /// Its place in line.
-    line: Spot,
+    line: Standing,
     /// Its permits.
     leases: Option<Spot>,
     at: At,
-    wake: Option<Wake>,
     /// A request to leave was sent while the claim held, or waited.
     leaving: Option<bool>,
     guarded: Option<crate::Guarded>,
@@ -64,8 +62,17 @@ impl ZooEntry {
             Mode::Exclusive | Mode::Shared => (Spot::new(folder.clone(), prefix, 1, data), None),
         };
         let shared = Arc::clone(shared);
-        let (link, wake, leaving, guarded) = (None, None, None, None);
-        ZooEntry { shared, claim, folder, link, line, leases, at: At::Nowhere, wake, leaving, guarded }
+        ZooEntry {
+            line: Standing::new(line, claim.join),
+            shared,
+            claim,
+            folder,
+            link: None,
+            leases,
+            at: At::Nowhere,
+            leaving: None,
+            guarded: None,
+        }
     }
 
     /// Of a lease that is not there.
@@ -112,64 +119,54 @@ impl ZooEntry {
         Attempt::Gone
     }
 
+    async fn stand(&mut self, link: &Arc<Link>) -> Result<Stand> {
+        let stand = self.line.stand(&self.shared, link).await?;
+        self.at = At::Standing;
+        Ok(stand)
+    }
+
     /// `None`: its node is there no more.
     async fn ask_line(&mut self, link: &Arc<Link>) -> Result<Option<Attempt>> {
         loop {
-            let Some(Placed { nodes, names }) = self.line.place(&self.shared, link).await? else {
-                return Ok(None);
+            let leases = match self.stand(link).await? {
+                Stand::Absent => return Ok(None),
+                Stand::Waits { ahead } if self.claim.join => return Ok(Some(self.blocked(Some(ahead)))),
+                Stand::Waits { ahead } => return self.busy(link, Some(ahead)).await.map(Some),
+                Stand::Now { leases } => leases,
             };
-            self.at = At::Standing;
-            match turn(&line(&names), &nodes.names[0]) {
-                Turn::Absent => return Ok(None),
-                Turn::After { node, ahead } => {
-                    if !self.claim.join {
-                        return self.busy(link, Some(ahead)).await.map(Some);
-                    }
-                    if self.watch(link, self.line.path(&node)).await? {
-                        return Ok(Some(Attempt::Blocked { again: None, ahead: Some(ahead) }));
-                    }
-                }
-                Turn::Now => {
-                    let has_permits = names.iter().any(|name| name == LEASES);
-                    let leases = format!("{}/{LEASES}", self.folder);
-                    let before = match has_permits {
-                        true => beside(link, &leases, nodes.token).await?,
-                        false => Beside::Nobody,
-                    };
-                    let Beside::Before(path) = before else {
-                        return Ok(Some(self.granted(link, nodes.token, self.line.paths())));
-                    };
-                    if !self.claim.join {
-                        return self.busy(link, None).await.map(Some);
-                    }
-                    if self.watch(link, path).await? {
-                        return Ok(Some(Attempt::Blocked { again: None, ahead: None }));
-                    }
-                }
+            let Some(token) = self.line.spot.nodes().map(|nodes| nodes.token) else { return Ok(None) };
+            let before = match leases {
+                true => beside(link, &format!("{}/{LEASES}", self.folder), token).await?,
+                false => Beside::Nobody,
+            };
+            let Beside::Before(path) = before else {
+                return Ok(Some(self.granted(link, token, self.line.spot.paths())));
+            };
+            if !self.claim.join {
+                return self.busy(link, None).await.map(Some);
+            }
+            if self.line.watch(link, path).await? {
+                return Ok(Some(self.blocked(None)));
             }
         }
+    }
+
+    fn blocked(&self, ahead: Option<u32>) -> Attempt {
+        // An event that was lost for a reason that nobody knows costs this, and no more.
+        Attempt::Blocked { again: Some(self.now() + NET), ahead }
     }
 
     /// As Curator's `InterProcessSemaphoreV2` does it: whose turn it is in the line makes its leases, and holds the line up until
     /// there are few enough of them.
     async fn ask_permits(&mut self, link: &Arc<Link>, of: u32) -> Result<Option<Attempt>> {
-        while self.at != At::Choosing {
-            let Some(Placed { nodes, names }) = self.line.place(&self.shared, link).await? else {
-                return Ok(None);
-            };
-            self.at = At::Standing;
-            match turn(&line(&names), &nodes.names[0]) {
-                Turn::Absent => return Ok(None),
-                Turn::Now => self.at = At::Choosing,
-                Turn::After { ahead, .. } if !self.claim.join => {
-                    return self.busy(link, Some(ahead)).await.map(Some);
-                }
-                Turn::After { node, ahead } => {
-                    if self.watch(link, self.line.path(&node)).await? {
-                        return Ok(Some(Attempt::Blocked { again: None, ahead: Some(ahead) }));
-                    }
-                }
+        if self.at != At::Choosing {
+            match self.stand(link).await? {
+                Stand::Absent => return Ok(None),
+                Stand::Now { .. } => self.at = At::Choosing,
+                Stand::Waits { ahead } if self.claim.join => return Ok(Some(self.blocked(Some(ahead)))),
+                Stand::Waits { ahead } => return self.busy(link, Some(ahead)).await.map(Some),
             }
+            self.line.rest();
         }
         loop {
             let Some(leases) = &mut self.leases else { return Ok(None) };
@@ -187,7 +184,7 @@ impl ZooEntry {
             let Some(wait) = wait else {
                 let paths = self.leases.as_ref().map_or_else(Vec::new, Spot::paths);
                 // The line goes on without us.
-                let (link, own) = (Arc::clone(link), self.line.give_away());
+                let (link, own) = (Arc::clone(link), self.line.spot.give_away());
                 self.claim.aid.reaper().finish({
                     let link = Arc::clone(&link);
                     async move { delete(&link, own).await }
@@ -198,11 +195,11 @@ impl ZooEntry {
                 return self.busy(link, None).await.map(Some);
             }
             let blocked = match wait {
-                Some(path) => self.watch(link, path).await?,
-                None => self.watch_leases(link, of).await?,
+                Some(path) => self.line.watch(link, path).await?,
+                None => self.line.watch_children(link, format!("{}/{LEASES}", self.folder), of).await?,
             };
             if blocked {
-                return Ok(Some(Attempt::Blocked { again: None, ahead: None }));
+                return Ok(Some(self.blocked(None)));
             }
         }
     }
@@ -210,14 +207,14 @@ impl ZooEntry {
     /// Leaves nothing, for a claim that does not wait.
     async fn busy(&mut self, link: &Arc<Link>, ahead: Option<u32>) -> Result<Attempt> {
         self.remove(link).await?;
-        self.line.reset();
+        self.line.spot.reset();
         self.leases.iter_mut().for_each(Spot::reset);
         self.at = At::Nowhere;
         Ok(Attempt::Blocked { again: None, ahead })
     }
 
     fn granted(&mut self, link: &Arc<Link>, token: Token, paths: Vec<String>) -> Attempt {
-        self.wake = None;
+        self.line.rest();
         self.at = At::Holding(token);
         self.claim.life.rest_on(1, vec![Arc::clone(&link.life)]);
         extend(&self.claim, self.now());
@@ -228,46 +225,19 @@ impl ZooEntry {
         Attempt::Granted(Grant::of(token))
     }
 
-    /// Waits for the end of a node from now on; `false`: it is gone already. By its data: a watch on what does not exist would
-    /// never go.
-    async fn watch(&mut self, link: &Link, path: String) -> Result<bool> {
-        let asked: Asked<_> = link.ask(move |client| async move { client.get_and_watch_data(&path).await });
-        match link.within(asked).await? {
-            Ok((.., watcher)) => {
-                self.wake = Some(Box::pin(async move { drop(watcher.changed().await) }));
-                Ok(true)
-            }
-            Err(zk::Error::NoNode) => Ok(false),
-            Err(error) => Err(failure(&error)),
-        }
-    }
-
-    /// Waits for a lease to go; `false`: there are few enough.
-    async fn watch_leases(&mut self, link: &Link, of: u32) -> Result<bool> {
-        let path = format!("{}/{LEASES}", self.folder);
-        let asked: Asked<_> =
-            link.ask(move |client| async move { client.list_and_watch_children(&path).await });
-        let (names, watcher) = link.answer(asked).await?;
-        if names.len() <= of as usize {
-            return Ok(false);
-        }
-        self.wake = Some(Box::pin(async move { drop(watcher.changed().await) }));
-        Ok(true)
-    }
-
     /// Removes all nodes, those of permits first: the line goes on when they are gone. Answers whether what counts was there.
     async fn remove(&mut self, link: &Link) -> Result<bool> {
         let leases = match &mut self.leases {
             Some(leases) if !leases.is_blank() => Some(leases.remove(link).await?),
             _ => None,
         };
-        let line = if self.line.is_blank() { false } else { self.line.remove(link).await? };
+        let line = if self.line.spot.is_blank() { false } else { self.line.spot.remove(link).await? };
         Ok(leases.unwrap_or(false) || line)
     }
 
     /// Sends the request to leave with the first poll.
     async fn leave(&mut self) -> Result<Left> {
-        self.wake = None;
+        self.line.rest();
         self.shared.holdings.remove(&self.claim);
         let Some(link) = self.link.clone() else { return Ok(Left::Nothing) };
         let held = matches!(self.at, At::Holding(_));
@@ -296,14 +266,7 @@ impl Entry for ZooEntry {
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
-        let Some(wake) = &mut self.wake else {
-            return if self.at == At::Nowhere { Poll::Pending } else { Poll::Ready(()) };
-        };
-        let woken = wake.as_mut().poll(cx);
-        if woken.is_ready() {
-            self.wake = None;
-        }
-        woken
+        if self.at == At::Nowhere { Poll::Pending } else { self.line.poll(cx) }
     }
 
     fn stake(&self) -> Option<Stake> {

@@ -33,6 +33,7 @@
 mod backend;
 mod child;
 mod config;
+mod crowd;
 mod entry;
 mod error;
 mod evict;
@@ -46,6 +47,8 @@ mod mixed;
 mod name;
 mod shared;
 mod spot;
+mod standing;
+mod view;
 
 pub use backend::open;
 pub use guarded::{Guarded, Write};

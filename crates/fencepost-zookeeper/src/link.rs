@@ -10,6 +10,7 @@ use std::time::Duration;
 use fencepost_core::{Aid, Claim, Clock, Life, Loss, Moment, Reply, Result, Session, State};
 use zookeeper_client as zk;
 
+use crate::crowd::Views;
 use crate::error::{failure, is_over, silence};
 
 /// A request of the driver, with what it borrows. It is sent with its first poll.
@@ -27,6 +28,8 @@ pub(crate) struct Link {
     pub(crate) timeout: Duration,
     /// Somebody listens for evictions.
     pub(crate) listening: AtomicBool,
+    /// Folders that many wait in.
+    pub(crate) views: Views,
     client: Mutex<Option<Arc<zk::Client>>>,
     aid: Aid,
     /// When the last request was sent that a quorum answered.
@@ -44,6 +47,7 @@ impl Link {
             life: Arc::new(Life::new()),
             timeout,
             listening: AtomicBool::new(false),
+            views: Views::default(),
             client: Mutex::new(Some(Arc::new(client))),
             aid: aid.clone(),
             confirmed: AtomicU64::new(0),
@@ -51,6 +55,10 @@ impl Link {
         };
         link.confirm(sent);
         Arc::new(link)
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.aid.spawn(task);
     }
 
     /// How often the connection broke.

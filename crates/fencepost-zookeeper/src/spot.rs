@@ -119,8 +119,32 @@ impl Spot {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Unreachable, "the lock's folder is removed again and again; try again")
-            .on(ENGINE))
+        Err(vanishing())
+    }
+
+    /// Makes the nodes unless they are there, and lists nothing. `None`: they were there, and are no more.
+    ///
+    /// # Cancel safety
+    /// That of [`place`](Spot::place).
+    pub(crate) async fn make(&mut self, shared: &Shared, link: &Link) -> Result<Option<Nodes>> {
+        for _ in 0..TRIES {
+            match &self.at {
+                At::Gone => return Ok(None),
+                At::There(nodes) => return Ok(Some(nodes.clone())),
+                At::Unknown => self.find(link).await?,
+                At::Failed(_) => self.failed(shared, link).await?,
+                At::Asked(_) => link.within(self.at.answered()).await?,
+                At::Nowhere => {
+                    self.at = At::Asked(self.create(shared, link));
+                    let sent = link.clock().now();
+                    link.within(self.at.answered()).await?;
+                    if let At::There(_) = self.at {
+                        link.confirm(sent);
+                    }
+                }
+            }
+        }
+        Err(vanishing())
     }
 
     /// Making them failed.
@@ -209,6 +233,10 @@ impl Spot {
             self.at = At::Nowhere;
         }
     }
+}
+
+fn vanishing() -> Error {
+    Error::new(ErrorKind::Unreachable, "the lock's folder is removed again and again; try again").on(ENGINE)
 }
 
 impl At {
