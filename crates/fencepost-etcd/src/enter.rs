@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fencepost_core::queue::Held;
 use fencepost_core::{Loss, Mode, Payload};
@@ -28,6 +29,9 @@ const CROWD: usize = 32;
 /// So many of those who may hold beside us are read with the first request.
 const SOME: i64 = 16;
 
+/// The lease under which a claim with a fixed lease waits.
+const WAITING: Duration = Duration::from_secs(10);
+
 /// What came of asking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
@@ -45,7 +49,11 @@ pub(crate) enum Entered {
 pub(crate) async fn enter(shared: Arc<Shared>, member: Arc<Member>) -> Result<Entered, Failure> {
     let lease = match member.home() {
         Some(lease) => Arc::clone(lease),
-        None => shared.leases.get(&shared.net, &shared.aid, member.claim.ttl()).await?,
+        None => {
+            // One that nobody renews gets a lease of its own when it holds.
+            let ttl = if member.claim.renewed { member.claim.ttl() } else { WAITING };
+            shared.leases.get(&shared.net, &shared.aid, ttl).await?
+        }
     };
     let (lease, key) = member.settle(lease);
     if lease.is_over(shared.now()) || member.leaving.load(Ordering::Relaxed) {

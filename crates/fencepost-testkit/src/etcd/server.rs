@@ -3,6 +3,7 @@
 use super::{Config, Look};
 use crate::faults::{Fault, Faults};
 use crate::server::{Plan, Server, certify, free_port};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -66,6 +67,21 @@ impl Etcd {
         self.server.dir().join("cert.pem")
     }
 
+    /// How many requests and streams it has been asked for since it was started, by method: those of clients.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn requests(&self) -> io::Result<BTreeMap<String, u64>> {
+        let text = get(self.address().port(), "/metrics")?;
+        let lines = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("grpc_server_started_total{")?;
+            let (labels, count) = rest.split_once("} ")?;
+            let (_, method) = labels.split_once("grpc_method=\"")?;
+            Some((method.split('"').next()?.to_owned(), count.parse::<f64>().ok()? as u64))
+        });
+        Ok(lines.collect())
+    }
+
     /// An operator.
     pub fn look(&self) -> Look {
         let scheme = if self.tls { "https" } else { "http" };
@@ -84,15 +100,17 @@ fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
 
 /// Whether the member has a leader and takes writes.
 pub(super) fn is_healthy(port: u16) -> bool {
-    let ask = || -> io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains("\"health\":\"true\""))
+    get(port, "/health").is_ok_and(|answer| answer.contains("\"health\":\"true\""))
+}
+
+/// What it shows to a browser.
+fn get(port: u16, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 impl Faults for Etcd {

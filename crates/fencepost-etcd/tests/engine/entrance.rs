@@ -1,0 +1,84 @@
+//! Users and TLS.
+
+use crate::kit::{connect, server, try_connect};
+use fencepost_core::{Registry, Severity};
+use fencepost_testkit::etcd::{Cluster, Config, Etcd};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
+    let etcd = server();
+    let look = etcd.look();
+    look.run(&["user", "add", "root:topsecret"]);
+    look.run(&["user", "grant-role", "root", "root"]);
+    look.run(&["user", "add", "app:hunter2"]);
+    look.run(&["role", "add", "locks"]);
+    look.run(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", "locks/"]);
+    look.run(&["user", "grant-role", "app", "locks"]);
+    look.run(&["auth", "enable"]);
+    let host = etcd.address();
+    let locks = connect(&format!("etcd://app:hunter2@{host}?prefix=locks/")).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    locks.close().await;
+    for (url, denied) in [
+        (format!("etcd://app:wrong@{host}?prefix=locks/"), true),
+        (format!("etcd://app:hunter2@{host}?prefix=other/"), true),
+        (format!("etcd://{host}?prefix=locks/"), true),
+    ] {
+        let error = try_connect(&url).await.unwrap_err();
+        assert_eq!(error.is_denied(), denied, "{url}: {error}");
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn passwords_are_refused_where_nobody_asks_for_them() {
+    let etcd = server();
+    let error = try_connect(&format!("etcd://app:hunter2@{}", etcd.address())).await.unwrap_err();
+    assert!(error.is_configuration() && !error.to_string().contains("hunter2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_trusts_whom_it_is_told_to() {
+    let etcd = Etcd::start(&Config::new().tls()).unwrap();
+    let locks = connect(&format!("{}?ca={}", etcd.url(), etcd.certificate().display())).await;
+    locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+    locks.close().await;
+    let error = try_connect(&etcd.url()).await.unwrap_err();
+    assert!(error.is_unreachable() || error.is_configuration(), "{error}");
+    let error = try_connect(&format!("{}?ca=/nowhere", etcd.url())).await.unwrap_err();
+    assert!(error.is_configuration(), "{error}");
+    let error = try_connect(&etcd.url().replace("etcds:", "etcd:")).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_tells_what_the_cluster_is() {
+    let cluster = Cluster::start(&Config::new()).unwrap();
+    let locks = connect(&cluster.url()).await;
+    let report = locks.examine().await.unwrap();
+    assert!(report.worst() < Severity::Problem, "{report:?}");
+    let says = |subject: &str| {
+        let found = report.findings.iter().find(|finding| finding.subject == subject);
+        found.unwrap_or_else(|| panic!("nothing about {subject}: {report:?}")).says.clone()
+    };
+    assert!(says("quorum").contains("3 members, of which 1 may fail"));
+    assert!(says("alarms").contains("none") && says("version").contains("etcd 3."));
+    assert!(says("leases").contains("shortest") && !says("clocks").is_empty());
+    locks.close().await;
+    let one = connect(&cluster.url_of(0)).await;
+    let report = one.examine().await.unwrap();
+    assert_eq!(report.worst(), Severity::Warning, "the URL names one of three: {report:?}");
+    one.close().await;
+    assert!(cluster.look().leases().is_empty(), "the examination leaves a lease");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_that_breaks_a_rule_names_it() {
+    let error = fencepost_core::Locks::builder()
+        .connect(&fencepost_etcd::register(Registry::new()), "etcd://host?lease=3")
+        .await
+        .unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("prefix"), "{error}");
+}

@@ -1,0 +1,48 @@
+//! What is written under the condition that the lock is held.
+
+use crate::kit::{connect, server};
+use fencepost_core::{Eviction, Guard};
+use fencepost_etcd::{Held, Write};
+
+fn held(guard: &mut Guard) -> Held {
+    guard.native().unwrap().downcast_ref::<Held>().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_holder_is_refused_by_the_store() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut first = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let stale = held(&mut first);
+    assert_eq!(stale.create_revision(), first.token().get() as i64);
+    let revision = stale.put("count", "9").await.unwrap();
+    assert!(revision > stale.create_revision());
+    locks.evict("stock", first.token(), &Eviction { now: true, reason: None }).await.unwrap();
+    let mut second = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let writes = [
+        Write::Put { key: b"count".into(), value: b"8".into() },
+        Write::Put { key: b"by".into(), value: b"second".into() },
+    ];
+    held(&mut second).write(writes).await.unwrap();
+    let error = stale.put("count", "7").await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    let error = stale.write([Write::Delete { key: b"count".into() }]).await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(etcd.look().run(&["get", "count", "--print-value-only"]).trim(), "8");
+    second.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_compare_is_good_for_any_client() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let held = held(&mut guard);
+    let key = String::from_utf8(held.key().to_vec()).unwrap();
+    let created = etcd.look().run(&["get", &key, "-w", "fields"]);
+    assert!(created.contains(&format!("\"CreateRevision\" : {}", held.create_revision())), "{created}");
+    guard.release().await.unwrap();
+    assert!(held.put("count", "1").await.unwrap_err().is_lost());
+    locks.close().await;
+}

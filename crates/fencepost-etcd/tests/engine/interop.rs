@@ -1,0 +1,86 @@
+//! Beside `etcdctl`, which uses the same package as programs in Go: one line for all.
+
+use std::time::{Duration, Instant};
+
+use crate::kit::{Ctl, SHORT, SOON, connect, eventually, in_line, server, stand};
+use fencepost_testkit::conformance::{Elsewhere, Holder};
+
+const LEASE: &str = "--ttl=2";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_held_off_by_etcdctl_is_woken_by_its_end() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    for command in [&["lock", LEASE, "stock"][..], &["elect", "stock", "me"]] {
+        let mut ctl = Ctl::start(&etcd.look(), command);
+        let key = ctl.held().await;
+        assert!(key.starts_with("stock/"), "{key}");
+        assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none(), "two hold it");
+        assert!(locks.rwlock("stock").unwrap().try_read().await.unwrap().is_none(), "others are exclusive");
+        let waiting = stand(&locks, "stock", 2).await;
+        let info = locks.inspect("stock").await.unwrap();
+        assert_eq!((info.holders().count(), info.waiters().count()), (1, 1), "{info:?}");
+        assert!(!waiting.is_answered());
+        let start = Instant::now();
+        ctl.end();
+        let guard = waiting.granted().await;
+        assert!(start.elapsed() < SHORT, "not by its lease's end");
+        guard.release().await.unwrap();
+    }
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcdctl_that_is_killed_frees_its_lock_with_its_lease() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
+    ctl.held().await;
+    let waiting = stand(&locks, "stock", 2).await;
+    ctl.kill();
+    waiting.within(SHORT + SOON).await.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcdctl_waits_in_line_for_ours() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
+    eventually("it stands in line", || async { in_line(&locks, "stock").await == 2 }).await;
+    let behind = stand(&locks, "stock", 3).await;
+    guard.release().await.unwrap();
+    assert!(ctl.held().await.starts_with("stock/"));
+    assert!(!behind.is_answered(), "it overtook etcdctl");
+    ctl.end();
+    behind.granted().await.release().await.unwrap();
+    locks.close().await;
+    assert!(etcd.look().keys("").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcdctl_gets_the_lock_of_a_process_of_ours_that_is_killed() {
+    let etcd = server();
+    let mut ours = Holder::start(&etcd.url(), "stock", SHORT);
+    let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
+    let start = Instant::now();
+    ours.kill();
+    ctl.held().await;
+    assert!(start.elapsed() < SHORT + Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_go_below_ours_is_none_of_ours() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "a/b"]);
+    ctl.held().await;
+    for name in ["a", "a/b"] {
+        let guard = locks.mutex(name).unwrap().try_lock().await.unwrap();
+        guard.unwrap_or_else(|| panic!("{name} is held by nobody")).release().await.unwrap();
+    }
+    // Its key is below the folder of `a` all the same, and is shown nowhere.
+    assert_eq!(in_line(&locks, "a").await, 0);
+    locks.close().await;
+}

@@ -1,0 +1,120 @@
+//! What the tests of this folder share.
+
+use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Guard, Locks, Registry, Result};
+use fencepost_testkit::etcd::{Config, Etcd, Look};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::task::JoinHandle;
+
+/// What happens at once may take so long on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+/// The shortest lease.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+pub(crate) fn registry() -> Registry {
+    fencepost_etcd::register(Registry::new())
+}
+
+pub(crate) fn server() -> Etcd {
+    Etcd::start(&Config::new()).expect("a server starts")
+}
+
+pub(crate) async fn connect(url: &str) -> Locks {
+    try_connect(url).await.expect("it answers")
+}
+
+pub(crate) async fn try_connect(url: &str) -> Result<Locks> {
+    Locks::builder().connect(&registry(), url).await
+}
+
+/// Waits until it is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+    let start = Instant::now();
+    while !is().await {
+        assert!(start.elapsed() < SOON, "it should be so soon: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A claim that stands in line with so many others before it.
+pub(crate) struct Waiting(JoinHandle<Result<Guard>>);
+
+impl Waiting {
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    pub(crate) async fn within(self, bound: Duration) -> Guard {
+        let guard = tokio::time::timeout(bound, self.0).await.expect("its turn comes in time");
+        guard.expect("waiting does not panic").expect("waiting is no error")
+    }
+
+    pub(crate) async fn granted(self) -> Guard {
+        self.within(SOON).await
+    }
+}
+
+/// Has a client ask for the lock, and returns when as many claims as that are there.
+pub(crate) async fn stand(locks: &Locks, name: &str, claims: usize) -> Waiting {
+    let mutex = locks.mutex(name).expect("a good name");
+    let waiting = Waiting(tokio::spawn(async move { mutex.lock().await }));
+    eventually("it stands in line", || async { in_line(locks, name).await == claims }).await;
+    waiting
+}
+
+/// How many hold or wait for it.
+pub(crate) async fn in_line(locks: &Locks, name: &str) -> usize {
+    locks.inspect(name).await.expect("it answers").claims.len()
+}
+
+/// An `etcdctl lock` or `etcdctl elect`.
+pub(crate) struct Ctl {
+    child: Child,
+    lines: Option<BufReader<ChildStdout>>,
+}
+
+impl Ctl {
+    pub(crate) fn start(look: &Look, arguments: &[&str]) -> Ctl {
+        let mut command = look.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("etcdctl starts");
+        let lines = child.stdout.take().map(BufReader::new);
+        Ctl { child, lines }
+    }
+
+    /// The key that it prints when it holds the lock.
+    pub(crate) async fn held(&mut self) -> String {
+        let mut lines = self.lines.take().expect("it is asked once");
+        let read = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            lines.read_line(&mut line).map(|_| (line, lines))
+        });
+        let read = tokio::time::timeout(SOON, read).await.expect("etcdctl gets the lock in time");
+        let (line, lines) = read.expect("reading does not panic").expect("it can be read");
+        self.lines = Some(lines);
+        line.trim().to_owned()
+    }
+
+    /// Tells it to let go, and waits for its end.
+    pub(crate) fn end(mut self) {
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));
+        kill(pid, Signal::SIGINT).expect("it has not been waited for");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Ctl {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,82 @@
+//! What lives and dies with a lease.
+
+use std::time::Duration;
+
+use crate::kit::{SHORT, SOON, connect, eventually, in_line, server, stand};
+use fencepost_core::Loss;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(locks.mutex(&format!("many/{number}")).unwrap().lock().await.unwrap());
+    }
+    guards.push(locks.rwlock("shared").unwrap().read().await.unwrap());
+    guards.push(locks.rwlock("shared").unwrap().read().await.unwrap());
+    assert_eq!(etcd.look().leases().len(), 1);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    locks.close().await;
+    assert!(etcd.look().leases().is_empty() && etcd.look().keys("").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_its_own_goes_with_its_claim() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("fixed").unwrap().lock().lease(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(etcd.look().leases().len(), 2, "the client's, and that of the fixed lock");
+    guard.release().await.unwrap();
+    eventually("its lease is gone", || async { etcd.look().leases().len() == 1 }).await;
+    let lease = locks.mutex("fixed").unwrap().lock().await.unwrap().detach().await.unwrap();
+    locks.extend(&lease, Duration::from_secs(90)).await.unwrap();
+    locks.release(&lease).await.unwrap();
+    // What is left is shared by claims of their lengths.
+    let only = || async { etcd.look().leases().len() <= 2 };
+    eventually("their leases are gone", only).await;
+    locks.close().await;
+    assert!(etcd.look().leases().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_lease_is_the_end_of_its_guards_and_waiters_begin_anew() {
+    let etcd = server();
+    let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let guard = one.mutex("stock").unwrap().lock().ttl(SHORT * 3).await.unwrap();
+    let held = etcd.look().leases();
+    let waiting = stand(&two, "stock", 2).await;
+    let waits: Vec<_> = etcd.look().leases().into_iter().filter(|lease| !held.contains(lease)).collect();
+    // That of the one who waits: it stands in line again, under another lease.
+    etcd.look().run(&["lease", "revoke", &waits[0]]);
+    eventually("it is back in line", || async { in_line(&one, "stock").await == 2 }).await;
+    assert!(!waiting.is_answered());
+    guard.ensure_held().unwrap();
+    // That of the holder, who is told because somebody waits.
+    etcd.look().run(&["lease", "revoke", &held[0]]);
+    let why = tokio::time::timeout(SOON, guard.lost()).await.expect("the holder is told");
+    assert!(matches!(why, Loss::Deleted | Loss::SessionEnded), "{why}");
+    let next = waiting.granted().await;
+    assert!(next.token() > guard.token());
+    drop(guard);
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+    // The client whose lease is gone has another one.
+    one.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+    one.close().await;
+    two.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
+    etcd.look().run(&["lease", "revoke", &etcd.look().leases()[0]]);
+    let why = tokio::time::timeout(SHORT, guard.lost()).await.expect("within its lease");
+    assert_eq!(why, Loss::SessionEnded);
+    assert!(guard.release().await.unwrap_err().is_lost());
+    locks.close().await;
+}

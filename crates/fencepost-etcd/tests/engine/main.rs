@@ -1,0 +1,15 @@
+//! What is particular to etcd: its neighbours, its watch, its leases.
+
+mod entrance;
+mod guarded;
+mod interop;
+mod kit;
+mod leases;
+mod requests;
+mod trouble;
+
+/// What the other process does; nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    fencepost_testkit::conformance::hold_elsewhere(&kit::registry());
+}

@@ -1,0 +1,57 @@
+//! What is sent for what.
+
+use std::collections::BTreeMap;
+
+use crate::kit::{connect, server, stand};
+use fencepost_testkit::etcd::Etcd;
+
+fn since(etcd: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut counts = etcd.requests().unwrap();
+    for (method, count) in &mut counts {
+        *count -= before.get(method).copied().unwrap_or(0);
+    }
+    counts.retain(|_, count| *count > 0);
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncontended_cycle_is_two_requests() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mutex = locks.mutex("stock").unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let before = etcd.requests().unwrap();
+    for _ in 0..50 {
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+    let sent = since(&etcd, &before);
+    assert_eq!(sent, BTreeMap::from([("DeleteRange".into(), 50), ("Txn".into(), 50)]));
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handoff_costs_no_request_of_its_own() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mutex = locks.mutex("stock").unwrap();
+    let mut guard = mutex.lock().await.unwrap();
+    // The folder is watched from now on.
+    let waiting = stand(&locks, "stock", 2).await;
+    guard.release().await.unwrap();
+    guard = waiting.granted().await;
+    let before = etcd.requests().unwrap();
+    let (mut running, count) = (Vec::new(), 50);
+    for _ in 0..count {
+        let mutex = mutex.clone();
+        running.push(tokio::spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() }));
+    }
+    guard.release().await.unwrap();
+    for task in running {
+        task.await.unwrap();
+    }
+    let sent = since(&etcd, &before);
+    let all: u64 = sent.values().sum();
+    // One more release, and perhaps a reading or a renewal by the clock.
+    assert!(all <= 2 * count + 4, "{sent:?}");
+    locks.close().await;
+}

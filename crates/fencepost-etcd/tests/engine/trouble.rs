@@ -1,0 +1,135 @@
+//! Streams that break, keys that vanish, members that are cut off.
+
+use std::time::{Duration, Instant};
+
+use crate::kit::{SOON, connect, eventually, in_line, server, stand, try_connect};
+use fencepost_testkit::etcd::{Cluster, Config, Proxied};
+use fencepost_testkit::faults::Faults;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_outlives_its_stream_and_a_compaction() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let (far, near) = (connect(&etcd.url()).await, connect(&etcd.direct_url()).await);
+    let guard = near.mutex("stock").unwrap().lock().await.unwrap();
+    let waiting = stand(&far, "stock", 2).await;
+    etcd.cut().unwrap();
+    // What happens now is not told to anybody, and cannot be asked for afterwards.
+    let between = near.mutex("other").unwrap().lock().await.unwrap();
+    let revision = between.token().to_string();
+    between.release().await.unwrap();
+    guard.release().await.unwrap();
+    etcd.look().run(&["compact", &revision]);
+    etcd.mend().unwrap();
+    waiting.granted().await.release().await.unwrap();
+    far.close().await;
+    near.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let before = etcd.look().keys("stock/");
+    let waiting = stand(&locks, "stock", 2).await;
+    let own: Vec<_> = etcd.look().keys("stock/").into_iter().filter(|key| !before.contains(key)).collect();
+    etcd.look().run(&["del", &own[0]]);
+    eventually("it is back in line", || async {
+        in_line(&locks, "stock").await == 2 && !etcd.look().keys("stock/").contains(&own[0])
+    })
+    .await;
+    assert!(!waiting.is_answered());
+    guard.release().await.unwrap();
+    waiting.granted().await.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
+    let etcd = server();
+    let (locks, look) = (connect(&etcd.url()).await, etcd.look());
+    // As a Go program with one session does that locks and unlocks all the time.
+    let lease = look.run(&["lease", "grant", "60"]);
+    let lease = lease.split_whitespace().nth(1).unwrap();
+    let (key, option) = (format!("stock/{lease}"), format!("--lease={lease}"));
+    look.run(&["put", &option, &key, ""]);
+    let first = stand(&locks, "stock", 2).await;
+    for _ in 0..20 {
+        // Its next life begins behind ours.
+        look.run(&["del", &key]);
+        look.run(&["put", &option, &key, ""]);
+    }
+    let guard = first.granted().await;
+    let second = stand(&locks, "stock", 3).await;
+    guard.release().await.unwrap();
+    eventually("only the neighbour is before it", || async { in_line(&locks, "stock").await == 2 }).await;
+    assert!(!second.is_answered(), "the end of an earlier life was taken for that of the present one");
+    look.run(&["del", &key]);
+    second.granted().await.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_requests_end_in_time() {
+    let cluster = Cluster::start(&Config::new()).unwrap();
+    let locks = connect(&cluster.url()).await;
+    locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+    for member in [0, 1] {
+        cluster.trouble(member, |server, _| server.kill()).unwrap();
+    }
+    let start = Instant::now();
+    let error = locks.mutex("stock").unwrap().try_lock().await.unwrap_err();
+    assert!(error.is_unreachable() && error.is_transient(), "{error}");
+    // Four tries of four seconds each at the very most.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    cluster.trouble(0, |server, _| server.restart()).unwrap();
+    cluster.settle().unwrap();
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_cut_off_from_the_others_keeps_nobody_waiting() {
+    let cluster = Cluster::start(&Config::new()).unwrap();
+    let leader = cluster.leader().unwrap();
+    let locks = connect(&cluster.url()).await;
+    let near = connect(&cluster.direct_url()).await;
+    let guard = near.mutex("stock").unwrap().lock().await.unwrap();
+    let waiting = stand(&locks, "stock", 2).await;
+    // Each in turn is stopped where it stands, whichever the watch is with.
+    for member in [leader, (leader + 1) % 3] {
+        cluster.trouble(member, |server, _| server.stop()).unwrap();
+        let other = locks.mutex("other").unwrap().lock().wait(SOON * 4).await.unwrap();
+        other.release().await.unwrap();
+        cluster.trouble(member, |server, _| server.cont()).unwrap();
+        cluster.settle().unwrap();
+    }
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    waiting.within(SOON * 4).await.release().await.unwrap();
+    locks.close().await;
+    near.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_by_the_hundred_it_leaves_an_empty_folder() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let mutex = locks.mutex("stock").unwrap();
+    for millis in 0..200u64 {
+        let wait = Duration::from_micros(millis * 20);
+        let _ = tokio::time::timeout(wait, mutex.lock().into_future()).await;
+    }
+    guard.release().await.unwrap();
+    eventually("nobody is left", || async { in_line(&locks, "stock").await == 0 }).await;
+    locks.close().await;
+    assert!(etcd.look().keys("").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_said_so() {
+    let error = try_connect("etcd://127.0.0.1:1").await.unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");
+}
