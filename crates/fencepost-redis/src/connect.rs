@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Task};
@@ -33,6 +34,8 @@ pub(crate) struct Inbox {
     /// The longest lease, if the server is a node of a quorum: each connection finds out which run of it it has met, see
     /// scripts/vote.lua.
     pub(crate) node: Option<Duration>,
+    /// Set when the server says that all its data is being replaced: each connection has its own.
+    pub(crate) replaced: Arc<AtomicBool>,
     pub(crate) events: Arc<dyn Events>,
 }
 
@@ -67,12 +70,13 @@ pub(crate) async fn connect(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE);
-    if let Some(Inbox { events, .. }) = inbox {
+    if let Some(Inbox { events, replaced, .. }) = inbox {
         config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
-            if push.kind == PushKind::Message
-                && let [_, Value::BulkString(payload)] = &*push.data
-            {
-                events.message(payload);
+            match (push.kind, &*push.data) {
+                (PushKind::Message, [_, Value::BulkString(payload)]) => events.message(payload),
+                // Of single keys nothing was asked to be told.
+                (PushKind::Invalidate, _) => replaced.store(true, Ordering::SeqCst),
+                _ => {}
             }
             Ok(())
         });

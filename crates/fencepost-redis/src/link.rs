@@ -298,6 +298,10 @@ impl Link {
             return None;
         };
         line.pulse.heard.fetch_add(1, Ordering::Relaxed);
+        if line.pulse.is_replaced() {
+            // The vote that this answers may have been given in place of a grant that was forgotten.
+            return Some(Answer::Lost(broken(&self.address)));
+        }
         Some(Answer::of(result, &self.address))
     }
 }

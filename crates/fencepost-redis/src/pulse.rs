@@ -15,16 +15,23 @@ pub(crate) struct Pulse {
     /// How many answers have come.
     pub(crate) heard: AtomicU64,
     over: AtomicBool,
+    /// See [`Inbox`](crate::connect::Inbox).
+    replaced: Arc<AtomicBool>,
     abort: Mutex<Option<AbortHandle>>,
 }
 
 impl Pulse {
     /// Starts `task` on the runtime that this is called in; `ended` is called at its end, also when its runtime drops it.
-    pub(crate) fn start(task: Task, ended: impl FnOnce() + Send + 'static) -> Arc<Pulse> {
+    pub(crate) fn start(
+        task: Task,
+        replaced: Arc<AtomicBool>,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse {
             polls: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            replaced,
             abort: Mutex::new(None),
         });
         let end = End { pulse: Arc::clone(&pulse), ended: Some(Box::new(ended)) };
@@ -39,6 +46,11 @@ impl Pulse {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// Has the server said that its data was replaced? What comes behind that is not to be heeded.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
     }
 
     pub(crate) fn stop(&self) {

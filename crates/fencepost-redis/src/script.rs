@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// What scripts share, put where they say `-- include` and its name, in this order: each may include those behind it.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 8] = [
     ("-- include clock\n", include_str!("scripts/clock.lua")),
     ("-- include free\n", include_str!("scripts/free.lua")),
     ("-- include head\n", include_str!("scripts/head.lua")),
     ("-- include tell\n", include_str!("scripts/tell.lua")),
+    ("-- include run\n", include_str!("scripts/run.lua")),
     ("-- include line\n", include_str!("scripts/line.lua")),
     ("-- include grant\n", include_str!("scripts/grant.lua")),
     ("-- include summary\n", include_str!("scripts/summary.lua")),

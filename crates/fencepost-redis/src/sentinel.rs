@@ -91,7 +91,8 @@ impl Sentinels {
     pub(crate) fn listen(self: &Arc<Self>, link: &Arc<Link>, terms: &Terms) -> Vec<Wire> {
         let wire = |place: &Place| {
             let events = Arc::new(Switch { link: Arc::downgrade(link), name: self.name.clone() });
-            let inbox = Inbox { channel: "+switch-master".to_owned(), node: None, events };
+            let inbox =
+                Inbox { channel: "+switch-master".to_owned(), node: None, replaced: Arc::default(), events };
             let whereabouts = Whereabouts::Fixed(place.clone());
             let wire = Wire::new(
                 whereabouts,

@@ -49,8 +49,12 @@ impl Shared {
         };
         let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
         let places = Arc::clone(&messages.places);
-        let inbox =
-            Inbox { channel: setting.channel(), node, events: Arc::clone(&messages) as Arc<dyn Events> };
+        let inbox = Inbox {
+            channel: setting.channel(),
+            node,
+            replaced: Arc::default(),
+            events: Arc::clone(&messages) as Arc<dyn Events>,
+        };
         let net = Net::open(config.clone(), &aid, inbox).await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();

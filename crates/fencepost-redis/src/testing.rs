@@ -119,7 +119,8 @@ pub(crate) async fn client(url: &str, thread: &Thread) -> Result<Client> {
     let post = Arc::new(Post { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
     let config = Config::parse(&Address::parse(url)?)?;
     let events: Arc<dyn Events> = post.clone();
-    let inbox = Inbox { channel: "fencepost:@inbox".to_owned(), node: None, events };
+    let inbox =
+        Inbox { channel: "fencepost:@inbox".to_owned(), node: None, replaced: Arc::default(), events };
     let net = within(Net::open(config, &thread.aid, inbox)).await?;
     Ok(Client { net, post, messages })
 }

@@ -4,6 +4,7 @@
 //! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
 //! more than a command, until that runtime ends or does not run it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use crate::ballot::named;
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
 use crate::error::{Failure, closed, read_only};
+use crate::examine::{fields, run};
 use crate::pulse::Pulse;
 use crate::sentinel::Sentinels;
 
@@ -78,7 +80,7 @@ pub(crate) struct Line {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) pulse: Arc<Pulse>,
     /// Which run of a node of a quorum it has met, as that said itself over this connection, and as votes call it. No connection
-    /// outlives the run.
+    /// outlives a restart, and one whose server's data is replaced is let go of.
     pub(crate) run: Option<Arc<str>>,
     /// Its task runs on the user's runtime, which may stop.
     pub(crate) guest: bool,
@@ -276,9 +278,11 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
             (nodes[number as usize % nodes.len()].clone(), true)
         }
     };
-    let (mut connection, work) = connect(&place, &shared.manner, shared.inbox.clone()).await?;
+    let replaced = Arc::new(AtomicBool::new(false));
+    let inbox = shared.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
+    let (mut connection, work) = connect(&place, &shared.manner, inbox).await?;
     let ended = Arc::downgrade(&shared);
-    let pulse = Pulse::start(work, move || {
+    let pulse = Pulse::start(work, replaced, move || {
         if let Some(shared) = ended.upgrade() {
             shared.cut(number);
         }
@@ -310,12 +314,22 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
     Ok(Line { connection, pulse, run, guest, place: Arc::new(place), number })
 }
 
-/// The run of the server that this connection leads to.
+/// The run of the server that this connection leads to, as scripts/run.lua makes it. None as well where the server may not be asked
+/// to say when its data is replaced: without that a connection knows its run for a moment alone.
 async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
-    let mut info = Cmd::new();
-    info.arg("INFO").arg("server");
-    let text: String = info.query_async(connection).await.ok()?;
-    text.lines().find_map(|line| line.strip_prefix("run_id:")).map(|run| run.trim().to_owned())
+    let mut tracking = Cmd::new();
+    // Only what concerns all keys is told: it keeps no list for us.
+    tracking.arg("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");
+    tracking.exec_async(connection).await.ok()?;
+    let mut facts = HashMap::new();
+    // Before 7.0 INFO takes one section.
+    for section in ["server", "replication"] {
+        let mut info = Cmd::new();
+        info.arg("INFO").arg(section);
+        let text: String = info.query_async(connection).await.ok()?;
+        facts.extend(fields(&text));
+    }
+    run(&facts).filter(|run| !run.is_empty())
 }
 
 fn role() -> Cmd {

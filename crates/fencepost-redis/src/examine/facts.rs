@@ -50,6 +50,11 @@ impl Facts {
         self.info.get(field).map_or("", String::as_str)
     }
 
+    /// The run of a node of a quorum.
+    pub(super) fn run(&self) -> Option<String> {
+        run(&self.info)
+    }
+
     /// A field of INFO that is a number; 0 if there is none.
     pub(super) fn number(&self, field: &str) -> u64 {
         self.info(field).parse().unwrap_or(0)
@@ -79,8 +84,14 @@ impl Facts {
     }
 }
 
+/// What a node of a quorum calls its run, as scripts/run.lua does: by these fields of INFO.
+pub(crate) fn run(facts: &HashMap<String, String>) -> Option<String> {
+    let taken = facts.get("master_replid2").filter(|id| id.bytes().any(|digit| digit != b'0'));
+    Some([facts.get("run_id")?.as_str(), taken.map_or("", String::as_str)].concat())
+}
+
 /// `name:value`, a line each.
-pub(super) fn fields(text: &str) -> HashMap<String, String> {
+pub(crate) fn fields(text: &str) -> HashMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned())).collect()
 }

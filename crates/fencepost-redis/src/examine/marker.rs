@@ -22,11 +22,12 @@ pub(super) async fn look(
         visit.ask(&["HMGET", &key, "run", "until", "ttl"]).await?;
     let (seconds, micros): (i64, i64) = visit.ask(&["TIME"]).await?;
     let left = until.unwrap_or(0).saturating_sub(seconds * 1_000_000 + micros);
+    let own = facts.run();
     Ok(match run {
-        Some(run) if run == facts.info("run_id") && left <= 0 => {
+        run if run.is_some() && run == own && left <= 0 => {
             Finding::ok("marker", "it is known to have lost nothing, and votes")
         }
-        Some(run) if run == facts.info("run_id") => {
+        run if run.is_some() && run == own => {
             let left = left / 1_000_000 + 1;
             let says = format!(
                 "it stays out for another {left} s: it was new, restarted or emptied, and may have forgotten a grant"

@@ -23,6 +23,7 @@ use crate::connect::Manner;
 use crate::error::{Failure, closed};
 use crate::tls::Security;
 use facts::Facts;
+pub(crate) use facts::{fields, run};
 use visit::{Door, Visit};
 
 /// Examines the deployment of `config`. `longest`: it is a node of a quorum whose longest lease this is.

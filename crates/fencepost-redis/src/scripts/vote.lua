@@ -8,14 +8,15 @@
 --   e        the name of the run in the vote that was granted here last and had one
 --   r        somebody was refused, see refused.lua
 --
--- Invariants: a node whose marker is absent or names another run of the server restarted or lost data: it may have forgotten a
--- grant, so it grants nothing until the longest lease is over. The run id is the server's own, which no file brings back. A lock
--- that is here, and was granted in this run, has been forgotten by nobody: its node need not be asked for the marker, unless a
--- client comes that knows of another longest lease.
+-- Invariants: a node whose marker is absent or names another run of the server, see run.lua, restarted or lost data: it may have
+-- forgotten a grant, so it grants nothing until the longest lease is over. A lock that is here, and was granted in this run, has been
+-- forgotten by nobody: its node need not be asked for the marker, unless a client comes that knows of another longest lease.
 -- A proposal is taken if it is above every token given and within a second of the server's clock.
 --
--- INFO tells the run id, and takes long. A client has asked for it over the very connection that this came by, and names it only
--- there: no connection outlives the run that it has met. Whoever has another connection, or none yet, names none.
+-- INFO tells the run, and takes long. A client has asked for it over the very connection that this came by, and names it only
+-- there: no connection outlives a restart, and when all data is replaced the server says so over the connection (CLIENT TRACKING) before
+-- anything else, upon which the client lets go of it and heeds no answer that comes behind. Whoever has another connection, or none yet,
+-- names none.
 local call, read = redis.call, struct.unpack
 local name, who, rest = KEYS[1], ARGV[1], ARGV[2]
 local how, ttl, retention = read('>Bdd', who)
@@ -32,19 +33,22 @@ if s and got[2] == named then
     -- include grant
   end
 else
-  local marker, run = 'redlock:' .. string.sub(name, 1, string.byte(who, 35)), string.match(named, '^%x+')
+  local marker, own = 'redlock:' .. string.sub(name, 1, string.byte(who, 35)), string.match(named, '^%x+')
   local mark = redis.call('HMGET', marker, 'run', 'until', 'ttl')
   local back, known = tonumber(mark[2] or '0'), tonumber(mark[3] or '0')
   local longest = math.max(read('>d', rest, 9), known)
-  if not run or run ~= mark[1] then run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') end
-  if run ~= mark[1] then
+  if not own or own ~= mark[1] then
+    -- include run
+    own = run
+  end
+  if own ~= mark[1] then
     back = now + longest * 1000
   elseif longest > known and back > 0 then
     -- What may have been forgotten may have been as long as that.
     back = back + (longest - known) * 1000
   end
-  if run ~= mark[1] or longest > known then
-    redis.call('HSET', marker, 'run', run, 'until', string.format('%.0f', back), 'ttl', longest)
+  if own ~= mark[1] or longest > known then
+    redis.call('HSET', marker, 'run', own, 'until', string.format('%.0f', back), 'ttl', longest)
   end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end
 end
