@@ -8,6 +8,7 @@ mod redis;
 mod simulation;
 mod sqlite;
 mod usage;
+mod zookeeper;
 
 use figure::{Figure, Measured};
 use host::Host;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
             return side(|| redis::torture::side(url, history, tally, number(name) as u32, number(cycles)));
         }
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
+        ["zookeeper-side-peer", url] => return side(|| zookeeper::peer::side(url)),
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
@@ -80,6 +82,14 @@ fn main() -> ExitCode {
         ["redlock-one-down"] => redis::redlock::one_down(),
         ["redlock-peers"] => redis::redlock::beside_peers(),
         ["redis-partition"] => redis::partition::holders(),
+        ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
+        ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
+        ["zookeeper-requests"] => zookeeper::cycle::commands(),
+        ["zookeeper-requests-contended"] => zookeeper::handoff::commands(),
+        ["zookeeper-handoff", waiters] => ratio(&zookeeper::handoff::rate(number(waiters))),
+        ["zookeeper-steady"] => zookeeper::handoff::steady(),
+        ["zookeeper-partition"] => zookeeper::partition::holders(),
+        ["zookeeper-killed"] => zookeeper::killed::holders(),
         _ => {
             eprintln!(
                 "fencepost-bench: `{}` is no measurement; cargo xtask prove knows them",
@@ -121,8 +131,12 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 3] =
-    [("memory", rate::figures), ("sqlite", sqlite_figures), ("redis", redis::figures)];
+const ENGINES: [Engine; 4] = [
+    ("memory", rate::figures),
+    ("sqlite", sqlite_figures),
+    ("redis", redis::figures),
+    ("zookeeper", zookeeper::figures),
+];
 
 fn sqlite_figures() -> Vec<Figure> {
     vec![sqlite::cycle::normal(), sqlite::cycle::full(), sqlite::handoff::figure()]

@@ -1,7 +1,7 @@
 //! Redis: beside the bare driver and other libraries, and under kills, stops and cut networks.
 
 mod byhand;
-mod crowd;
+pub(crate) mod crowd;
 pub(crate) mod cycle;
 pub(crate) mod handoff;
 pub(crate) mod held;

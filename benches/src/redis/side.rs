@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// What stands in line.
-trait Contender {
+pub(crate) trait Contender {
     /// What one has that holds.
     type Held;
 
@@ -110,7 +110,8 @@ impl Contender for Floor {
     }
 }
 
-async fn serve<C: Contender>(mut contender: C) {
+/// Does what it is told on its input until that ends.
+pub(crate) async fn serve<C: Contender>(mut contender: C) {
     println!("ready");
     let (mut words, mut held, mut turns) = (words(), None, Vec::new());
     while let Some(line) = words.recv().await {

@@ -1,0 +1,27 @@
+//! ZooKeeper: beside the bare driver and the lock that comes with it, and under kills, stops and cut networks.
+
+mod crowd;
+pub(crate) mod cycle;
+pub(crate) mod handoff;
+pub(crate) mod killed;
+pub(crate) mod partition;
+pub(crate) mod peer;
+mod server;
+
+use crate::figure::Figure;
+use fencepost::Locks;
+
+/// The lock of every measurement that needs but one.
+const NAME: &str = "crowded";
+
+/// A client of the server at `url`.
+async fn connect(url: &str) -> Locks {
+    Locks::connect(url).await.expect("a server that answers")
+}
+
+/// Every row of the table.
+pub(crate) fn figures() -> Vec<Figure> {
+    let mut figures = vec![cycle::one_task()];
+    figures.extend(handoff::LINES.map(handoff::rate));
+    figures
+}

@@ -1,0 +1,33 @@
+//! A ZooKeeper of one's own, and what it counts.
+
+use fencepost_testkit::zookeeper::{Config, ZooKeeper, word};
+use std::time::Duration;
+
+/// Starts a server as it runs in production: every write is on the disk before it is answered.
+pub(crate) fn start() -> ZooKeeper {
+    let config = Config::new().fast().synced().tick(Duration::from_millis(500));
+    ZooKeeper::start(&config).expect("ZooKeeper's jars, which `cargo xtask test` installs")
+}
+
+/// How many requests clients have sent since the server started, pings included.
+pub(crate) fn requests(server: &ZooKeeper) -> f64 {
+    let text = word(server.address(), "mntr").expect("a server that answers");
+    let line = text.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
+    line.and_then(|number| number.trim().parse().ok()).expect("a count")
+}
+
+/// The URL of a path of nodes at the server.
+pub(crate) fn url(server: &ZooKeeper) -> String {
+    format!("{}/bench", server.url())
+}
+
+/// Waits until `there` is true; a minute at most.
+pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("not within a minute: {what}");
+}
