@@ -90,6 +90,9 @@ fn main() -> ExitCode {
         ["zookeeper-steady"] => zookeeper::handoff::steady(),
         ["zookeeper-partition"] => zookeeper::partition::holders(),
         ["zookeeper-killed"] => zookeeper::killed::holders(),
+        ["zookeeper-torture", cycles, seed] => {
+            zookeeper::torture::cycles(number(cycles), number(seed) as u64)
+        }
         _ => {
             eprintln!(
                 "fencepost-bench: `{}` is no measurement; cargo xtask prove knows them",

@@ -1,10 +1,17 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
+mod zookeeper;
+
 use crate::line::Bound::{AtLeast, AtMost};
 use crate::line::Line;
+use std::sync::LazyLock;
 
 /// Every line, those of one engine together.
-pub(crate) const LINES: &[Line] = &[
+pub(crate) static LINES: LazyLock<Vec<&'static Line>> =
+    LazyLock::new(|| FIRST.iter().chain(zookeeper::LINES).collect());
+
+/// Those that have no file of their own.
+const FIRST: &[Line] = &[
     Line {
         id: "core-simulation",
         engine: "core",

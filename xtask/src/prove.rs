@@ -27,7 +27,7 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
     let workspace = &Workspace::find();
     let bench = build(workspace)?;
     let mut verdicts = Vec::new();
-    for line in LINES {
+    for line in LINES.iter().copied() {
         let wanted = engines.is_empty() || engines.iter().any(|engine| engine == line.engine);
         let chosen = only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()));
         if wanted && chosen {
@@ -77,7 +77,7 @@ fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}\n", host.shown());
     page.push_str("| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n");
-    for line in LINES {
+    for line in LINES.iter().copied() {
         let Some(verdict) = verdicts.iter().find(|verdict| verdict.line.id == line.id) else {
             let start = row(line);
             old.lines().filter(|row| row.starts_with(&start)).for_each(|row| _ = writeln!(page, "{row}"));
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_page_keeps_what_was_not_measured() {
         let verdict = |line: usize, measured: &str| Verdict {
-            line: &LINES[line],
+            line: LINES[line],
             measured: measured.to_owned(),
             note: "a note".to_owned(),
             holds: true,
@@ -121,7 +121,7 @@ mod tests {
         let changed: Vec<&str> =
             after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
         assert_eq!(after.lines().count(), before.lines().count());
-        assert!(changed.len() == 1 && changed[0].starts_with(&row(&LINES[1])) && changed[0].contains("new"));
+        assert!(changed.len() == 1 && changed[0].starts_with(&row(LINES[1])) && changed[0].contains("new"));
     }
 
     #[test]

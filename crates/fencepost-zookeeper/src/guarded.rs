@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind, Loss, Result};
+use fencepost_core::{Error, ErrorKind, Loss, Name, Result};
 use zookeeper_client as zk;
 
 use crate::error::{ENGINE, failure};
@@ -15,6 +15,7 @@ use crate::link::Link;
 #[derive(Clone)]
 pub struct Guarded {
     link: Arc<Link>,
+    name: Name,
     path: String,
 }
 
@@ -47,8 +48,8 @@ pub enum Write {
 }
 
 impl Guarded {
-    pub(crate) fn new(link: &Arc<Link>, path: String) -> Guarded {
-        Guarded { link: Arc::clone(link), path }
+    pub(crate) fn new(link: &Arc<Link>, name: &Name, path: String) -> Guarded {
+        Guarded { link: Arc::clone(link), name: name.clone(), path }
     }
 
     /// The path of the grant's node, for transactions that others make: its version is 0 as long as it was not evicted.
@@ -74,11 +75,11 @@ impl Guarded {
                 Ok(())
             }
             Ok(Err(zk::CheckWriteError::CheckFailed { .. })) => {
-                Err(Error::lost(self.path.clone(), Loss::Deleted).on(ENGINE))
+                Err(Error::lost(self.name.clone(), Loss::Deleted).on(ENGINE))
             }
             Err(zk::Error::SessionExpired)
             | Ok(Err(zk::CheckWriteError::RequestFailed { source: zk::Error::SessionExpired })) => {
-                Err(Error::lost(self.path.clone(), Loss::SessionEnded).on(ENGINE))
+                Err(Error::lost(self.name.clone(), Loss::SessionEnded).on(ENGINE))
             }
             Ok(Err(zk::CheckWriteError::OperationFailed { index, source })) => {
                 let message =

@@ -1,0 +1,134 @@
+//! Folders: how they come and go, who stands in them, and what a long line costs.
+
+use fencepost_core::Token;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::kit::{address, bare, eventually, near, nodes, path, requests};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_although_a_removed_folder_counts_anew() {
+    let path = path();
+    let locks = near(&path).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    let mut last = Token::default();
+    for round in 0..2 {
+        for _ in 0..3 {
+            let guard = mutex.lock().await.expect("it is free");
+            assert!(guard.token() > last, "token {} after {last}", guard.token());
+            last = guard.token();
+            let number = nodes(address(), &path).iter().any(|node| node.ends_with("-lock-0000000000"));
+            assert!(round == 0 || number || nodes(address(), &path).len() == 1);
+            guard.release().await.expect("it was held");
+        }
+        // The server removes it because it is an empty container.
+        let (bare, folder) = (bare().await, format!("{path}/lock"));
+        for _ in 0..1_000 {
+            if bare.check_stat(&folder).await.expect("it answers").is_none() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(bare.check_stat(&folder).await.expect("it answers"), None, "the folder stays");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_line_costs_a_few_requests_for_each_in_it() {
+    let path = path();
+    let clients = [near(&path).await, near(&path).await];
+    let mutex = clients[0].mutex("lock").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
+    let before = requests(address());
+    const EACH: usize = 100;
+    let mut line = Vec::new();
+    for locks in &clients {
+        for _ in 0..EACH {
+            let lock = locks.mutex("lock").expect("a good name");
+            line.push(tokio::spawn(async move {
+                lock.lock().await.expect("its turn comes").release().await.expect("it was held");
+            }));
+        }
+    }
+    eventually("all stand in line", || nodes(address(), &path).len() == 2 * EACH + 1).await;
+    guard.release().await.expect("it was held");
+    for waiting in line {
+        waiting.await.expect("no panic");
+    }
+    // With a list for each of them it would be hundreds. Other tests are at work on the same server.
+    let cost = (requests(address()) - before) as f64 / (2 * EACH) as f64;
+    assert!(cost < 20., "{cost} requests for each");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_leaves_the_folder_empty() {
+    let path = path();
+    let locks = near(&path).await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    for round in 0..10 {
+        let waiting: Vec<_> = (0..50)
+            .map(|_| {
+                let mutex = locks.mutex("lock").expect("a good name");
+                tokio::spawn(async move { drop(mutex.lock().await) })
+            })
+            .collect();
+        // Some are given up before they are asked for, some on their way, some in line.
+        if round % 2 == 0 {
+            eventually("some stand in line", || nodes(address(), &path).len() > 10).await;
+        }
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        for task in waiting {
+            let _ = task.await;
+        }
+        eventually("one is left, who holds", || nodes(address(), &path).len() == 1).await;
+    }
+    guard.release().await.expect("it was held");
+    eventually("nothing is left", || nodes(address(), &path).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_others_stand_in_line_or_are_ignored() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let mutex = locks.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let all = Acls::anyone_all();
+    let make = async |name: &str, mode: CreateMode| {
+        bare.create(&format!("{path}/lock/{name}"), b"10.0.0.7", &mode.with_acls(all))
+            .await
+            .expect("it is made")
+            .1
+    };
+    // These are nobody's places.
+    make("config", CreateMode::Persistent).await;
+    make("lock-7", CreateMode::Ephemeral).await;
+    mutex
+        .try_lock()
+        .await
+        .expect("it answers")
+        .expect("nobody holds it")
+        .release()
+        .await
+        .expect("it was held");
+    // This is.
+    let number = make("x-72057594037927936-", CreateMode::EphemeralSequential).await;
+    assert!(mutex.try_lock().await.expect("it answers").is_none());
+    let info = locks.inspect("lock").await.expect("it can look");
+    assert_eq!((info.claims.len(), info.claims[0].holder.label.as_str()), (1, "10.0.0.7"));
+    bare.delete(&format!("{path}/lock/x-72057594037927936-{number}"), None).await.expect("it was there");
+    mutex.lock().await.expect("it comes").release().await.expect("it was held");
+    bare.delete(&format!("{path}/lock/config"), None).await.expect("it was there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_one_node_and_nobody_elses() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let one = locks.mutex("a").expect("a good name").lock().await.expect("it is free");
+    let two = locks.mutex("a/b").expect("a good name").lock().await.expect("it is free");
+    let mut folders = bare.list_children(&path).await.expect("it is there");
+    folders.retain(|folder| !folder.starts_with('.'));
+    folders.sort_unstable();
+    assert_eq!(folders, ["a", "a%2Fb"]);
+    one.release().await.expect("it was held");
+    two.release().await.expect("it was held");
+}

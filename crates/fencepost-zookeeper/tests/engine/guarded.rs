@@ -1,0 +1,62 @@
+//! Writes that only the holder can make.
+
+use fencepost_core::{Eviction, Guard};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Proxied};
+use fencepost_zookeeper::{Guarded, Write};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::kit::{SOON, bare, client, near, path};
+
+fn guarded(guard: &mut Guard) -> Guarded {
+    let native = guard.native().expect("ZooKeeper has one");
+    native.downcast_ref::<Guarded>().expect("it is this").clone()
+}
+
+fn set(path: &str, data: &str) -> Write {
+    Write::Set { path: path.to_owned(), data: data.as_bytes().to_vec(), version: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_writes_and_an_evicted_one_is_refused() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
+    let writer = guarded(&mut guard);
+    let value = format!("{path}/value");
+    let create = Write::Create { path: value.clone(), data: b"1".to_vec() };
+    writer.commit(&[create.clone()]).await.expect("it holds");
+    // All or none.
+    let error = writer.commit(&[set(&value, "2"), create]).await.expect_err("the node is there");
+    assert!(error.is_mismatch() && error.to_string().contains("number 2"), "{error}");
+    assert_eq!(bare.get_data(&value).await.expect("it is there").0, b"1");
+    writer.commit(&[set(&value, "3")]).await.expect("it holds");
+    locks.evict("stock", guard.token(), &Eviction::default()).await.expect("it holds");
+    assert!(writer.commit(&[set(&value, "4")]).await.expect_err("it was evicted").is_lost());
+    let _ = guard.release().await;
+    assert!(writer.commit(&[set(&value, "5")]).await.expect_err("it has let go").is_lost());
+    assert_eq!(bare.get_data(&value).await.expect("it is there").0, b"3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_from_an_ended_session_is_refused() {
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let far = client(&format!("{}/g?session=1s", server.url())).await;
+    let near = client(&format!("{}/g?session=8s", server.direct_url())).await;
+    let mut stale = far.mutex("stock").expect("a good name").lock().await.expect("it is free");
+    let writer = guarded(&mut stale);
+    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    bare.create("/value", b"1", &CreateMode::Persistent.with_acls(Acls::anyone_all()))
+        .await
+        .expect("it is made");
+    server.silence().expect("the network can go dark");
+    let lock = near.mutex("stock").expect("a good name");
+    let mut guard = lock.lock().wait(SOON).await.expect("the session of the other one ends");
+    guarded(&mut guard).commit(&[set("/value", "2")]).await.expect("it holds");
+    server.mend().expect("the network can be mended");
+    // It would write over its successor's work now.
+    let error = writer.commit(&[set("/value", "old")]).await.expect_err("it is stale");
+    assert!(error.is_lost() || error.is_unreachable(), "{error}");
+    assert_eq!(bare.get_data("/value").await.expect("it is there").0, b"2");
+    guard.release().await.expect("it was held");
+}

@@ -1,0 +1,69 @@
+//! A server for all tests, a path of nodes for each, and a look at both.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Locks, Registry, Result};
+use fencepost_testkit::zookeeper::{Config, ZooKeeper, ephemerals, word};
+use zookeeper_client::Client;
+
+/// What happens by itself happens within this time.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+static SERVER: LazyLock<Mutex<ZooKeeper>> =
+    LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
+
+/// The server that all tests share.
+pub(crate) fn address() -> SocketAddr {
+    SERVER.lock().unwrap_or_else(PoisonError::into_inner).address()
+}
+
+/// A path of nodes that no other test has.
+pub(crate) fn path() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("/test{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) async fn try_client(url: &str) -> Result<Locks> {
+    let registry = Registry::new().with("zookeeper", fencepost_zookeeper::open);
+    Locks::builder().connect(&registry, url).await
+}
+
+pub(crate) async fn client(url: &str) -> Locks {
+    try_client(url).await.expect("it connects")
+}
+
+/// A client below `path` on the shared server, with sessions of 4 s.
+pub(crate) async fn near(path: &str) -> Locks {
+    client(&format!("zookeeper://{}{path}?session=4s", address())).await
+}
+
+/// The bare driver, to look and to disturb.
+pub(crate) async fn bare() -> Client {
+    Client::connect(&address().to_string()).await.expect("it connects")
+}
+
+/// The claims' nodes below a path.
+pub(crate) fn nodes(at: SocketAddr, path: &str) -> Vec<String> {
+    let below = format!("{path}/");
+    let all = ephemerals(at).expect("the server answers");
+    all.into_iter().filter(|node| node.starts_with(&below)).collect()
+}
+
+/// How many requests the server has got.
+pub(crate) fn requests(at: SocketAddr) -> u64 {
+    let text = word(at, "mntr").expect("the server answers");
+    let line = text.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
+    line.and_then(|number| number.trim().parse().ok()).expect("a count")
+}
+
+/// Waits until it is so.
+pub(crate) async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < SOON, "it should be so soon: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,7 @@
+//! What is ZooKeeper's own: sessions, lost answers, folders, watches, users, and other people's nodes.
+
+mod folders;
+mod guarded;
+mod kit;
+mod operators;
+mod sessions;

@@ -1,0 +1,91 @@
+//! What operators see and do: payloads, evictions, users, examinations.
+
+use fencepost_core::{Eviction, Loss, Severity};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::kit::{SOON, address, bare, client, near, nodes, path, try_client};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_says_who_and_why() {
+    let path = path();
+    let locks = client(&format!("zookeeper://{}{path}?session=4s&data=shard%207", address())).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    let guard = mutex.lock().holder("nightly").reason("backup").await.expect("it is free");
+    let node = nodes(address(), &path).pop().expect("a node");
+    let (data, stat) = bare().await.get_data(&node).await.expect("it is there");
+    let text = String::from_utf8(data).expect("text");
+    for part in
+        [r#""holder":"nightly""#, r#""reason":"backup""#, r#""data":"shard 7""#, r#""mode":"exclusive""#]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(stat.czxid as u64, guard.token().get());
+    guard.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_of_another_library_is_evicted_at_once_or_not_at_all() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let mutex = locks.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    bare.create(&format!("{path}/lock/_c_0-lock-"), b"them", &options).await.expect("it is made");
+    let info = locks.inspect("lock").await.expect("it can look");
+    let token = info.claims[0].token.expect("it holds");
+    let error = locks.evict("lock", token, &Eviction::default()).await.expect_err("nothing can tell it");
+    assert!(error.is_unsupported() && error.to_string().contains("them"), "{error}");
+    locks.evict("lock", token, &Eviction { now: true, reason: None }).await.expect("it is deleted");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_reader_is_the_only_one_told() {
+    let path = path();
+    let (one, two) = (near(&path).await, near(&path).await);
+    let pair = |locks: &fencepost_core::Locks| locks.rwlock("lock").expect("a good name");
+    let (first, second) =
+        (pair(&one).read().await.expect("it is free"), pair(&two).read().await.expect("it is free"));
+    two.evict("lock", first.token(), &Eviction { now: false, reason: Some("moved".into()) })
+        .await
+        .expect("it holds");
+    let lost = tokio::time::timeout(SOON, first.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Evicted);
+    second.ensure_held().expect("nobody evicted it");
+    assert!(one.inspect("lock").await.expect("it can look").claims.iter().any(|claim| claim.evicted));
+    drop(first);
+    second.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_user_are_his() {
+    let path = path();
+    let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
+    let (mine, theirs) = (client(&url("me:secret@")).await, client(&url("you:other@")).await);
+    let guard = mine.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let error = theirs.mutex("lock").expect("a good name").try_lock().await.expect_err("it is not his");
+    assert!(error.is_denied() && !error.to_string().contains("secret"), "{error}");
+    let again = client(&url("me:secret@")).await;
+    assert!(again.mutex("lock").expect("a good name").try_lock().await.expect("it answers").is_none());
+    guard.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_says_what_stands_alone() {
+    let locks = near(&path()).await;
+    let report = locks.examine().await.expect("it can look");
+    let find =
+        |subject: &str| report.findings.iter().find(|finding| finding.subject == subject).expect("a finding");
+    assert_eq!(find("quorum").severity, Severity::Warning);
+    assert_eq!(find("session").severity, Severity::Ok);
+    assert_eq!(find("watches").severity, Severity::Ok);
+    assert!(report.worst() < Severity::Problem, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_said_so() {
+    let start = std::time::Instant::now();
+    let error = try_client("zookeeper://127.0.0.1:1/x?timeout=500ms").await.expect_err("nobody is there");
+    assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(start.elapsed() < SOON);
+}

@@ -1,0 +1,107 @@
+//! Sessions that end, connections that break, answers that are lost.
+
+use std::time::{Duration, Instant};
+
+use fencepost_core::State;
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Proxied};
+
+use crate::kit::{SOON, client, eventually, nodes};
+
+fn server() -> Proxied {
+    Proxied::start(&Config::new()).expect("a server starts")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_takes_its_locks_along_and_the_next_one_comes_by_itself() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=2s", server.url())).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
+    let token = guard.token();
+    server.cut().expect("the network can be cut");
+    tokio::time::timeout(SOON, guard.lost()).await.expect("the holder is told");
+    server.mend().expect("the network can be mended");
+    // By another session, while the lost guard still exists: it holds nothing back.
+    let next = mutex.lock().wait(SOON).await.expect("a new session comes by itself");
+    assert!(next.token() > token);
+    assert!(guard.release().await.expect_err("it was lost").is_lost());
+    next.ensure_held().expect("a late release takes nothing from its successor");
+    next.release().await.expect("it was held");
+    assert_eq!(nodes(server.address(), "/s"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=8s", server.url())).await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    server.cut().expect("the network can be cut");
+    eventually("the guard is suspect", || guard.state() == State::Suspect).await;
+    server.mend().expect("the network can be mended");
+    eventually("the guard is held again", || guard.state() == State::Held).await;
+    guard.release().await.expect("it was held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_answer_was_lost_finds_its_own_node() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=8s", server.url())).await;
+    for _ in 0..5 {
+        server.delay(Duration::from_millis(300)).expect("the network can be slow");
+        let mutex = locks.mutex("lock").expect("a good name");
+        let asked = tokio::spawn(async move { mutex.lock().await });
+        // The node is there, and the answer is on its way.
+        eventually("the node is made", || !nodes(server.address(), "/s").is_empty()).await;
+        server.cut().expect("the network can be cut");
+        server.mend().expect("the network can be mended");
+        let guard = asked.await.expect("no panic").expect("what was lost is asked again");
+        let there = nodes(server.address(), "/s");
+        assert_eq!(there.len(), 1, "the first node was forgotten: {there:?}");
+        guard.ensure_held().expect("it is held");
+        guard.release().await.expect("it was held");
+        eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_given_up_while_its_answer_was_on_its_way_leaves_nothing() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=8s", server.url())).await;
+    for _ in 0..5 {
+        server.delay(Duration::from_millis(300)).expect("the network can be slow");
+        let mutex = locks.mutex("lock").expect("a good name");
+        let asked = tokio::spawn(async move { mutex.lock().await });
+        eventually("the node is made", || !nodes(server.address(), "/s").is_empty()).await;
+        asked.abort();
+        server.cut().expect("the network can be cut");
+        server.mend().expect("the network can be mended");
+        eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_to_a_server_that_hangs_are_bounded() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=4s&timeout=500ms", server.url())).await;
+    locks
+        .mutex("lock")
+        .expect("a good name")
+        .lock()
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
+    server.stop().expect("the server can be stopped");
+    let start = Instant::now();
+    let mutex = locks.mutex("lock").expect("a good name");
+    let error = mutex.lock().wait(Duration::from_millis(700)).await.expect_err("nobody answers");
+    assert!(error.is_unreachable() || error.is_timeout(), "{error}");
+    assert!(locks.inspect("lock").await.expect_err("nobody answers").is_unreachable());
+    assert!(start.elapsed() < SOON, "after {:?}", start.elapsed());
+    server.cont().expect("the server can go on");
+    let guard = mutex.lock().wait(SOON).await.expect("it answers again");
+    guard.release().await.expect("it was held");
+    eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
+}

@@ -1,0 +1,95 @@
+//! What is promised of ZooKeeper.
+
+use crate::line::Bound::{AtLeast, AtMost};
+use crate::line::Line;
+
+pub(super) const LINES: &[Line] = &[
+    Line {
+        id: "zookeeper-requests",
+        engine: "zookeeper",
+        promise: "requests of an uncontended cycle, in two round trips",
+        measure: &["zookeeper-requests"],
+        bound: AtMost(3.0, "requests"),
+        limit: 120,
+    },
+    Line {
+        id: "zookeeper-requests-contended",
+        engine: "zookeeper",
+        promise: "requests of a contended cycle with 128 waiters in 4 processes",
+        measure: &["zookeeper-requests-contended"],
+        bound: AtMost(4.0, "requests"),
+        limit: 200,
+    },
+    Line {
+        id: "zookeeper-one-task",
+        engine: "zookeeper",
+        promise: "lock and release (p50), beside the making and deleting of a node by hand",
+        measure: &["zookeeper-one-task"],
+        bound: AtMost(1.25, "× their time"),
+        limit: 200,
+    },
+    Line {
+        id: "zookeeper-driver",
+        engine: "zookeeper",
+        promise: "lock and release (p50), beside the lock of zookeeper-client",
+        measure: &["zookeeper-driver"],
+        bound: AtMost(1.0, "× its time"),
+        limit: 200,
+    },
+    Line {
+        id: "zookeeper-handoff-16",
+        engine: "zookeeper",
+        promise: "handoffs with 16 waiters in 4 processes, beside the lock of zookeeper-client",
+        measure: &["zookeeper-handoff", "16"],
+        bound: AtLeast(1.3, "× its rate"),
+        limit: 300,
+    },
+    Line {
+        id: "zookeeper-handoff-128",
+        engine: "zookeeper",
+        promise: "handoffs with 128 waiters in 4 processes, beside the lock of zookeeper-client",
+        measure: &["zookeeper-handoff", "128"],
+        bound: AtLeast(1.3, "× its rate"),
+        limit: 300,
+    },
+    Line {
+        id: "zookeeper-handoff-1000",
+        engine: "zookeeper",
+        promise: "handoffs with 1,000 waiters in 4 processes, beside the lock of zookeeper-client",
+        measure: &["zookeeper-handoff", "1000"],
+        bound: AtLeast(1.3, "× its rate"),
+        limit: 300,
+    },
+    Line {
+        id: "zookeeper-steady",
+        engine: "zookeeper",
+        promise: "handoffs with 1,000 waiters, beside those with 16",
+        measure: &["zookeeper-steady"],
+        bound: AtLeast(0.5, "× their rate"),
+        limit: 400,
+    },
+    Line {
+        id: "zookeeper-killed",
+        engine: "zookeeper",
+        promise: "kill -9 of a holder: the next grant, past the holder's session and one tick",
+        measure: &["zookeeper-killed"],
+        bound: AtMost(0.5, "s"),
+        limit: 200,
+    },
+    Line {
+        id: "zookeeper-partition",
+        engine: "zookeeper",
+        promise: "1,000 holders cut off in sessions as short as the server allows: each is lost when the server gives its lock away",
+        measure: &["zookeeper-partition"],
+        bound: AtMost(0.0, "holders that still believed"),
+        limit: 300,
+    },
+    Line {
+        id: "zookeeper-torture",
+        engine: "zookeeper",
+        promise: "500,000 cycles by 4 processes of 16 tasks on 8 locks of an ensemble of three, under kill -9 of clients, servers and the leader, SIGSTOP and bad networks: histories checked, nothing left",
+        measure: &["zookeeper-torture", "500000", "1"],
+        bound: AtMost(0.0, "violations"),
+        limit: 3600,
+    },
+];
