@@ -25,7 +25,7 @@ async fn a_holder_writes_and_an_evicted_one_is_refused() {
     let writer = guarded(&mut guard);
     let value = format!("{path}/value");
     let create = Write::Create { path: value.clone(), data: b"1".to_vec() };
-    writer.commit(&[create.clone()]).await.expect("it holds");
+    writer.commit(std::slice::from_ref(&create)).await.expect("it holds");
     // All or none.
     let error = writer.commit(&[set(&value, "2"), create]).await.expect_err("the node is there");
     assert!(error.is_mismatch() && error.to_string().contains("number 2"), "{error}");
