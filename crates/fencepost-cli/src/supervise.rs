@@ -82,6 +82,13 @@ pub(crate) struct Ended {
     pub(crate) asked_to_end: bool,
 }
 
+/// The lease as it is: where a session keeps the grant, it may be certain for less than the lease that was asked for, however
+/// often it is renewed.
+fn kept(ttl: Duration, end: u64) -> Duration {
+    let left = Duration::from_nanos(end.saturating_sub(now()));
+    if left < ttl / 2 { left } else { ttl }
+}
+
 /// Runs `job` while `tenure` lasts.
 ///
 /// # Errors
@@ -95,6 +102,7 @@ pub(crate) async fn supervise(
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_ours) && reads_keyboard();
     let end = tenure.end();
+    let job = Job { ttl: kept(job.ttl, end), ..job };
     let grace = nanos(grace(job.grace, job.ttl));
     let link = Link::start(Plan {
         program: job.program,

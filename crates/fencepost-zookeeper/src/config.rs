@@ -69,7 +69,7 @@ impl Config {
             hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
             root: root(path)?,
             login,
-            session: duration(address, "session", Duration::from_secs(10))?,
+            session: duration(address, "session", Duration::from_secs(30))?,
             timeout: duration(address, "timeout", Duration::from_secs(5))?,
             layout: Layout::parse(address.option("layout"), address.option("node"))?,
             open,

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use crate::spot::{Placed, Spot};
 use crate::standing::{Stand, Standing};
 
-/// Who waits looks again after so long, whatever it was told.
+/// Who waits at a view looks again after so long, whatever it was told.
 const NET: Duration = Duration::from_secs(10);
 
 pub(crate) struct ZooEntry {
@@ -152,8 +152,9 @@ impl ZooEntry {
     }
 
     fn blocked(&self, ahead: Option<u32>) -> Attempt {
-        // An event that was lost for a reason that nobody knows costs this, and no more.
-        Attempt::Blocked { again: Some(self.now() + NET), ahead }
+        // A look at the view costs no request, so an event that it missed for whatever reason costs this, and no more.
+        let again = self.line.is_seated().then(|| self.now() + NET);
+        Attempt::Blocked { again, ahead }
     }
 
     /// As Curator's `InterProcessSemaphoreV2` does it: whose turn it is in the line makes its leases, and holds the line up until
@@ -267,6 +268,10 @@ impl Entry for ZooEntry {
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+        // With its session went the driver's watches, and what they had to say.
+        if self.link.as_ref().is_some_and(|link| link.life.ended().is_some()) {
+            return Poll::Ready(());
+        }
         if self.at == At::Nowhere { Poll::Pending } else { self.line.poll(cx) }
     }
 

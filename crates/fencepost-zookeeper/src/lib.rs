@@ -6,7 +6,7 @@
 //!
 //! | option | values | meaning |
 //! |---|---|---|
-//! | `session` | `10s` (default), `100ms` to `60m` | the session's length; the server has the last word |
+//! | `session` | `30s` (default), `100ms` to `60m` | the session's length; the server has the last word |
 //! | `timeout` | `5s` (default) | how long one request may take, connecting included |
 //! | `layout` | `curator` (default), `kazoo` | whose names of folders and nodes are used |
 //! | `node` | as `{name}/_c_{hex}-lock-` | names for the small clients that use others |

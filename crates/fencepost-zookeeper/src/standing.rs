@@ -142,6 +142,11 @@ impl Standing {
         }
     }
 
+    /// Does it wait at a view, for nothing else?
+    pub(crate) fn is_seated(&self) -> bool {
+        self.seat.is_some() && self.wake.is_none()
+    }
+
     /// Waits no more.
     pub(crate) fn rest(&mut self) {
         (self.wake, self.seat, self.interest) = (None, None, None);
