@@ -1,6 +1,7 @@
 //! What `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
 
 mod command;
+mod etcd;
 mod figure;
 mod host;
 mod memory;
@@ -81,6 +82,15 @@ fn main() -> ExitCode {
         ["redlock-cycles", count] => redis::redlock::cycles(number(count)),
         ["redlock-one-down"] => redis::redlock::one_down(),
         ["redlock-peers"] => redis::redlock::beside_peers(),
+        ["etcd-one-task"] => ratio(&etcd::cycle::one_task()),
+        ["etcd-requests"] => etcd::cycle::requests(),
+        ["etcd-requests-contended"] => etcd::handoff::requests(),
+        ["etcd-handoff", waiters, processes] => etcd::handoff::measured(number(waiters), number(processes)),
+        ["etcd-longest", waiters] => etcd::handoff::longest(number(waiters)),
+        ["etcd-killed-holders"] => etcd::killed::holders(),
+        ["etcd-killed-leaders"] => etcd::killed::leaders(),
+        ["etcd-partition"] => etcd::partition::holders(),
+        ["etcd-cancelled"] => etcd::cancelled::requests(),
         ["redis-partition"] => redis::partition::holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
@@ -134,11 +144,12 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 4] = [
+const ENGINES: [Engine; 5] = [
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
     ("zookeeper", zookeeper::figures),
+    ("etcd", etcd::figures),
 ];
 
 fn sqlite_figures() -> Vec<Figure> {

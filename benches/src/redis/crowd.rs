@@ -48,16 +48,25 @@ impl Crowd {
         Crowd::try_gather(waiters, command).expect("processes that start")
     }
 
+    /// The same in as many processes as that.
+    pub(crate) fn of(processes: usize, waiters: usize, command: impl Fn() -> Command) -> Crowd {
+        Crowd::try_of(processes, waiters, command).expect("processes that start")
+    }
+
     /// The same for programs that may not start.
     pub(crate) fn try_gather(waiters: usize, command: impl Fn() -> Command) -> Option<Crowd> {
+        Crowd::try_of(PROCESSES, waiters, command)
+    }
+
+    fn try_of(processes: usize, waiters: usize, command: impl Fn() -> Command) -> Option<Crowd> {
         let start = |_| {
             let mut command = command();
             command.stdin(Stdio::piped());
             Wrapper::start(command)
         };
-        let mut sides: Vec<Wrapper> = (0..PROCESSES).map(start).collect();
+        let mut sides: Vec<Wrapper> = (0..processes).map(start).collect();
         let ready = sides.iter_mut().all(|side| side.line() == "ready");
-        ready.then(|| Crowd { sides, each: waiters / PROCESSES })
+        ready.then(|| Crowd { sides, each: waiters / processes })
     }
 
     /// Lets the line form, waits until `in_line`, and lets it drain.
@@ -75,7 +84,7 @@ impl Crowd {
         for side in &mut self.sides {
             side.line().strip_prefix("waiting")?;
         }
-        in_line(self.each * PROCESSES);
+        in_line(self.each * self.sides.len());
         self.sides[0].say("free");
         let freed: f64 = self.sides[0].line().strip_prefix("freed ")?.parse().ok()?;
         for side in &mut self.sides {

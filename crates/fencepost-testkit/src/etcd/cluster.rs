@@ -43,9 +43,11 @@ impl Cluster {
         for (number, peer) in peers.into_iter().enumerate() {
             let (config, told) = (config.clone(), told.clone());
             // It takes connections before it has found the others.
-            let plan = Plan::new("etcd", move |port, dir| {
+            let home = config.home();
+            let mut plan = Plan::new("etcd", move |port, dir| {
                 config.command(&format!("m{number}"), port, peer, &told, dir)
             });
+            plan.home = home;
             let server = Server::start(plan)?;
             let proxy = Proxy::start(server.address())?;
             members.push(Member { server, proxy });

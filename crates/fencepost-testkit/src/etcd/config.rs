@@ -1,6 +1,6 @@
 //! How a server is set up.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a test wants of a server; by default it is ready fast, wants no password and speaks no TLS.
@@ -8,12 +8,13 @@ use std::process::Command;
 pub struct Config {
     heartbeat: u32,
     pub(super) tls: bool,
+    memory: bool,
     arguments: Vec<String>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { heartbeat: 20, tls: false, arguments: Vec::new() }
+        Config { heartbeat: 20, tls: false, memory: false, arguments: Vec::new() }
     }
 }
 
@@ -33,6 +34,18 @@ impl Config {
     pub fn argument(mut self, argument: impl Into<String>) -> Config {
         self.arguments.push(argument.into());
         self
+    }
+
+    /// Its data are in memory, where there is a file system for that: nothing waits for a disk.
+    pub fn in_memory(mut self) -> Config {
+        self.memory = true;
+        self
+    }
+
+    /// Where its folder is made.
+    pub(super) fn home(&self) -> PathBuf {
+        let memory = Path::new("/dev/shm");
+        if self.memory && memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
     }
 
     /// It speaks TLS with its clients. The certificate is in [`Etcd::certificate`](super::Etcd::certificate).

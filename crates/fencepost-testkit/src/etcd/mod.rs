@@ -5,7 +5,7 @@
 //! - [`Look`]: an operator's eyes and hands, by `etcdctl`.
 //!
 //! Everything listens on the loopback interface, keeps its files in a temporary folder and is gone with the test process,
-//! however that ends. Where `TMPDIR` names a folder in memory, nothing waits for a disk.
+//! however that ends. [`Config::in_memory`] keeps them in memory, so that nothing waits for a disk.
 
 mod cluster;
 mod config;

@@ -26,6 +26,7 @@ impl Etcd {
         let mut plan = Plan::new("etcd", move |port, dir| {
             command(&own, port, dir).unwrap_or_else(|error| panic!("no folder for etcd: {error}"))
         });
+        plan.home = config.home();
         if config.tls {
             plan.ready = Box::new(|port, dir| {
                 let look = Look::at(format!("https://127.0.0.1:{port}"), Some(dir.join("cert.pem")));

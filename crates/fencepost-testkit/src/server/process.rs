@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,13 +30,16 @@ pub struct Plan {
     pub ready: With<bool>,
     /// How long it may take to get ready.
     pub patience: Duration,
+    /// Where its folder is made: by default where the system has its temporary files.
+    pub home: PathBuf,
 }
 
 impl Plan {
     /// A plan with the default readiness and 30 s of patience.
     pub fn new(name: &'static str, command: impl Fn(u16, &Path) -> Command + Send + 'static) -> Plan {
         let ready = |port, _: &Path| TcpStream::connect(("127.0.0.1", port)).is_ok();
-        Plan { name, command: Box::new(command), ready: Box::new(ready), patience: Duration::from_secs(30) }
+        let (patience, home) = (Duration::from_secs(30), std::env::temp_dir());
+        Plan { name, command: Box::new(command), ready: Box::new(ready), patience, home }
     }
 }
 
@@ -66,7 +69,8 @@ impl Server {
     /// # Errors
     /// It cannot be started, ends, or is not ready in time; the error holds the end of its log.
     pub fn start(plan: Plan) -> io::Result<Server> {
-        let mut server = Server { port: 0, warden: None, child: None, dir: TempDir::new(plan.name)?, plan };
+        let mut server =
+            Server { port: 0, warden: None, child: None, dir: TempDir::under(&plan.home, plan.name)?, plan };
         let mut tries = 0;
         loop {
             server.port = free_port()?;

@@ -14,10 +14,18 @@ impl TempDir {
     /// # Errors
     /// What the system answers.
     pub fn new(what: &str) -> io::Result<TempDir> {
+        TempDir::under(&std::env::temp_dir(), what)
+    }
+
+    /// The same under another folder.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn under(parent: &Path, what: &str) -> io::Result<TempDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = std::env::temp_dir().join(format!("fencepost-{what}-{}-{number}", std::process::id()));
+            let path = parent.join(format!("fencepost-{what}-{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => return Ok(TempDir(path)),
                 // Left by a killed process that had our id.

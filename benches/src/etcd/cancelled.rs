@@ -1,0 +1,59 @@
+//! Requests that are given up at any moment, by the thousand.
+
+use super::{NAME, start};
+use crate::figure::Measured;
+use fencepost::Locks;
+use std::time::Duration;
+
+/// Requests that are given up.
+const COUNT: u64 = 10_000;
+/// How many tasks give up at the same time, while one locks and releases.
+const TASKS: u64 = 50;
+
+/// Counts keys that are left.
+pub(crate) fn requests() -> Measured {
+    let server = start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let granted = runtime.block_on(async {
+        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let lock = locks.mutex(NAME).expect("a good name");
+                tokio::spawn(async move {
+                    let mut granted = 0;
+                    for number in 0..COUNT / TASKS {
+                        // From at once to a few milliseconds, each at another point.
+                        let wait = Duration::from_micros((task * 7_919 + number * 104_729) % 20_000);
+                        if let Ok(guard) = tokio::time::timeout(wait, lock.lock().into_future()).await {
+                            granted += 1;
+                            drop(guard);
+                        }
+                    }
+                    granted
+                })
+            })
+            .collect();
+        let mut granted = 0;
+        for task in tasks {
+            granted += task.await.expect("a task that does not panic");
+        }
+        // Nothing but what is still being taken back is there, and that is not for long.
+        while locks.backlog() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let guard = locks.mutex(NAME).expect("a good name").lock().await.expect("nobody is there");
+        guard.release().await.expect("it is held");
+        let left = locks.inspect(NAME).await.expect("a server that answers").claims.len();
+        locks.close().await;
+        (granted, left)
+    });
+    let keys = server.look().keys("");
+    let left = granted.1 + keys.len();
+    let note =
+        format!("{COUNT} requests by {TASKS} tasks, {} of them granted before they were given up", granted.0);
+    Measured { figure: left as f64, note }
+}

@@ -1,0 +1,73 @@
+//! Lock and release of a name that nobody else wants, beside put and delete by hand.
+
+use super::byhand::ByHand;
+use super::start;
+use crate::figure::{Figure, Measured, Named, Rounds, median};
+use fencepost::Locks;
+use std::time::Instant;
+use tokio::runtime::{Builder, Runtime};
+
+const ROUNDS: usize = 9;
+/// Cycles of each way in a round.
+const CYCLES: usize = 500;
+
+/// One task.
+pub(crate) fn one_task() -> Figure {
+    let server = start();
+    let runtime = runtime();
+    let (mut hand, locks) = runtime.block_on(async {
+        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        (ByHand::connect(server.address()).await, locks)
+    });
+    let lock = locks.mutex("uncontended").expect("a good name");
+    let rounds = Rounds::run(ROUNDS, 2, |way| {
+        runtime.block_on(async {
+            let mut times = Vec::with_capacity(CYCLES);
+            for _ in 0..CYCLES {
+                let start = Instant::now();
+                match way {
+                    0 => hand.cycle().await,
+                    _ => {
+                        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held")
+                    }
+                }
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            median(times)
+        })
+    });
+    runtime.block_on(locks.close());
+    Figure {
+        engine: "etcd",
+        figure: "lock and release, p50",
+        unit: "µs",
+        floor: Named { name: "put and delete by hand", value: rounds.median(0) },
+        ours: rounds.median(1),
+        ratio: rounds.ratio(1, 0),
+        bar: "≤ 1.15 ×",
+        peers: Vec::new(),
+    }
+}
+
+/// What clients send for each cycle.
+pub(crate) fn requests() -> Measured {
+    let server = start();
+    runtime().block_on(async {
+        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        let lock = locks.mutex("uncontended").expect("a good name");
+        // There is a lease now.
+        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+        let count = || -> u64 { server.requests().expect("a server that counts").values().sum() };
+        let before = count();
+        for _ in 0..CYCLES {
+            lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+        }
+        let sent = count() - before;
+        locks.close().await;
+        Measured { figure: sent as f64 / CYCLES as f64, note: format!("{sent} requests for {CYCLES} cycles") }
+    })
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}

@@ -1,0 +1,132 @@
+//! Handoffs over several processes: their rate, what they cost, how long one waits.
+
+use super::{NAME, start};
+use crate::figure::{Figure, Measured, Named, median};
+use crate::redis::crowd::{Crowd, Drained};
+use fencepost::Locks;
+use fencepost_testkit::etcd::Etcd;
+use std::process::Command;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// Lengths of the line.
+pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
+/// What one shared watch reached in the experiments that went before, on two cores and in memory.
+const BEFORE: Named = Named { name: "one shared watch, before", value: 1_445.0 };
+
+/// How often a run lets a line of this length drain.
+fn drains(waiters: usize) -> usize {
+    (3_000 / waiters).clamp(3, 60)
+}
+
+/// Handoffs per second with so many waiters.
+pub(crate) fn rate(waiters: usize) -> Figure {
+    let (rate, _, _) = run(waiters, 4);
+    let figure = match waiters {
+        16 => "handoffs, 16 waiters in 4 processes",
+        128 => "handoffs, 128 waiters in 4 processes",
+        _ => "handoffs, 1,000 waiters in 4 processes",
+    };
+    Figure {
+        engine: "etcd",
+        figure,
+        unit: "1/s",
+        floor: BEFORE,
+        ours: rate,
+        ratio: rate / BEFORE.value,
+        bar: "≥ 1,400 a second",
+        peers: Vec::new(),
+    }
+}
+
+/// The rate as a line of the proof.
+pub(crate) fn measured(waiters: usize, processes: usize) -> Measured {
+    let (rate, longest, requests) = run(waiters, processes);
+    let note = format!(
+        "{} drains of {waiters} waiters in {processes} processes, data in memory; longest step between two grants {longest:.1} ms, \
+         {requests:.2} requests a handoff",
+        drains(waiters)
+    );
+    Measured { figure: rate, note }
+}
+
+/// The longest time between two grants of a drain, in ms: the median over the drains.
+pub(crate) fn longest(waiters: usize) -> Measured {
+    let (rate, longest, _) = run(waiters, 4);
+    Measured {
+        figure: longest,
+        note: format!("{waiters} waiters in 4 processes at {rate:.0} handoffs a second"),
+    }
+}
+
+/// Requests that clients send for a handoff.
+pub(crate) fn requests() -> Measured {
+    let (figures, notes): (Vec<f64>, Vec<String>) = LINES
+        .into_iter()
+        .map(|waiters| {
+            let (_, _, requests) = run(waiters, 4);
+            (requests, format!("{waiters} waiters: {requests:.3}"))
+        })
+        .unzip();
+    Measured { figure: figures.into_iter().fold(0.0, f64::max), note: notes.join("; ") }
+}
+
+/// Handoffs a second, the longest step in ms, and the requests of each.
+fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
+    let server = start();
+    let runtime = runtime();
+    let locks = runtime.block_on(Locks::connect(&server.url())).expect("a server that answers");
+    let in_line = |count: usize| {
+        for _ in 0..6_000 {
+            let info = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
+            if info.waiters().count() == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the line did not form");
+    };
+    let mut crowd = Crowd::of(processes, waiters, || side(&server));
+    let count = || -> u64 { server.requests().expect("a server that counts").values().sum() };
+    crowd.drain(in_line);
+    let before = count();
+    let mut looks = 0u64;
+    let (mut handoffs, mut seconds, mut steps) = (0.0, 0.0, Vec::new());
+    for _ in 0..drains(waiters) {
+        let drained = crowd.drain(|waiting| {
+            // Looks are requests as well, one for the line and one for the holder's lease.
+            for _ in 0..6_000 {
+                looks += 2;
+                let info = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
+                if info.waiters().count() == waiting {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            panic!("the line did not form");
+        });
+        handoffs += drained.handoffs();
+        seconds += drained.seconds();
+        steps.push(longest_step(&drained));
+    }
+    let sent = count().saturating_sub(before + looks);
+    drop(crowd);
+    runtime.block_on(locks.close());
+    // The holder of each drain has its cycle as well.
+    (handoffs / seconds, median(steps), sent as f64 / (handoffs + drains(waiters) as f64))
+}
+
+fn longest_step(drained: &Drained) -> f64 {
+    drained.waits.windows(2).map(|pair| (pair[1] - pair[0]) / 1e3).fold(0.0, f64::max)
+}
+
+fn side(server: &Etcd) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    // The side of Redis is that of any URL.
+    command.args(["redis-side-ours", &server.url(), NAME]);
+    command
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}

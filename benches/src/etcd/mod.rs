@@ -1,0 +1,26 @@
+//! etcd: beside put and delete by hand, and under kills and partitions.
+
+mod byhand;
+pub(crate) mod cancelled;
+pub(crate) mod cycle;
+pub(crate) mod handoff;
+pub(crate) mod killed;
+pub(crate) mod partition;
+
+use crate::figure::Figure;
+use fencepost_testkit::etcd::{Config, Etcd};
+
+/// The lock of every measurement that needs but one.
+const NAME: &str = "crowded";
+
+/// A server whose data are in memory, so that it is its work that is measured, and not a disk.
+fn start() -> Etcd {
+    Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")
+}
+
+/// Every row of the table.
+pub(crate) fn figures() -> Vec<Figure> {
+    let mut figures = vec![cycle::one_task()];
+    figures.extend(handoff::LINES.map(handoff::rate));
+    figures
+}
