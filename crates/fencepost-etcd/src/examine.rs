@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 
 use crate::error::Failure;
 use crate::lease;
-use crate::net::{ALARM, MEMBERS, Peer, STATUS};
+use crate::net::{ALARM, MEMBERS, STATUS};
+use crate::peer::Peer;
 use crate::proto::{
     AlarmRequest, AlarmResponse, MemberInfo, MemberListRequest, MemberListResponse, StatusRequest,
     StatusResponse,

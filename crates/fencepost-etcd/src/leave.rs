@@ -42,7 +42,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
         let put = PutRequest { key: tombstone, value: Vec::new(), lease: home.id, ignore_lease: false };
         let success = vec![Op::Delete(question.clone()).into(), Op::Put(put).into()];
         let txn = TxnRequest { success, ..TxnRequest::default() };
-        match shared.net.call::<_, TxnResponse>(TXN, txn, Some(&repeated)).await {
+        match shared.net.insist::<_, TxnResponse>(TXN, txn, &repeated).await {
             Ok(answer) => deleted = Some(answer.deleted(0)),
             // Nothing can be made under it any more. The key may hang on another one by now.
             Err(failure) if failure.is_lease_gone() => {}
@@ -51,7 +51,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
     }
     let deleted = match deleted {
         Some(deleted) => deleted,
-        None => shared.net.call::<_, DeleteResponse>(DELETE, question, Some(&repeated)).await?.deleted,
+        None => shared.net.insist::<_, DeleteResponse>(DELETE, question, &repeated).await?.deleted,
     };
     if let Some(lease) = member.lease().filter(|lease| lease.private) {
         shared.revoke(lease.id);

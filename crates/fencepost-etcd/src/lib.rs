@@ -39,6 +39,7 @@ mod listing;
 mod member;
 mod native;
 mod net;
+mod peer;
 mod proto;
 mod session;
 mod shared;

@@ -1,35 +1,30 @@
 //! The members of the cluster, and the way to them.
 
-use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind, Moment};
+use fencepost_core::{Aid, Moment};
+use futures_util::future::{Either, select};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::uri::PathAndQuery;
-use prost::Message;
-use tokio::sync::{mpsc, oneshot};
-use tonic::client::Grpc;
+use tokio::runtime;
+use tokio::sync::mpsc;
+use tonic::Streaming;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::config::{Config, Tls};
+use crate::config::Config;
 use crate::error::Failure;
+use crate::peer::{self, Peer, Question, Way, grpc, request, unary};
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchRequest,
     WatchResponse,
 };
 
-/// An answer may hold a whole folder.
-const LONGEST: usize = 256 << 20;
-/// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
-const QUEUE: usize = 1 << 20;
-/// How often an open watch makes sure that the other end is there. etcd throws out who asks more often than every 5 s.
-const PING: Duration = Duration::from_secs(6);
-const PING_PATIENCE: Duration = Duration::from_secs(4);
+/// What the caller's runtime has not brought an answer to by then is asked on the client's own thread, too.
+const SOON: Duration = Duration::from_millis(100);
 
 pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -44,62 +39,26 @@ const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
-/// What can be sent.
-pub(crate) trait Question: Message + Clone + Default + 'static {}
-impl<T: Message + Clone + Default + 'static> Question for T {}
-
-/// One member.
-pub(crate) struct Peer {
-    pub(crate) address: String,
-    channel: Channel,
-}
-
 /// All members that the URL names. One of them is asked; whoever does not answer is passed over for the next.
 pub(crate) struct Net {
     pub(crate) peers: Vec<Peer>,
     config: Config,
     aid: Aid,
     current: AtomicUsize,
+    /// The runtime that the client was made in.
+    home: Option<runtime::Id>,
     /// From the last login.
     token: Mutex<Option<MetadataValue<Ascii>>>,
     closed: AtomicBool,
 }
 
 impl Net {
-    /// Nothing is connected yet; the connections will live on the client's own thread.
+    /// Nothing is connected yet; the connections will live on the client's own thread, and some in the caller's runtime.
     pub(crate) async fn open(config: &Config, aid: &Aid) -> Result<Net, Failure> {
-        let scheme = if config.tls.is_some() { "https" } else { "http" };
-        let tls = config.tls.as_ref().map(security).transpose()?;
-        let mut endpoints = Vec::new();
-        for member in &config.members {
-            let bad = |error: &dyn std::fmt::Display| {
-                Failure::new(ErrorKind::Configuration, format!("{member} cannot be connected to"))
-                    .because(error)
-            };
-            let endpoint = Endpoint::from_shared(format!("{scheme}://{member}")).map_err(|e| bad(&e))?;
-            let endpoint = match &tls {
-                Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| bad(&error))?,
-                None => endpoint,
-            };
-            let endpoint = endpoint
-                .connect_timeout(config.connect_timeout)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(PING)
-                .keep_alive_timeout(PING_PATIENCE)
-                .initial_stream_window_size(1 << 20)
-                .initial_connection_window_size(4 << 20)
-                .buffer_size(QUEUE);
-            endpoints.push((member.clone(), endpoint));
-        }
-        let (sender, made) = oneshot::channel();
-        aid.spawn(async move {
-            let peer =
-                |(address, endpoint): (String, Endpoint)| Peer { address, channel: endpoint.connect_lazy() };
-            let _ = sender.send(endpoints.into_iter().map(peer).collect::<Vec<_>>());
-        });
-        let peers = made.await.map_err(|_| Failure::closed())?;
+        let home = runtime::Handle::try_current().ok().map(|handle| handle.id());
+        let peers = peer::all(config, aid).await?;
         let (current, token, closed) = (AtomicUsize::new(0), Mutex::default(), AtomicBool::new(false));
-        Ok(Net { peers, config: config.clone(), aid: aid.clone(), current, token, closed })
+        Ok(Net { peers, config: config.clone(), aid: aid.clone(), current, home, token, closed })
     }
 
     /// No more calls.
@@ -123,10 +82,51 @@ impl Net {
         question: Q,
         doubt: Option<&AtomicBool>,
     ) -> Result<A, Failure> {
+        self.call_by(self.way(), path, question, doubt).await
+    }
+
+    /// The same for one that must not depend on the caller's runtime, which may not run on: what is not answered soon is asked
+    /// by the client's own thread as well.
+    pub(crate) async fn insist<Q: Question, A: Question>(
+        &self,
+        path: &'static str,
+        question: Q,
+        repeated: &AtomicBool,
+    ) -> Result<A, Failure> {
+        if self.way() == Way::Own {
+            return self.call_by(Way::Own, path, question, Some(repeated)).await;
+        }
+        let clock = self.aid.clock();
+        let mut first = pin!(self.call_by(Way::Near, path, question.clone(), Some(repeated)));
+        if let Some(answer) = clock.within(clock.now() + SOON, first.as_mut()).await {
+            return answer;
+        }
+        repeated.store(true, Ordering::Relaxed);
+        let second = pin!(self.call_by(Way::Own, path, question, Some(repeated)));
+        match select(first, second).await {
+            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(failure), _)) => Err(failure),
+        }
+    }
+
+    /// The nearest way from here.
+    fn way(&self) -> Way {
+        let here = runtime::Handle::try_current().ok().map(|handle| handle.id());
+        if here.is_some() && here == self.home { Way::Near } else { Way::Own }
+    }
+
+    async fn call_by<Q: Question, A: Question>(
+        &self,
+        way: Way,
+        path: &'static str,
+        question: Q,
+        doubt: Option<&AtomicBool>,
+    ) -> Result<A, Failure> {
         let until = self.until();
         self.round(until, doubt, move |peer, token| {
             let request = request(question.clone(), token);
-            async move { unary(peer, path, request).await }
+            async move { unary(peer, way, path, request).await }
         })
         .await
     }
@@ -175,7 +175,7 @@ impl Net {
     async fn renew(&self, peer: &Peer, id: i64) -> Result<LeaseKeepAliveResponse, Failure> {
         let token = self.login(peer).await?;
         let request = request(LeaseKeepAliveRequest { id }, token.as_ref()).map(|one| stream::iter([one]));
-        let mut grpc = grpc(peer).await?;
+        let mut grpc = grpc(peer, Way::Own).await?;
         let path = PathAndQuery::from_static(KEEP_ALIVE);
         let answers = grpc.streaming(request, path, ProstCodec::default()).await;
         let mut answers = answers.map_err(|status| self.failed(&status, peer))?.into_inner();
@@ -213,7 +213,7 @@ impl Net {
             });
             let request = request(requests, token);
             async move {
-                let mut grpc = grpc(peer).await?;
+                let mut grpc = grpc(peer, Way::Own).await?;
                 let path = PathAndQuery::from_static(WATCH);
                 let answers = grpc.streaming(request, path, ProstCodec::default()).await;
                 let answers = answers.map_err(|status| Failure::read(&status, &peer.address))?;
@@ -236,7 +236,7 @@ impl Net {
         question: Q,
     ) -> Result<A, Failure> {
         let token = self.login(peer).await?;
-        let asked = unary(peer, path, request(question, token.as_ref()));
+        let asked = unary(peer, Way::Own, path, request(question, token.as_ref()));
         let answer = self.aid.clock().within(self.until(), asked).await;
         answer.unwrap_or_else(|| Err(Failure::silence(&peer.address)))
     }
@@ -299,57 +299,11 @@ impl Net {
             return Ok(Some(token.clone()));
         }
         let question = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
-        let answer: AuthenticateResponse = unary(peer, AUTHENTICATE, request(question, None)).await?;
+        let answer: AuthenticateResponse =
+            unary(peer, Way::Own, AUTHENTICATE, request(question, None)).await?;
         let mut token: MetadataValue<Ascii> = answer.token.parse().map_err(|_| Failure::nonsense())?;
         token.set_sensitive(true);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
         Ok(Some(token))
     }
-}
-
-/// A member that has no leader is to say so, and not to let us wait.
-fn request<T>(what: T, token: Option<&MetadataValue<Ascii>>) -> Request<T> {
-    let mut request = Request::new(what);
-    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-    if let Some(token) = token {
-        request.metadata_mut().insert("token", token.clone());
-    }
-    request
-}
-
-async fn grpc(peer: &Peer) -> Result<Grpc<Channel>, Failure> {
-    let mut grpc = Grpc::new(peer.channel.clone()).max_decoding_message_size(LONGEST);
-    match grpc.ready().await {
-        Ok(()) => Ok(grpc),
-        Err(error) => Err(Failure::read(&tonic::Status::from_error(Box::new(error)), &peer.address)),
-    }
-}
-
-async fn unary<Q: Question, A: Question>(
-    peer: &Peer,
-    path: &'static str,
-    request: Request<Q>,
-) -> Result<A, Failure> {
-    let mut grpc = grpc(peer).await?;
-    let answer = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await;
-    answer.map(tonic::Response::into_inner).map_err(|status| Failure::read(&status, &peer.address))
-}
-
-fn security(tls: &Tls) -> Result<ClientTlsConfig, Failure> {
-    let read = |what: &str, path: &Path| {
-        std::fs::read(path).map_err(|error| {
-            let shown = path.display();
-            Failure::new(ErrorKind::Configuration, format!("{what} names {shown}, which cannot be read"))
-                .because(error)
-        })
-    };
-    let mut config = ClientTlsConfig::new();
-    config = match &tls.ca {
-        Some(path) => config.ca_certificate(Certificate::from_pem(read("ca", path)?)),
-        None => config.with_native_roots(),
-    };
-    if let Some((cert, key)) = &tls.identity {
-        config = config.identity(Identity::from_pem(read("cert", cert)?, read("key", key)?));
-    }
-    Ok(config)
 }
