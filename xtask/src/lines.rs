@@ -1,5 +1,6 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
+mod etcd;
 mod zookeeper;
 
 use crate::line::Bound::{AtLeast, AtMost};
@@ -8,7 +9,7 @@ use std::sync::LazyLock;
 
 /// Every line, those of one engine together.
 pub(crate) static LINES: LazyLock<Vec<&'static Line>> =
-    LazyLock::new(|| FIRST.iter().chain(zookeeper::LINES).collect());
+    LazyLock::new(|| FIRST.iter().chain(zookeeper::LINES).chain(etcd::LINES).collect());
 
 /// Those that have no file of their own.
 const FIRST: &[Line] = &[

@@ -1,0 +1,95 @@
+//! What is promised of etcd.
+
+use crate::line::Bound::{AtLeast, AtMost};
+use crate::line::Line;
+
+pub(super) const LINES: &[Line] = &[
+    Line {
+        id: "etcd-requests",
+        engine: "etcd",
+        promise: "requests of an uncontended cycle",
+        measure: &["etcd-requests"],
+        bound: AtMost(2.0, "requests"),
+        limit: 120,
+    },
+    Line {
+        id: "etcd-requests-contended",
+        engine: "etcd",
+        promise: "requests of a contended cycle with 16, 128 and 1,000 waiters in 4 processes, at worst",
+        measure: &["etcd-requests-contended"],
+        bound: AtMost(2.1, "requests"),
+        limit: 400,
+    },
+    Line {
+        id: "etcd-one-task",
+        engine: "etcd",
+        promise: "lock and release (p50), beside put and delete by hand",
+        measure: &["etcd-one-task"],
+        bound: AtMost(1.15, "× their time"),
+        limit: 120,
+    },
+    Line {
+        id: "etcd-handoff-16",
+        engine: "etcd",
+        promise: "handoffs with 16 waiters in 4 processes",
+        measure: &["etcd-handoff", "16", "4"],
+        bound: AtLeast(1_400.0, "handoffs a second"),
+        limit: 200,
+    },
+    Line {
+        id: "etcd-handoff-128",
+        engine: "etcd",
+        promise: "handoffs with 128 waiters in 4 processes",
+        measure: &["etcd-handoff", "128", "4"],
+        bound: AtLeast(1_400.0, "handoffs a second"),
+        limit: 200,
+    },
+    Line {
+        id: "etcd-handoff-1000",
+        engine: "etcd",
+        promise: "handoffs with 1,000 waiters in 4 processes",
+        measure: &["etcd-handoff", "1000", "4"],
+        bound: AtLeast(1_400.0, "handoffs a second"),
+        limit: 300,
+    },
+    Line {
+        id: "etcd-longest",
+        engine: "etcd",
+        promise: "the longest step between two grants of a line of 128: no tick of 100 ms is to be seen",
+        measure: &["etcd-longest", "128"],
+        bound: AtMost(50.0, "ms"),
+        limit: 200,
+    },
+    Line {
+        id: "etcd-killed-holders",
+        engine: "etcd",
+        promise: "kill -9 of a holder: the next one holds within the lease time and a second",
+        measure: &["etcd-killed-holders"],
+        bound: AtMost(1.0, "s past the lease"),
+        limit: 200,
+    },
+    Line {
+        id: "etcd-killed-leaders",
+        engine: "etcd",
+        promise: "kill -9 of the leader of three members: locks are granted again, no guard is lost, tokens grow",
+        measure: &["etcd-killed-leaders"],
+        bound: AtMost(5.0, "s"),
+        limit: 300,
+    },
+    Line {
+        id: "etcd-partition",
+        engine: "etcd",
+        promise: "1,000 holders cut off from the server: each calls itself lost before its lock is given away",
+        measure: &["etcd-partition"],
+        bound: AtMost(0.0, "violations"),
+        limit: 300,
+    },
+    Line {
+        id: "etcd-cancelled",
+        engine: "etcd",
+        promise: "10,000 requests given up at any moment, under load: no key is left",
+        measure: &["etcd-cancelled"],
+        bound: AtMost(0.0, "keys"),
+        limit: 300,
+    },
+];
