@@ -100,6 +100,9 @@ fn main() -> ExitCode {
         ["zookeeper-steady"] => zookeeper::handoff::steady(),
         ["zookeeper-partition"] => zookeeper::partition::holders(),
         ["zookeeper-killed"] => zookeeper::killed::holders(),
+        ["zookeeper-held", count] => zookeeper::steady::held(number(count)),
+        ["zookeeper-cancelled", count] => zookeeper::steady::cancelled(number(count)),
+        ["zookeeper-leader"] => zookeeper::steady::leader(),
         ["zookeeper-torture", cycles, seed] => {
             zookeeper::torture::cycles(number(cycles), number(seed) as u64)
         }

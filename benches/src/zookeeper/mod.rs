@@ -7,6 +7,7 @@ pub(crate) mod killed;
 pub(crate) mod partition;
 pub(crate) mod peer;
 mod server;
+pub(crate) mod steady;
 pub(crate) mod torture;
 
 use crate::figure::Figure;

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use fencepost_core::{Error, ErrorKind, Result, Token};
 use futures_util::future::{join, join_all};
@@ -107,11 +107,19 @@ impl Spot {
                 }
                 At::Failed(_) => self.failed(shared, link).await?,
                 At::Nowhere => {
-                    let list = link.list(self.folder.clone());
+                    let mut list = link.list(self.folder.clone());
                     self.at = At::Asked(self.create(shared, link));
                     let sent = link.clock().now();
-                    // Both are sent by the first poll, in this order.
-                    let ((), names) = link.within(join(self.at.answered(), list)).await?;
+                    // The first poll sends both, in this order. Answers come in the same order: the first one need wake nobody.
+                    let mut asked = false;
+                    let names = link.within(poll_fn(|cx| {
+                        if !std::mem::replace(&mut asked, true) {
+                            let _ = self.at.poll_answered(&mut Context::from_waker(Waker::noop()));
+                        }
+                        list.as_mut().poll(cx)
+                    }));
+                    let names = names.await?;
+                    link.within(self.at.answered()).await?;
                     if let (At::There(nodes), Ok(names)) = (&self.at, names) {
                         link.confirm(sent);
                         return Ok(Some(Placed { nodes: nodes.clone(), names }));
@@ -242,16 +250,17 @@ fn vanishing() -> Error {
 impl At {
     /// Takes the answer in, if one is to come. Dropped midway, it comes the next time.
     async fn answered(&mut self) {
-        poll_fn(|cx| {
-            if let At::Asked(asked) = self {
-                *self = match ready!(asked.as_mut().poll(cx)) {
-                    Ok(nodes) => At::There(nodes),
-                    Err(error) => At::Failed(error),
-                };
-            }
-            Poll::Ready(())
-        })
-        .await;
+        poll_fn(|cx| self.poll_answered(cx)).await;
+    }
+
+    fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let At::Asked(asked) = self {
+            *self = match ready!(asked.as_mut().poll(cx)) {
+                Ok(nodes) => At::There(nodes),
+                Err(error) => At::Failed(error),
+            };
+        }
+        Poll::Ready(())
     }
 
     /// What is known after such a failure.
