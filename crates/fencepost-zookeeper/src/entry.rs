@@ -17,6 +17,9 @@ use crate::shared::Shared;
 use crate::spot::{Placed, Spot};
 use crate::standing::{Stand, Standing};
 
+/// How soon a cleanup that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// Who waits at a view looks again after so long, whatever it was told.
 const NET: Duration = Duration::from_secs(10);
 
@@ -307,5 +310,27 @@ impl Entry for ZooEntry {
 impl Drop for ZooEntry {
     fn drop(&mut self) {
         self.shared.holdings.remove(&self.claim);
+        // Cleanup that core gave up with the lease's end goes on here: the session may live for ever, and the nodes with it.
+        let Some(link) = self.link.take().filter(|link| !link.is_over()) else { return };
+        let line = (!self.line.spot.is_blank()).then(|| self.line.spot.take());
+        let leases = self.leases.take().filter(|leases| !leases.is_blank());
+        let spots: Vec<Spot> = leases.into_iter().chain(line).collect();
+        if !spots.is_empty() {
+            self.claim.aid.spawn(clean_up(link, spots));
+        }
+    }
+}
+
+/// Removes nodes until that is confirmed or their session has ended.
+async fn clean_up(link: Arc<Link>, mut spots: Vec<Spot>) {
+    while !link.is_over() {
+        let mut failed = false;
+        for spot in &mut spots {
+            failed |= spot.remove(&link).await.is_err();
+        }
+        if !failed {
+            return;
+        }
+        link.sleep(link.clock().now() + AGAIN).await;
     }
 }

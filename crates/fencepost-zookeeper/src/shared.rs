@@ -140,8 +140,10 @@ impl Shared {
             let auth = format!("{}:{}", login.user, login.password);
             connector = connector.with_auth("digest", auth.as_bytes());
         }
-        let sent = self.aid.clock().now();
         let client = connector.connect(&self.config.hosts.join(",")).await?;
+        // Connecting may have taken longer than the session lasts: it counts from a question of its own.
+        let sent = self.aid.clock().now();
+        client.sync("/").await?;
         Ok(Link::new(client, &self.aid, sent, self.config.timeout))
     }
 }

@@ -228,6 +228,13 @@ impl Spot {
         Ok(any)
     }
 
+    /// Itself, with whatever it has at the server; nothing stays behind.
+    pub(crate) fn take(&mut self) -> Spot {
+        let at = std::mem::replace(&mut self.at, At::Gone);
+        let (folder, prefix, data) = (self.folder.clone(), self.prefix.clone(), Arc::clone(&self.data));
+        Spot { folder, prefix, count: self.count, data, at }
+    }
+
     /// Somebody else removes them.
     pub(crate) fn give_away(&mut self) -> Vec<String> {
         let paths = self.paths();

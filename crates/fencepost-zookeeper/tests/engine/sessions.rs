@@ -105,3 +105,23 @@ async fn requests_to_a_server_that_hangs_are_bounded() {
     guard.release().await.expect("it was held");
     eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
+    let mut server = server();
+    let near = client(&format!("{}/s?session=30s", server.direct_url())).await;
+    let far = client(&format!("{}/s?session=60s&timeout=500ms", server.url())).await;
+    let guard = near.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mutex = far.mutex("lock").expect("a good name");
+    let lease = Duration::from_millis(200);
+    let asked = tokio::spawn(async move { mutex.lock().ttl(lease).await });
+    eventually("it stands in line", || nodes(server.address(), "/s").len() == 2).await;
+    server.cut().expect("the network can be cut");
+    asked.abort();
+    let _ = asked.await;
+    // Core cleans up for 6 s, for it takes the lease to have ended by then: past that it is the engine's own affair.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    server.mend().expect("the network can be mended");
+    eventually("the holder's node is left alone", || nodes(server.address(), "/s").len() == 1).await;
+    guard.release().await.expect("it was held");
+}
