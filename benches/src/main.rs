@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         ["etcd-killed-holders"] => etcd::killed::holders(),
         ["etcd-killed-leaders"] => etcd::killed::leaders(),
         ["etcd-partition"] => etcd::partition::holders(),
+        ["etcd-torture", cycles, seed] => etcd::torture::cycles(number(cycles), number(seed) as u64),
         ["etcd-cancelled"] => etcd::cancelled::requests(),
         ["redis-partition"] => redis::partition::holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),

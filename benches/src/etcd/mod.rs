@@ -6,6 +6,7 @@ pub(crate) mod cycle;
 pub(crate) mod handoff;
 pub(crate) mod killed;
 pub(crate) mod partition;
+pub(crate) mod torture;
 
 use crate::figure::Figure;
 use fencepost_testkit::etcd::{Config, Etcd};

@@ -183,7 +183,7 @@ fn segment(
 }
 
 /// Judges a segment's history; the number of its cycles.
-fn judge(place: &Place, last: &mut BTreeMap<String, u64>, findings: &mut Vec<String>) -> usize {
+pub(crate) fn judge(place: &Place, last: &mut BTreeMap<String, u64>, findings: &mut Vec<String>) -> usize {
     let folder = std::fs::read_dir(place.file("")).expect("the histories");
     let files = folder.flatten().map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "history"));

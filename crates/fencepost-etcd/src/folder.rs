@@ -234,3 +234,6 @@ fn tell(granted: Vec<(i64, Arc<Member>)>) {
         member.put(Stand::Granted(revision));
     }
 }
+
+#[cfg(test)]
+mod tests;

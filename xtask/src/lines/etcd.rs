@@ -92,4 +92,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "keys"),
         limit: 300,
     },
+    Line {
+        id: "etcd-torture",
+        engine: "etcd",
+        promise: "cycles by 4 processes × 16 tasks on 8 locks under kill -9 of clients, members and the leader, SIGSTOP, cut and delayed networks: no overlap, tokens grow, nothing is left",
+        measure: &["etcd-torture", "500000", "7"],
+        bound: AtMost(0.0, "findings"),
+        limit: 7_200,
+    },
 ];

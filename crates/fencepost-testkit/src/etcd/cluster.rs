@@ -5,6 +5,7 @@ use super::{Config, Look};
 use crate::faults::{Fault, Faults};
 use crate::server::{Plan, Proxy, Server, free_port};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,11 @@ impl Cluster {
     pub fn direct_url(&self) -> String {
         let hosts: Vec<_> = self.inner().members.iter().map(|m| m.server.address().to_string()).collect();
         format!("etcd://{}", hosts.join(","))
+    }
+
+    /// Where the members listen, past the proxies.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.inner().members.iter().map(|member| member.server.address()).collect()
     }
 
     /// The URL of one member, by its proxy.
