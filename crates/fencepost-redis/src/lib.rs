@@ -47,6 +47,7 @@ mod place;
 mod pulse;
 mod record;
 pub mod redlock;
+mod run;
 mod script;
 mod sentinel;
 mod session;

@@ -4,7 +4,6 @@
 //! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
 //! more than a command, until that runtime ends or does not run it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +19,8 @@ use crate::ballot::named;
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
 use crate::error::{Failure, closed, read_only};
-use crate::examine::{fields, run};
 use crate::pulse::Pulse;
+use crate::run::met;
 use crate::sentinel::Sentinels;
 
 /// The pause after the first attempt that failed, and the longest.
@@ -312,24 +311,6 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
         }
     }
     Ok(Line { connection, pulse, run, guest, place: Arc::new(place), number })
-}
-
-/// The run of the server that this connection leads to, as scripts/run.lua makes it. None as well where the server may not be asked
-/// to say when its data is replaced: without that a connection knows its run for a moment alone.
-async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
-    let mut tracking = Cmd::new();
-    // Only what concerns all keys is told: it keeps no list for us.
-    tracking.arg("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");
-    tracking.exec_async(connection).await.ok()?;
-    let mut facts = HashMap::new();
-    // Before 7.0 INFO takes one section.
-    for section in ["server", "replication"] {
-        let mut info = Cmd::new();
-        info.arg("INFO").arg(section);
-        let text: String = info.query_async(connection).await.ok()?;
-        facts.extend(fields(&text));
-    }
-    run(&facts).filter(|run| !run.is_empty())
 }
 
 fn role() -> Cmd {
