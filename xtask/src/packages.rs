@@ -18,7 +18,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 15] = [
+const NEEDED: [Needed; 16] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -30,7 +30,8 @@ const NEEDED: [Needed; 15] = [
     Needed { program: "etcd", package: "etcd-server" },
     Needed { program: "etcdctl", package: "etcd-client" },
     Needed { program: "redis-server", package: "redis-server" },
-    Needed { program: "java", package: "default-jdk-headless" },
+    Needed { program: "javac", package: "default-jdk-headless" },
+    Needed { program: "python3", package: "python3-venv" },
     Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },
     Needed { program: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java" },
     Needed { program: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" },

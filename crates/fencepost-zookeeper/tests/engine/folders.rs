@@ -1,9 +1,9 @@
 //! Folders: how they come and go, who stands in them, and what a long line costs.
 
-use fencepost_core::Token;
-use zookeeper_client::{Acls, CreateMode};
+use fencepost_core::{Page, Token};
+use zookeeper_client::{Acls, CreateMode, LockPrefix};
 
-use crate::kit::{address, bare, eventually, near, nodes, path, requests};
+use crate::kit::{address, bare, client, eventually, near, nodes, path, requests};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_although_a_removed_folder_counts_anew() {
@@ -131,4 +131,39 @@ async fn a_name_is_one_node_and_nobody_elses() {
     assert_eq!(folders, ["a", "a%2Fb"]);
     one.release().await.expect("it was held");
     two.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_a_template_and_the_locks_of_a_small_client() {
+    let path = path();
+    let url = format!("zookeeper://{}{path}?session=4s&node=%7Bname%7D/locks/_c_%7Bhex%7D-lock-", address());
+    let (locks, other, bare) = (client(&url).await, client(&url).await, bare().await);
+    let mutex = locks.mutex("a/b").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
+    let folder = format!("{path}/a%2Fb/locks");
+    assert!(
+        nodes(address(), &path)[0].starts_with(&format!("{folder}/_c_")),
+        "{:?}",
+        nodes(address(), &path)
+    );
+    assert!(other.mutex("a/b").expect("a good name").try_lock().await.expect("it answers").is_none());
+    let listed = other.list("a", &Page::default()).await.expect("it can list");
+    assert_eq!(listed.resources.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["a/b"]);
+    assert!(locks.rwlock("a/b").expect_err("such names are for mutexes").is_unsupported());
+    // The lock that comes with the driver waits for ours, and ours for it.
+    let theirs = tokio::spawn({
+        let (bare, folder) = (bare.clone(), folder.clone());
+        async move {
+            let prefix = LockPrefix::new_curator(&folder, "lock-").expect("a good path");
+            let lock = bare.lock(prefix, b"theirs", Acls::anyone_all()).await.expect("its turn comes");
+            lock.into_owned()
+        }
+    });
+    eventually("it waits", || nodes(address(), &path).len() == 2).await;
+    assert!(!theirs.is_finished(), "two hold it");
+    guard.release().await.expect("it was held");
+    let lock = theirs.await.expect("no panic");
+    assert!(mutex.try_lock().await.expect("it answers").is_none(), "two hold it");
+    drop(lock);
+    mutex.lock().await.expect("it comes").release().await.expect("it was held");
 }
