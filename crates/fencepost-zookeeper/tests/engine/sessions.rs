@@ -125,3 +125,33 @@ async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
     eventually("the holder's node is left alone", || nodes(server.address(), "/s").len() == 1).await;
     guard.release().await.expect("it was held");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_whose_connection_broke_is_told_all_the_same() {
+    let mut server = server();
+    let near = client(&format!("{}/s?session=30s", server.direct_url())).await;
+    let far = client(&format!("{}/s?session=60s", server.url())).await;
+    for _ in 0..3 {
+        let guard = near.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        let waiting: Vec<_> = (0..8)
+            .map(|_| {
+                let mutex = far.mutex("lock").expect("a good name");
+                tokio::spawn(async move {
+                    let guard = mutex.lock().await.expect("its turn comes");
+                    guard.release().await.expect("it was held");
+                })
+            })
+            .collect();
+        eventually("all stand in line", || nodes(server.address(), "/s").len() == 9).await;
+        // The driver forgets such watches with the connection, and the server what happened meanwhile.
+        server.cut().expect("the network can be cut");
+        guard.release().await.expect("it was held");
+        server.mend().expect("the network can be mended");
+        let start = Instant::now();
+        for waiting in waiting {
+            waiting.await.expect("no panic");
+        }
+        // Sooner than by the look that each takes now and then.
+        assert!(start.elapsed() < Duration::from_secs(9), "after {:?}", start.elapsed());
+    }
+}
