@@ -129,7 +129,7 @@ impl Locks {
     /// Dropped midway, the lease stays; it is extended or not.
     pub async fn attach(&self, lease: &Lease) -> Result<Guard> {
         let claim = self.leased(lease, lease.ttl(), true)?;
-        let guard = Owned::attach(&self.client, Arc::clone(&claim)).await;
+        let guard = Owned::attach(&self.client, Arc::clone(&claim), lease.token()).await;
         guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
     }
 

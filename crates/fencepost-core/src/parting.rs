@@ -52,6 +52,10 @@ pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock,
             break;
         }
         clock.sleep_until(clock.now() + pause).await;
+        if clock.is_stopped() {
+            // And the client with it: what fails at once would be asked for without a pause.
+            break;
+        }
         pause = (pause * 2).min(Duration::from_secs(1));
     }
     tracing::warn!("cleanup was not confirmed before the lease's end; the engine ends it with the lease");
@@ -61,5 +65,52 @@ pub(crate) fn ask(entry: &mut dyn Entry, how: Parting) -> Reply<'_, Result<Left>
     match how {
         Parting::Withdraw => entry.withdraw(),
         Parting::Release => entry.release(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::backend::{Attempt, Stake};
+    use crate::error::{Error, ErrorKind};
+
+    /// At an engine that is gone.
+    struct Stuck;
+
+    impl Entry for Stuck {
+        fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+            Reply::ready(Ok(Attempt::Gone))
+        }
+
+        fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+            Poll::Pending
+        }
+
+        fn stake(&self) -> Option<Stake> {
+            None
+        }
+
+        fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+            Reply::ready(Err(Error::new(ErrorKind::Unreachable, "it is gone")))
+        }
+
+        fn detach(&mut self) -> Reply<'_, Result<()>> {
+            Reply::ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn cleanup_that_fails_ends_with_its_clock() {
+        let clock = Clock::manual();
+        let until = clock.now() + Duration::from_secs(30);
+        let mut cleanup = pin!(reap(Box::new(Stuck), Parting::Release, &clock, until));
+        let mut poll = || cleanup.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending(), "it tries again after a pause");
+        clock.stop();
+        assert!(poll().is_ready(), "nobody waits for it any more");
     }
 }

@@ -182,8 +182,7 @@ impl Clock {
         .await
     }
 
-    /// Wakes `waker` once at `at`. It cannot be taken back; when the clock stops it fires early, so that whoever
-    /// relies on it can look for another clock.
+    /// Wakes `waker` once at `at`; early when the clock stops, so that whoever relies on it can look for another clock.
     pub fn alarm(&self, at: Moment, waker: Waker) {
         let mut schedule = self.schedule();
         if schedule.stopped {
@@ -228,6 +227,11 @@ impl Clock {
             schedule.timers.take_due(Moment::NEVER)
         };
         all.into_values().for_each(Waker::wake);
+    }
+
+    /// Does nobody drive the timers any more?
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.schedule().stopped
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {

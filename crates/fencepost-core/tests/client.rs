@@ -244,3 +244,22 @@ async fn what_the_engine_has_not_is_refused() {
     assert!(open(Locks::builder().replicas(1)).unwrap_err().is_unsupported());
     open(Locks::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
 }
+
+/// Its clock stops with it, and nobody else may rely on that.
+#[tokio::test]
+async fn a_client_that_is_closed_while_it_waits_disturbs_nobody() {
+    let memory = Memory::new();
+    let (one, two, three) = (client(&memory), client(&memory), client(&memory));
+    let guard = one.mutex("a").unwrap().lock().lease(Duration::from_millis(400)).await.unwrap();
+    let waiting = two.clone();
+    let waiting =
+        tokio::spawn(async move { waiting.mutex("a").unwrap().lock().await.map(|guard| guard.token()) });
+    while one.inspect("a").await.unwrap().waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    two.close().await;
+    waiting.abort();
+    let next = three.mutex("a").unwrap().lock().wait(secs(20)).await.unwrap();
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}

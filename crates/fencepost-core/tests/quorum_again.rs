@@ -141,8 +141,12 @@ impl Five {
 
     /// A claim that does not wait.
     fn claim(&mut self) -> Arc<Claim> {
+        self.claim_as(Mode::Exclusive)
+    }
+
+    fn claim_as(&mut self, mode: Mode) -> Arc<Claim> {
         self.next += 1;
-        let want = Want { name: name(), mode: Mode::Exclusive };
+        let want = Want { name: name(), mode };
         let id = ClaimId::from_u128(self.next);
         let mut claim = Claim::new(id, want, TTL, Holder::labelled("test"), self.aid.clone());
         claim.join = false;
@@ -186,6 +190,29 @@ fn name() -> Name {
 fn token(attempt: &Attempt) -> Token {
     let Attempt::Granted(grant) = attempt else { panic!("{attempt:?}") };
     grant.token
+}
+
+/// Each takes the votes of those nodes that are up then: of two permits three might be had by majorities that differ.
+#[tokio::test]
+async fn permits_are_no_more_than_there_are_whichever_nodes_grant_them() {
+    let mut five = Five::new();
+    let (mut held, mut granted) = (Vec::new(), 0);
+    for down in [&[3, 4][..], &[1, 2], &[4], &[0], &[], &[]] {
+        down.iter().for_each(|number| five.down(*number, true));
+        let claim = five.claim_as(Mode::Permits { n: 1, of: 2 });
+        let mut entry = five.quorum.enter(claim);
+        let two_down = down.len() == 2;
+        match entry.attempt().await {
+            Ok(Attempt::Granted(_)) => granted += 1,
+            Ok(_) => {}
+            Err(error) => assert!(two_down && error.to_string().contains("fewer than 4 of 5"), "{error}"),
+        }
+        held.push(entry);
+        down.iter().for_each(|number| five.down(*number, false));
+        // What failed is undone.
+        five.clock.advance_to(five.clock.now() + Duration::from_secs(1));
+    }
+    assert_eq!(granted, 2);
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs as many as one likes.
 
-use fencepost_core::{Backend, Clock, Memory, Quorum};
-use fencepost_testkit::sim::{Ran, Report, Setup, simulate};
-use std::sync::Arc;
+use fencepost_core::{Backend, Clock, Memory, Moment, Quorum};
+use fencepost_testkit::chaos::{Chaos, Odds};
+use fencepost_testkit::checker::Kind;
+use fencepost_testkit::sim::{LONGEST_LEASE, Ran, Report, Rng, Setup, simulate};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
 fn run(name: &str, seed: u64) -> Report {
     simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::new())
@@ -68,6 +72,83 @@ fn seeds_of_a_quorum() {
         grants += report.grants;
     }
     assert!(grants > 15_000, "{grants} grants");
+}
+
+/// Darkness that comes over one node after the other: each time nothing reaches one for up to two leases.
+struct Darkness {
+    nodes: Vec<Arc<Chaos>>,
+    clock: Clock,
+    next: Mutex<Next>,
+}
+
+struct Next {
+    rng: Rng,
+    dark: Option<usize>,
+    at: Moment,
+}
+
+impl Darkness {
+    fn at(self: Arc<Self>, time: Moment) {
+        let clock = self.clock.clone();
+        clock.alarm(time, Waker::from(self));
+    }
+}
+
+impl Wake for Darkness {
+    fn wake(self: Arc<Self>) {
+        let now = self.clock.now();
+        let mut next = self.next.lock().unwrap();
+        if now < next.at {
+            // The clock has stopped.
+            return;
+        }
+        next.dark = match next.dark {
+            Some(dark) => {
+                self.nodes[dark].cut(false);
+                None
+            }
+            None => {
+                let dark = next.rng.below(self.nodes.len() as u64) as usize;
+                self.nodes[dark].cut(true);
+                Some(dark)
+            }
+        };
+        next.at = now + Duration::from_nanos(next.rng.below(2 * LONGEST_LEASE.as_nanos() as u64));
+        let at = next.at;
+        drop(next);
+        self.at(at);
+    }
+}
+
+/// Five nodes, each behind a bad network of its own.
+fn troubled_quorum(clock: &Clock, seed: u64, odds: Odds) -> Arc<dyn Backend> {
+    let mut rng = Rng::new(seed);
+    let node = |_| Arc::new(Chaos::new(Memory::new(), clock.clone(), rng.draw(), odds));
+    let nodes: Vec<_> = (0..5).map(node).collect();
+    let next = Mutex::new(Next { rng: rng.fork(), dark: None, at: clock.now() });
+    Arc::new(Darkness { nodes: nodes.clone(), clock: clock.clone(), next }).at(clock.now());
+    let nodes = nodes.into_iter().map(|node| node as Arc<dyn Backend>).collect();
+    Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap())
+}
+
+#[test]
+fn seeds_of_a_quorum_of_troubled_nodes() {
+    let mut grants = 0;
+    let seeds = std::env::var("FENCEPOST_CASES").map_or(60, |cases| cases.parse().unwrap());
+    for seed in 1..=seeds {
+        let odds = if seed % 2 == 0 { Odds::BAD } else { Odds::NONE };
+        let name = Setup::NAMES[seed as usize / 2 % 3];
+        let mut setup = Setup::named(name).unwrap();
+        setup.prompt = Duration::from_secs(20);
+        setup.odds.delay = Odds::BAD.delay;
+        let report = simulate(seed, &setup, &|clock| troubled_quorum(clock, seed, odds));
+        // What a release has not reached yet keeps others out, who are not in line.
+        let bad: Vec<_> =
+            report.findings.iter().filter(|finding| finding.kind != Kind::UnjustifiedBusy).collect();
+        assert!(report.ran == Ran::Done && bad.is_empty(), "{name} {seed}: {:?} {bad:#?}", report.ran);
+        grants += report.grants;
+    }
+    assert!(grants > 200 * seeds, "{grants} grants");
 }
 
 #[test]

@@ -268,19 +268,23 @@ impl Line {
         {
             return None;
         }
+        let given = || (!clock.is_stopped()).then(|| clock.clone());
+        // Nobody is left whose clock runs: whoever comes next looks by himself.
+        let clock = self.clock().or_else(given)?;
         self.alarm = Some(self.soonest);
-        Some((self.soonest, self.clock().unwrap_or_else(|| clock.clone())))
+        Some((self.soonest, clock))
     }
 
     pub(super) fn alarm_fired(&mut self) {
         self.alarm = None;
     }
 
-    /// The clock of somebody who stands here: of the first waiter, as its client is alive.
+    /// The clock of the first who stands here and whose client is not closed: an alarm on a clock that has stopped goes off at once.
     pub(super) fn clock(&self) -> Option<Clock> {
-        let key = if self.waiters.head == NONE { self.holders.head } else { self.waiters.head };
-        let stands = self.places.get(key).map(|place| &place.claim);
-        self.voters.first().or(stands).map(|claim| claim.aid.clock().clone())
+        let standing = self.keys(self.waiters).chain(self.keys(self.holders));
+        let standing = standing.map(|key| &self.places[key].claim);
+        let mut clocks = self.voters.claims().chain(standing).map(|claim| claim.aid.clock());
+        clocks.find(|clock| !clock.is_stopped()).cloned()
     }
 
     /// Everybody, holders first, each in order of arrival.

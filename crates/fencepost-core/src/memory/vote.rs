@@ -38,8 +38,8 @@ impl Voters {
         self.0.is_empty()
     }
 
-    pub(super) fn first(&self) -> Option<&Arc<Claim>> {
-        self.0.first().map(|voter| &voter.claim)
+    pub(super) fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.0.iter().map(|voter| &voter.claim)
     }
 
     fn find(&mut self, id: ClaimId) -> Option<&mut Voter> {

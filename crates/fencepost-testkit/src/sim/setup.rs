@@ -109,7 +109,9 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
         let chaos = Arc::new(Chaos::new(bare.clone(), clock.clone(), rng.draw(), setup.odds));
         faults.push(chaos.clone());
         let witness: Arc<dyn Backend> = Arc::new(Witness::new(chaos, recorder.clone()));
-        let aid = Aid::for_client(u64::from(client), clock.clone(), executor.host(client));
+        // Spread as real ones are: the ids that a quorum derives from those of small numbers meet.
+        let spread = u64::from(client).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let aid = Aid::for_client(spread, clock.clone(), executor.host(client));
         let builder = Locks::builder().holder(&format!("client {client}")).aid(aid).ttl(LONGEST_LEASE);
         let locks = builder.open(|_| Ok(witness)).expect("a client of an engine that needs no connection");
         for _ in 0..tasks {

@@ -10,7 +10,7 @@ use super::seat::{Seat, Standing};
 use super::{Seats, Shared, jittered};
 use crate::backend::{Attempt, Entry, Grant, Left, Reply, Session, Stake};
 use crate::claim::Claim;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::life::State;
 use crate::parting::Parting;
 use crate::time::Moment;
@@ -26,6 +26,8 @@ const YIELD: Duration = Duration::from_millis(2);
 pub(super) struct QuorumEntry {
     pub(super) shared: Arc<Shared>,
     pub(super) claim: Arc<Claim>,
+    /// So many nodes must grant it.
+    pub(super) need: usize,
     seats: Seats,
     pub(super) attached: bool,
     order: u64,
@@ -62,9 +64,10 @@ impl QuorumEntry {
             nodes.map(|(number, node)| Seat::new(node, number, shared.nodes.len(), &claim, order, attached));
         let seats = Arc::new(Mutex::new(seats.collect()));
         let target = Token::default();
-        let shared = Arc::clone(shared);
+        let (shared, need) = (Arc::clone(shared), shared.need_of(claim.want().mode));
         QuorumEntry {
             shared,
+            need,
             claim,
             seats,
             attached,
@@ -182,7 +185,7 @@ impl QuorumEntry {
             seat.counted = seat.won(now).is_some();
             if seat.counted { Arc::clone(&seat.claim.life) } else { Arc::default() }
         });
-        self.claim.life.rest_on(self.shared.need, lives.collect());
+        self.claim.life.rest_on(self.need, lives.collect());
     }
 
     /// Asks every node that has not granted it. `false`: one was undone too often.
@@ -191,7 +194,7 @@ impl QuorumEntry {
         let mut seats = self.seats();
         let worth: Vec<bool> = seats.iter().map(|seat| seat.node.is_worth(now)).collect();
         // Without them there is no majority.
-        let all = worth.iter().filter(|worth| **worth).count() < self.shared.need;
+        let all = worth.iter().filter(|worth| **worth).count() < self.need;
         // One node first, and the others only if it grants: many contenders would split the vote again and again.
         let staged = self.claim.join && !self.attached && !all && !self.unheard;
         let staged = staged && self.shared.is_contended(&self.claim.want().name, now);
@@ -265,14 +268,12 @@ impl QuorumEntry {
     /// is no majority without them.
     pub(super) fn failure(&self) -> Error {
         let mut seats = self.seats();
-        let (few, unknown) = (seats.len() - self.shared.need, seats.iter().any(Seat::is_unknown));
+        let (few, unknown) = (seats.len() - self.need, seats.iter().any(Seat::is_unknown));
         let (passing, lasting): (Vec<_>, Vec<_>) =
             seats.iter_mut().filter_map(Seat::failure).partition(Error::is_transient);
         let hopeless = lasting.len() > few;
-        let mut error = self.shared.unreachable();
-        if hopeless {
-            error = Error::new(lasting[0].kind(), self.shared.no_majority()).on(self.shared.engine);
-        }
+        let kind = if hopeless { lasting[0].kind() } else { ErrorKind::Unreachable };
+        let mut error = Error::new(kind, self.shared.too_few(self.need)).on(self.shared.engine);
         if unknown || !hopeless {
             error = error.unknown();
         }

@@ -10,7 +10,7 @@ use crate::token::Token;
 impl QuorumEntry {
     /// The verdict, if there is one; until then it sends what is missing for it.
     pub(super) fn judge(&mut self, seats: &mut [Seat], late: bool) -> Option<Verdict> {
-        let (now, need, nodes) = (self.shared.clock.now(), self.shared.need, seats.len());
+        let (now, need, nodes) = (self.shared.clock.now(), self.need, seats.len());
         if self.attached {
             for seat in
                 seats.iter_mut().filter(|seat| matches!(seat.standing, Standing::Gone) && !seat.is_away())
@@ -41,12 +41,16 @@ impl QuorumEntry {
         let tokens: Vec<Token> = seats.iter().filter_map(|seat| seat.won(now)).collect();
         let count = |token: &Token| tokens.iter().filter(|other| *other == token).count();
         if tokens.len() >= need && self.attached {
-            return tokens.iter().max_by_key(|token| (count(token), token.get())).copied().map(Verdict::Won);
+            let most = tokens.iter().max_by_key(|token| (count(token), token.get())).copied();
+            // A majority has the grant's own; the others may have given it another, and answer first.
+            let own = most.is_some_and(|most| count(&most) >= self.shared.need);
+            let all = late || !seats.iter().any(Seat::is_away);
+            return most.filter(|_| own || all).map(Verdict::Won);
         }
         if tokens.len() >= need {
             let outbid = seats.iter_mut().fold(false, |any, seat| std::mem::take(&mut seat.outbid) | any);
             let top = tokens.iter().copied().max().unwrap_or_default().max(self.target);
-            if !outbid && count(&top) >= need {
+            if !outbid && count(&top) >= self.shared.need {
                 return Some(Verdict::Won(top));
             }
             if late {

@@ -111,7 +111,7 @@ impl QuorumEntry {
                 seat.detach();
             }
         }
-        let need = self.shared.need;
+        let need = self.need;
         let detached = self.judged(until, |_, seats, late| {
             let done = seats.iter().filter(|seat| matches!(seat.standing, Standing::Detached)).count();
             (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)

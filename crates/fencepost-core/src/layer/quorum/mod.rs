@@ -26,6 +26,7 @@ use crate::info::{Eviction, Info, Listing, Page};
 use crate::life::Life;
 use crate::local::Gate;
 use crate::name::Name;
+use crate::queue::Mode;
 use crate::report::Report;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
@@ -51,9 +52,9 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 /// All nodes are asked at the same time, and the answer is there as soon as a majority decides it: a minority that is slow or
 /// down costs nothing. Wins without a majority are undone; when a vote is split the younger claim yields and the older
 /// asks again. A grant lives as long as a majority of *all* nodes keeps it; a node that does not is asked for its vote again with
-/// each renewal, so that one node after the other may lose what it granted. Its token is one that a majority of the nodes has
-/// given to it alone: mostly the one that was proposed, else the greatest that was answered, written back before the grant is
-/// made known.
+/// each renewal, so that one node after the other may lose what it granted. Of k permits each takes more than k / (k + 1) of the nodes:
+/// majorities that differ would hold more together than there are. Its token is one that a majority of the nodes has given to it
+/// alone: mostly the one that was proposed, else the greatest that was answered, written back before the grant is made known.
 ///
 /// Guaranteed: what the nodes guarantee, as long as no majority of them loses what it granted. Not: order of arrival. A node
 /// that may have lost its data must refuse by itself until the longest lease is over; the layer cannot know.
@@ -148,12 +149,20 @@ impl Shared {
         }
     }
 
-    fn unreachable(&self) -> Error {
-        Error::new(ErrorKind::Unreachable, self.no_majority()).on(self.engine)
+    /// How many nodes must grant a claim in this mode. A majority, where claims exclude each other. Claims for more than the k permits that
+    /// there are must be too many for one of the nodes, whichever they hold: so many that k + 1 times as many are more than k times all.
+    fn need_of(&self, mode: Mode) -> usize {
+        let Mode::Permits { of, .. } = mode else { return self.need };
+        let (nodes, permits) = (self.nodes.len() as u64, u64::from(of));
+        self.need.max((nodes * permits / (permits + 1)) as usize + 1)
     }
 
-    fn no_majority(&self) -> String {
-        format!("fewer than {} of {} nodes give their vote; see to them", self.need, self.nodes.len())
+    fn unreachable(&self) -> Error {
+        Error::new(ErrorKind::Unreachable, self.too_few(self.need)).on(self.engine)
+    }
+
+    fn too_few(&self, need: usize) -> String {
+        format!("fewer than {need} of {} nodes give their vote; see to them", self.nodes.len())
     }
 
     /// Asks all nodes: what came of it by the time that a majority has answered, and a little more.

@@ -80,7 +80,7 @@ impl Session for Shared {
                     .filter_map(|seat| seat.counts(claim, now).then(|| seat.claim.life.until()))
                     .filter(|end| *end >= until)
                     .count();
-                if confirmed >= self.need {
+                if confirmed >= self.need_of(claim.want().mode) {
                     claim.confirm(sent, ttl);
                 } else {
                     failed = true;
