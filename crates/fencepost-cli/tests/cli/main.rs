@@ -4,6 +4,7 @@ mod basics;
 mod busy;
 mod crowd;
 mod doctor;
+mod etcd;
 mod guard;
 mod kit;
 mod leases;

@@ -2,4 +2,4 @@
 
 mod faults;
 mod secrets;
-mod verbs;
+pub(crate) mod verbs;

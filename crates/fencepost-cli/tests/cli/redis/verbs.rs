@@ -76,7 +76,7 @@ fn all(place: &Place) {
 }
 
 /// A program runs while the lock is held, and others are told who holds it.
-fn running(place: &Place) {
+pub(crate) fn running(place: &Place) {
     assert_eq!(place.output(["ls"]).expect(0).out, "");
     place.output(["run", "backup", "--", "sh", "-c", "exit 7"]).expect(7);
     let holder =
@@ -110,7 +110,7 @@ fn running(place: &Place) {
 }
 
 /// The line is shown in order, and passed on in order.
-fn waiting(place: &Place) {
+pub(crate) fn waiting(place: &Place) {
     let holder = place.running(&[], "backup", HOLD);
     let next = |text: &'static str, count: usize| {
         let kid = Kid::of(&mut place.fencepost(["run", "--reason", text, "backup", "--", "echo", text]));
@@ -136,7 +136,7 @@ fn waiting(place: &Place) {
 }
 
 /// A holder is named by its token, told, and its program is stopped.
-fn evicting(place: &Place) {
+pub(crate) fn evicting(place: &Place) {
     let holder = place.running(&[], "backup", HOLD);
     let token = place.show("backup")["holders"][0]["token"].as_u64().unwrap();
     place.output(["evict", "backup", "--token", &(token + 1).to_string(), "--yes"]).expect(1);
@@ -173,7 +173,7 @@ fn leases(place: &Place) {
 }
 
 /// What happens is printed as it happens.
-fn watching(place: &Place) {
+pub(crate) fn watching(place: &Place) {
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
     let mut events = watch.out();
     let mut next = || event(&mut events);
