@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::kit::{connect, server, stand};
+use crate::kit::{SHORT, connect, eventually, server, stand};
 use fencepost_testkit::etcd::Etcd;
 
 fn since(etcd: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
@@ -53,5 +53,28 @@ async fn a_handoff_costs_no_request_of_its_own() {
     let all: u64 = sent.values().sum();
     // One more release, and perhaps a reading or a renewal by the clock.
     assert!(all <= 2 * count + 4, "{sent:?}");
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_locks_cost_the_heartbeats_of_their_lease_and_nothing_else() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        let mutex = locks.mutex(&format!("held-{number}")).unwrap();
+        guards.push(mutex.lock().ttl(SHORT).await.unwrap());
+    }
+    // All of them are due at the same time from the first renewal on.
+    let kept = |sent: &BTreeMap<String, u64>| sent.get("LeaseKeepAlive").copied().unwrap_or(0);
+    let start = etcd.requests().unwrap();
+    eventually("they are renewed", || async { kept(&since(&etcd, &start)) >= 1 }).await;
+    let before = etcd.requests().unwrap();
+    eventually("they are renewed again and again", || async { kept(&since(&etcd, &before)) >= 3 }).await;
+    let sent = since(&etcd, &before);
+    assert!(sent.len() == 1 && kept(&sent) <= 6, "{sent:?}");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
     locks.close().await;
 }
