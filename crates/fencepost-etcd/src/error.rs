@@ -185,6 +185,14 @@ impl Failure {
         Failure::new(ErrorKind::Unreachable, message).of(What::Member).unsure()
     }
 
+    /// A renewal may be that of a leader who was none any more.
+    pub(crate) fn elected() -> Failure {
+        Failure::new(
+            ErrorKind::Unreachable,
+            "the cluster has a new leader; the lease has to be renewed again",
+        )
+    }
+
     /// The lease is gone, and all that hung on it.
     pub(crate) fn lease_gone() -> Failure {
         Failure::new(ErrorKind::Lost, "the lease is gone").of(What::LeaseGone)

@@ -58,13 +58,14 @@ fn member(peer: &Peer, status: &StatusResponse) -> Vec<Finding> {
     let shown = &status.version;
     let sound = SOUND.iter().any(|fixed| (fixed.0, fixed.1) == (version.0, version.1) && version >= *fixed);
     findings.push(if version < (3, 4, 0) {
-        Finding::problem("version", format!("it is etcd {shown}, which is too old")).advice("use 3.4 or newer")
+        Finding::problem("version", format!("it is etcd {shown}, which is too old"))
+            .advice("use 3.4 or newer")
     } else if !sound && version < (3, 6, 0) {
         Finding::note(
             "version",
             format!(
-                "it is etcd {shown}; a leader that was stopped and deposed may still answer a renewal. Deadlines count from the \
-                 send, so no lock is believed longer than its lease"
+                "it is etcd {shown}; a leader that was stopped and deposed may still answer a renewal. Each \
+                 renewal is followed by a read that shows who leads, so none is believed"
             ),
         )
         .advice("use 3.4.25, 3.5.8 or newer")

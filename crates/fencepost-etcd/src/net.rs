@@ -17,10 +17,11 @@ use tonic_prost::ProstCodec;
 
 use crate::config::Config;
 use crate::error::Failure;
+use crate::keys;
 use crate::peer::{self, Peer, Question, Way, grpc, request, unary};
 use crate::proto::{
-    AuthenticateRequest, AuthenticateResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchRequest,
-    WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    RangeRequest, RangeResponse, WatchRequest, WatchResponse,
 };
 
 /// What the caller's runtime has not brought an answer to by then is asked on the client's own thread, too.
@@ -133,7 +134,27 @@ impl Net {
 
     /// Renews a lease. One stream for each renewal: there is none that could be stuck. A member that takes its time is not given up:
     /// the next one is asked beside it, because nobody knows which of them will answer before the lease runs out.
+    ///
+    /// A leader renews by itself. One that was stopped, and has been deposed meanwhile, does so before it learns that (etcd before
+    /// 3.4.25 and 3.5.8), and then the lease ends while its holder believes in it. So a read that a majority confirms follows: if it
+    /// comes from the same term, nobody else had been elected when the lease was renewed.
     pub(crate) async fn keep_alive(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveResponse, Failure> {
+        let answer = self.renewed(id, until).await?;
+        let term = |header: &Option<Header>| header.as_ref().map_or(0, |header| header.term);
+        let key = keys::marks(&self.config.prefix);
+        let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(key, Vec::new(), 1) };
+        let read = self.call_by(Way::Own, RANGE, question, None);
+        let read: RangeResponse = match self.aid.clock().within(until, read).await {
+            Some(read) => read?,
+            None => return Err(Failure::silence(&self.peers[0].address)),
+        };
+        if answer.ttl > 0 && term(&read.header) != term(&answer.header) {
+            return Err(Failure::elected());
+        }
+        Ok(answer)
+    }
+
+    async fn renewed(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveResponse, Failure> {
         let clock = self.aid.clock();
         let count = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         let pause = until.since(clock.now()) / count.saturating_add(1);

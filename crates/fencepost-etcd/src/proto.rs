@@ -109,6 +109,8 @@ messages! {
         #[prost(int64, tag = "1")] id: i64,
     }
     LeaseKeepAliveResponse {
+        /// Filled in before the lease is renewed.
+        #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(int64, tag = "2")] id: i64,
         #[prost(int64, tag = "3")] ttl: i64,
     }
