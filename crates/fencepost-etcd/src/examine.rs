@@ -15,7 +15,7 @@ use crate::proto::{
 };
 use crate::shared::Shared;
 
-/// Versions from which on a deposed leader renews no leases behind its successor's back (etcd 3.4.25 and 3.5.8, 2023).
+/// Versions from which on a deposed leader neither renews nor revokes leases behind its successor's back (2023).
 const SOUND: [(u64, u64, u64); 2] = [(3, 4, 25), (3, 5, 8)];
 
 pub(crate) async fn examine(shared: &Arc<Shared>) -> Result<Report> {
@@ -61,11 +61,11 @@ fn member(peer: &Peer, status: &StatusResponse) -> Vec<Finding> {
         Finding::problem("version", format!("it is etcd {shown}, which is too old"))
             .advice("use 3.4 or newer")
     } else if !sound && version < (3, 6, 0) {
-        Finding::note(
+        Finding::warning(
             "version",
             format!(
-                "it is etcd {shown}; a leader that was stopped and deposed may still answer a renewal. Each \
-                 renewal is followed by a read that shows who leads, so none is believed"
+                "it is etcd {shown}; a leader that was stopped for longer than a lease and deposed may revoke leases that are \
+                 alive when it wakes, and for a moment two hold a lock"
             ),
         )
         .advice("use 3.4.25, 3.5.8 or newer")
