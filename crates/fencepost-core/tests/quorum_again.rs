@@ -1,5 +1,7 @@
 //! A held lock gets the votes back that nodes have lost.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -18,6 +20,8 @@ const TTL: Duration = Duration::from_secs(9);
 struct Node {
     memory: Arc<Memory>,
     down: Arc<AtomicBool>,
+    /// It answers no renewal.
+    hangs: Arc<AtomicBool>,
 }
 
 impl Node {
@@ -107,6 +111,7 @@ impl Session for NodeSession {
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         match self.node.check() {
+            Ok(()) if self.node.hangs.load(Ordering::SeqCst) => Reply::coming(std::future::pending()),
             Ok(()) => self.session.keep(due),
             Err(error) => Reply::ready(Err(error)),
         }
@@ -132,7 +137,7 @@ impl Five {
     fn new() -> Five {
         let clock = Clock::manual();
         let aid = Aid::for_client(1, clock.clone(), Arc::new(Nobody));
-        let node = |_| Node { memory: Memory::new(), down: Arc::default() };
+        let node = |_| Node { memory: Memory::new(), down: Arc::default(), hangs: Arc::default() };
         let nodes: Vec<Node> = (0..5).map(node).collect();
         let backends = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
         let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
@@ -281,6 +286,27 @@ async fn what_is_lost_is_not_voted_for_again() {
     five.pass(&held).await;
     assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
     assert!(five.held_at(token).await <= 2, "the three have forgotten it");
+}
+
+/// Until its renewal is over, which waits for the slowest node, the claim must not be as weak as before.
+#[tokio::test]
+async fn a_vote_that_came_back_counts_while_another_node_hangs() {
+    let mut five = Five::new();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    (0..2).for_each(|number| five.down(number, true));
+    five.pass(&held).await;
+    (0..2).for_each(|number| five.down(number, false));
+    five.nodes[2].hangs.store(true, Ordering::SeqCst);
+    five.clock.advance_to(five.clock.now() + TTL / 4);
+    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await.is_pending());
+    assert_eq!(five.held_at(token).await, 5);
+    let how = Eviction { now: true, reason: None };
+    for number in 3..5 {
+        five.nodes[number].memory.evict(&name(), token, &how).await.unwrap();
+    }
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
 }
 
 /// An operator's word to a single node stands.

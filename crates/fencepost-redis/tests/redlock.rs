@@ -342,7 +342,7 @@ async fn outlives_restarts(nodes: usize, vouched: bool) {
                 break;
             }
             assert!(start.elapsed() < WAIT, "the node never voted for it again: {info:?}");
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         node.close().await;
         let busy = other.mutex("lock").unwrap().try_lock().await;

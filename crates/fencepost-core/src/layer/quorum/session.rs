@@ -61,14 +61,16 @@ impl Session for Shared {
                 })
                 .await;
                 if asks {
-                    asking.push(Arc::clone(&seats));
+                    asking.push((outer, Arc::clone(&seats)));
                 }
                 kept.push((outer, ttl, seats));
             }
             let rounds = rounds
                 .values()
                 .map(|(session, claims)| Box::pin(session.keep(claims)) as Job<'_, Result<()>>);
-            let votes = asking.iter().map(|seats| Box::pin(answered(seats)) as Job<'_, Result<()>>);
+            let votes = asking.iter();
+            let votes =
+                votes.map(|(outer, seats)| Box::pin(self.taken_in(outer, seats)) as Job<'_, Result<()>>);
             gather(&self.clock, self.patience, rounds.chain(votes).collect(), |_| false).await;
             let (now, mut failed) = (self.clock.now(), false);
             for (claim, ttl, seats) in kept {
@@ -91,18 +93,23 @@ impl Session for Shared {
     }
 }
 
-fn locked(seats: &Seats) -> MutexGuard<'_, Vec<Seat>> {
-    seats.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    /// Ready when no seat waits for an answer any more. A vote counts as soon as it is there: until then the claim is as weak as
+    /// without it, and another node of the round may hang for as long as it is waited for.
+    async fn taken_in(&self, outer: &Claim, seats: &Seats) -> Result<()> {
+        poll_fn(|cx| {
+            let mut away = false;
+            for seat in locked(seats).iter_mut() {
+                seat.poll(cx);
+                seat.counts(outer, self.clock.now());
+                away |= seat.is_away();
+            }
+            if away { Poll::Pending } else { Poll::Ready(Ok(())) }
+        })
+        .await
+    }
 }
 
-/// Ready when no seat waits for an answer any more.
-async fn answered(seats: &Seats) -> Result<()> {
-    poll_fn(|cx| {
-        let away = locked(seats).iter_mut().fold(false, |away, seat| {
-            seat.poll(cx);
-            seat.is_away() | away
-        });
-        if away { Poll::Pending } else { Poll::Ready(Ok(())) }
-    })
-    .await
+fn locked(seats: &Seats) -> MutexGuard<'_, Vec<Seat>> {
+    seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
