@@ -3,9 +3,9 @@
 use crate::faults::{Fault, Faults};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Listens on a free port and passes everything on, until it is told otherwise. Ends with its last connection cut when
 /// dropped.
@@ -91,17 +91,28 @@ impl Shared {
         Ok(())
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
-        let mut buffer = [0; 16 * 1024];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
+    fn pump(&self, from: TcpStream, mut to: TcpStream) {
+        // Read at once, whatever the delay: a long way holds many pieces at a time, and each is as long under way as the first.
+        let (sender, pieces) = mpsc::sync_channel(1024);
+        let Ok(mut source) = from.try_clone() else { return };
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 16 * 1024];
+            while let Ok(count @ 1..) = source.read(&mut buffer) {
+                if sender.send((Instant::now(), buffer[..count].to_vec())).is_err() {
+                    break;
+                }
+            }
+        });
+        while let Ok((came, piece)) = pieces.recv() {
             let mut weather = self.weather();
             let delay = weather.delay;
-            if !delay.is_zero() && !weather.cut {
+            let left = delay.saturating_sub(came.elapsed());
+            if !left.is_zero() && !weather.cut {
                 // A delay that is mended ends: wait on the condition, not on the time alone.
                 let still = |weather: &mut Weather| weather.delay == delay && !weather.cut && !weather.closed;
                 weather = self
                     .changed
-                    .wait_timeout_while(weather, delay, still)
+                    .wait_timeout_while(weather, left, still)
                     .map_or_else(|e| e.into_inner().0, |w| w.0);
             }
             // What was sent into a silent network stays unanswered: it is held back until the network is mended.
@@ -112,12 +123,15 @@ impl Shared {
                 break;
             }
             drop(weather);
-            if to.write_all(&buffer[..count]).is_err() {
+            if to.write_all(&piece).is_err() {
                 break;
             }
         }
+        // Whoever reads waits no more, for the network or for room.
+        drop(pieces);
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
+        let _ = reader.join();
     }
 }
 
