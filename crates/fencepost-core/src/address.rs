@@ -1,6 +1,8 @@
 //! URLs of engines, taken apart.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -62,6 +64,59 @@ impl Address {
         self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| &**value)
     }
 
+    /// A secret from where it need not stand in a URL: the environment variable that option `{option}_env` names, else the
+    /// file that `{option}_file` names, less its last line's end.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): what is named isn't there or can't be read.
+    pub fn secret(&self, option: &str) -> Result<Option<String>> {
+        if let Some(name) = self.option(&format!("{option}_env")) {
+            return std::env::var(name).map(Some).map_err(|_| {
+                Error::invalid(format!("{option}_env names {name:?}, which is not set in the environment"))
+            });
+        }
+        let Some(path) = self.option(&format!("{option}_file")) else { return Ok(None) };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+            Err(error) => {
+                Err(Error::invalid(format!("{option}_file names {path:?}, which cannot be read"))
+                    .because(error))
+            }
+        }
+    }
+
+    /// The duration that option `key` says: a whole number and one of `units`, which are among `ms`, `s`, `m`, `h` and `d`.
+    /// So many milliseconds are allowed; `rule` tells the user which.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid), with `rule`.
+    pub fn duration(
+        &self,
+        key: &str,
+        units: &[&str],
+        allowed: RangeInclusive<u64>,
+        rule: &str,
+    ) -> Result<Option<Duration>> {
+        let Some(text) = self.option(key) else { return Ok(None) };
+        let millis = millis(text, units).filter(|millis| allowed.contains(millis));
+        let millis = millis.ok_or_else(|| Error::invalid(format!("{key} is a duration of {rule}")))?;
+        Ok(Some(Duration::from_millis(millis)))
+    }
+
+    /// Host and port of one server of a list: `host`, `host:port` or `[IPv6]:port`. The host is still percent-encoded,
+    /// without brackets, and may be empty.
+    pub fn server(text: &str, port: u16) -> Option<(&str, u16)> {
+        let (host, after) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?,
+            None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+        };
+        if after.is_empty() {
+            return Some((host, port));
+        }
+        let port = after.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?;
+        Some((host, port))
+    }
+
     /// The same with the options of `other`, less those named: for a part of a URL whose options stand at its end.
     #[must_use]
     pub fn with_options_of(mut self, other: &Address, less: &[&str]) -> Address {
@@ -118,6 +173,21 @@ fn decode(text: &str) -> Result<String> {
         .map_err(|_| Error::invalid("a backend URL is UTF-8, also behind its percent signs"))
 }
 
+fn millis(text: &str, units: &[&str]) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        unit if !units.contains(&unit) => return None,
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +211,54 @@ mod tests {
         for url in ["", "hunter2", ":hunter2", "re dis:hunter2", "memory:?a=%zz", "memory:?a=%ff"] {
             let error = Address::parse(url).unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_may_stand_in_the_environment_or_a_file() {
+        let path = std::env::temp_dir().join(format!("fencepost-address-{}", std::process::id()));
+        std::fs::write(&path, "hunter2\r\n").unwrap();
+        let address = Address::parse(&format!("x:?a_file={}&b_env=PATH", path.display())).unwrap();
+        let read = address.secret("a");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap().as_deref(), Some("hunter2"));
+        assert_eq!(address.secret("b").unwrap(), Some(std::env::var("PATH").unwrap()));
+        assert_eq!(address.secret("c").unwrap(), None);
+        let address = Address::parse("x:?a_file=/nowhere/at/all&b_env=FENCEPOST_NOT_SET").unwrap();
+        assert!(address.secret("a").unwrap_err().to_string().contains("a_file"));
+        assert!(address.secret("b").unwrap_err().to_string().contains("b_env"));
+    }
+
+    #[test]
+    fn durations_have_units_and_bounds() {
+        let read = |text: &str| {
+            let address = Address::parse(&format!("x:?wait={text}")).unwrap();
+            address.duration("wait", &["ms", "s", "m"], 100..=3_600_000, "100ms to 60m")
+        };
+        for (text, millis) in [("100ms", 100), ("7s", 7_000), ("60m", 3_600_000)] {
+            assert_eq!(read(text).unwrap(), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "7", "s", "99ms", "61m", "1h", "1x", "-7s", "99999999999999999999s"] {
+            let error = read(text).unwrap_err();
+            assert!(error.to_string().contains("wait is a duration of 100ms to 60m"), "{text}: {error}");
+        }
+        let none = Address::parse("x:").unwrap().duration("wait", &["s"], 0..=1, "");
+        assert_eq!(none.unwrap(), None);
+    }
+
+    #[test]
+    fn a_server_is_a_host_and_a_port() {
+        for (text, server) in [
+            ("a", ("a", 7)),
+            ("a:1", ("a", 1)),
+            ("[::1]", ("::1", 7)),
+            ("[::1]:65535", ("::1", 65535)),
+            (":1", ("", 1)),
+        ] {
+            assert_eq!(Address::server(text, 7), Some(server), "{text}");
+        }
+        for text in ["a:", "a:0", "a:x", "a:65536", "::1", "[::1", "[::1]1"] {
+            assert_eq!(Address::server(text, 7), None, "{text}");
         }
     }
 

@@ -77,11 +77,10 @@ impl Config {
         if prefix.len() > 128 || prefix.chars().any(char::is_control) {
             return Err(Error::invalid("prefix has up to 128 bytes and no control characters"));
         }
-        let duration = |key, default| match address.option(key) {
-            None => Ok(default),
-            Some(text) => duration(text).ok_or_else(|| {
-                Error::invalid(format!("{key} is a duration of 1ms to 1h, as in 500ms, 30s or 5m"))
-            }),
+        let duration = |key, default| {
+            let rule = "1ms to 1h, as in 500ms, 30s or 5m";
+            let given = address.duration(key, &["ms", "s", "m", "h"], 1..=3_600_000, rule)?;
+            Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
             members: hosts.split(',').map(member).collect::<Result<_>>()?,
@@ -109,7 +108,7 @@ fn tls(address: &Address) -> Result<Tls> {
 }
 
 fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
-    let secret = secret(address)?;
+    let secret = address.secret("password")?;
     let Some(user) = user else {
         return match secret {
             None => Ok(None),
@@ -129,53 +128,15 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
     }
 }
 
-/// A password from where it need not stand in a URL.
-fn secret(address: &Address) -> Result<Option<String>> {
-    if let Some(name) = address.option("password_env") {
-        return std::env::var(name).map(Some).map_err(|_| {
-            Error::invalid(format!("password_env names {name:?}, which is not set in the environment"))
-        });
-    }
-    let Some(path) = address.option("password_file") else { return Ok(None) };
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-        Err(error) => {
-            Err(Error::invalid(format!("password_file names {path:?}, which cannot be read")).because(error))
-        }
-    }
-}
-
 fn member(text: &str) -> Result<String> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, after) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(rule)?,
-        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
-    };
-    let port = match after.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(rule)?,
-        None if after.is_empty() => PORT,
-        None => return Err(rule()),
-    };
+    let (host, port) = Address::server(text, PORT).ok_or_else(rule)?;
     let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     if host.is_empty() || !host.chars().all(proper) {
         return Err(rule());
     }
     Ok(if text.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    let millis = number.parse::<u64>().ok()?.checked_mul(millis)?;
-    (1..=3_600_000).contains(&millis).then(|| Duration::from_millis(millis))
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Config {
                     user: address.option("sentinel_user").map(str::to_owned),
                     password: match address.option("sentinel_password") {
                         Some(password) => Some(password.to_owned()),
-                        None => secret(address, "sentinel_password")?,
+                        None => address.secret("sentinel_password")?,
                     },
                 };
                 (
@@ -200,11 +200,10 @@ impl Config {
                 "prefix does not begin with redlock:, as what the nodes of a quorum keep of their own does",
             ));
         }
-        let duration = |key, default| match address.option(key) {
-            None => Ok(default),
-            Some(text) => duration(text).ok_or_else(|| {
-                Error::invalid(format!("{key} is a duration of 1ms to 1000d, as in 500ms, 30s, 5m, 1h or 7d"))
-            }),
+        let duration = |key, default| {
+            let rule = "1ms to 1000d, as in 500ms, 30s, 5m, 1h or 7d";
+            let given = address.duration(key, &["ms", "s", "m", "h", "d"], 1..=1000 * 86_400_000, rule)?;
+            Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
             servers,
@@ -248,7 +247,7 @@ fn login(user: Option<&str>, address: &Address, option: &str) -> Result<Login> {
     let user = user.filter(|user| !user.is_empty()).map(Address::decode).transpose()?;
     let password = match password.filter(|password| !password.is_empty()) {
         Some(password) => Some(Address::decode(password)?),
-        None => secret(address, option)?,
+        None => address.secret(option)?,
     };
     if user.is_some() && password.is_none() {
         return Err(Error::invalid(
@@ -259,22 +258,6 @@ fn login(user: Option<&str>, address: &Address, option: &str) -> Result<Login> {
     Ok(Login { user, password })
 }
 
-/// A password from where it need not stand in a URL.
-fn secret(address: &Address, option: &str) -> Result<Option<String>> {
-    if let Some(name) = address.option(&format!("{option}_env")) {
-        return std::env::var(name).map(Some).map_err(|_| {
-            Error::invalid(format!("{option}_env names {name:?}, which is not set in the environment"))
-        });
-    }
-    let Some(path) = address.option(&format!("{option}_file")) else { return Ok(None) };
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-        Err(error) => {
-            Err(Error::invalid(format!("{option}_file names {path:?}, which cannot be read")).because(error))
-        }
-    }
-}
-
 fn places(hosts: &str, port: u16) -> Result<Vec<Place>> {
     hosts.split(',').map(|host| place(host, port)).collect()
 }
@@ -282,35 +265,12 @@ fn places(hosts: &str, port: u16) -> Result<Vec<Place>> {
 fn place(text: &str, port: u16) -> Result<Place> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, after) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(rule)?,
-        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
-    };
-    let port = match after.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(rule)?,
-        None if after.is_empty() => port,
-        None => return Err(rule()),
-    };
+    let (host, port) = Address::server(text, port).ok_or_else(rule)?;
     let host = Address::decode(host)?;
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(rule());
     }
     Ok(Place::Tcp(host, port))
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let millis = number.parse::<u64>().ok()?.checked_mul(millis)?;
-    (1..=1000 * 86_400_000).contains(&millis).then(|| Duration::from_millis(millis))
 }
 
 fn example(scheme: &str) -> &'static str {

@@ -65,12 +65,17 @@ impl Config {
             Some("creator") => return Err(Error::invalid("acl=creator needs a user; write user:password@")),
             Some(_) => return Err(Error::invalid("acl is open or creator")),
         };
+        let duration = |key, default| {
+            let rule = "100ms to 60m, as in 500ms, 10s or 1m";
+            let given = address.duration(key, &["ms", "s", "m"], 100..=3_600_000, rule)?;
+            Ok::<_, Error>(given.unwrap_or(default))
+        };
         Ok(Config {
             hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
             root: root(path)?,
             login,
-            session: duration(address, "session", Duration::from_secs(30))?,
-            timeout: duration(address, "timeout", Duration::from_secs(5))?,
+            session: duration("session", Duration::from_secs(30))?,
+            timeout: duration("timeout", Duration::from_secs(5))?,
             layout: Layout::parse(address.option("layout"), address.option("node"))?,
             open,
             data: data(address.option("data"))?,
@@ -117,7 +122,7 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
     };
     let password = match password.filter(|password| !password.is_empty()) {
         Some(password) => Some(Address::decode(password)?),
-        None => secret(address)?,
+        None => address.secret("password")?,
     };
     match (user.filter(|user| !user.is_empty()), password) {
         (None, None) => Ok(None),
@@ -134,56 +139,15 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
     }
 }
 
-/// A password from where it need not stand in a URL.
-fn secret(address: &Address) -> Result<Option<String>> {
-    if let Some(name) = address.option("password_env") {
-        return std::env::var(name).map(Some).map_err(|_| {
-            Error::invalid(format!("password_env names {name:?}, which is not set in the environment"))
-        });
-    }
-    let Some(path) = address.option("password_file") else { return Ok(None) };
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-        Err(error) => {
-            Err(Error::invalid(format!("password_file names {path:?}, which cannot be read")).because(error))
-        }
-    }
-}
-
 fn host(text: &str) -> Result<String> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, after) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(rule)?,
-        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
-    };
-    let port: u16 = match after.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(rule)?,
-        None if after.is_empty() => PORT,
-        None => return Err(rule()),
-    };
+    let (host, port) = Address::server(text, PORT).ok_or_else(rule)?;
     let host = Address::decode(host)?;
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control() || c == '/') {
         return Err(rule());
     }
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
-}
-
-fn duration(address: &Address, key: &str, default: Duration) -> Result<Duration> {
-    let Some(text) = address.option(key) else { return Ok(default) };
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let millis = unit.zip(number.parse::<u64>().ok()).and_then(|(unit, number)| number.checked_mul(unit));
-    let millis = millis.filter(|millis| (100..=3_600_000).contains(millis));
-    millis
-        .map(Duration::from_millis)
-        .ok_or_else(|| Error::invalid(format!("{key} is a duration of 100ms to 60m, as in 500ms, 10s or 1m")))
 }
 
 #[cfg(test)]
