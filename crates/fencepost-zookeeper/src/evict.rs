@@ -133,7 +133,9 @@ pub(crate) async fn evict(shared: &Arc<Shared>, name: &Name, token: Token, how: 
         Some(ring(shared, &link, &folder, seen.stat.ephemeral_owner, token, how.reason.as_deref()).await?)
     };
     if how.now {
-        let deleted = link.within(join_all(seen.paths.into_iter().map(|path| link.delete(path)))).await?;
+        let deleted = link
+            .within(join_all(seen.paths.into_iter().chain(seen.place).map(|path| link.delete(path))))
+            .await?;
         for answer in deleted {
             match answer {
                 Ok(()) | Err(zk::Error::NoNode) => {}

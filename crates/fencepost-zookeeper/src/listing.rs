@@ -19,6 +19,8 @@ const AT_ONCE: usize = 256;
 pub(crate) struct Seen {
     /// Its nodes: one, or as many as it has permits.
     pub(crate) paths: Vec<String>,
+    /// Its place in the line for a permit, if it has not left that yet.
+    pub(crate) place: Option<String>,
     pub(crate) mode: Mode,
     pub(crate) holds: bool,
     pub(crate) stat: zk::Stat,
@@ -68,7 +70,10 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
         Some(Mode::Permits { of, .. }) => Some(of),
         _ => None,
     });
-    let of = told.max().unwrap_or_else(|| u32::try_from(leases.len()).unwrap_or(u32::MAX));
+    let waits = queue.first().and_then(|head| of_the_head(head, &leases));
+    let of = told
+        .max()
+        .unwrap_or_else(|| u32::try_from(leases.len() - usize::from(waits.is_some())).unwrap_or(u32::MAX));
     let mut all = Vec::new();
     let mut taken = 0;
     for node in leases {
@@ -87,12 +92,18 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
             _ => all.push(seen(node, Mode::Permits { n: 1, of }, holds)),
         }
     }
-    for node in queue {
+    for (at, node) in queue.into_iter().enumerate() {
         // Whose turn it is has leases as well, and is seen by those.
-        let known = node.payload.id.is_some() && all.iter().any(|seen| seen.payload.id == node.payload.id);
-        if !known {
-            let mode = node.payload.mode.unwrap_or(Mode::Permits { n: 1, of });
-            all.push(seen(node, mode, false));
+        let same = |seen: &&mut Seen| match node.payload.id {
+            Some(id) => seen.payload.id == Some(id),
+            None => at == 0 && !seen.holds && waits == Some(seen.stat.czxid),
+        };
+        match all.iter_mut().find(same) {
+            Some(seen) => seen.place = Some(node.path),
+            None => {
+                let mode = node.payload.mode.unwrap_or(Mode::Permits { n: 1, of });
+                all.push(seen(node, mode, false));
+            }
         }
     }
     for (at, node) in line.into_iter().enumerate() {
@@ -104,8 +115,17 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
     all
 }
 
+/// The lease of the first in line for a permit, where its node does not say whose it is: the newest of the same session, made
+/// after its place in line. Nobody else makes leases meanwhile, and who is granted one leaves the line.
+fn of_the_head(head: &Node, leases: &[Node]) -> Option<i64> {
+    let own =
+        |node: &&Node| node.payload.id.is_none() && node.stat.ephemeral_owner == head.stat.ephemeral_owner;
+    let newest = leases.iter().filter(own).map(|node| node.stat.czxid).max();
+    newest.filter(|czxid| head.payload.id.is_none() && *czxid > head.stat.czxid)
+}
+
 fn seen(node: Node, mode: Mode, holds: bool) -> Seen {
-    Seen { paths: vec![node.path], mode, holds, stat: node.stat, payload: node.payload }
+    Seen { paths: vec![node.path], place: None, mode, holds, stat: node.stat, payload: node.payload }
 }
 
 /// The names in a folder; none if it is not there.
@@ -191,4 +211,113 @@ pub(crate) async fn all(shared: &Shared, prefix: &str, page: &Page) -> Result<Li
         }
     }
     Ok(listing)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::ClaimId;
+
+    use super::*;
+
+    /// A node of `session`, made by the transaction `czxid`, with what Curator writes there: an address.
+    fn node(folder: &str, czxid: i64, session: i64) -> Node {
+        let stat = zk::Stat { czxid, ephemeral_owner: session, ..stat() };
+        Node {
+            path: format!("{folder}/{czxid}"),
+            mode: Mode::Exclusive,
+            stat,
+            payload: Payload::read(b"10.0.0.1"),
+        }
+    }
+
+    /// One of ours, a permit of three.
+    fn ours(folder: &str, czxid: i64, session: i64, id: u128) -> Node {
+        let mut node = node(folder, czxid, session);
+        node.payload.id = Some(ClaimId::from_u128(id));
+        node.payload.mode = Some(Mode::Permits { n: 1, of: 3 });
+        node
+    }
+
+    fn stat() -> zk::Stat {
+        zk::Stat {
+            czxid: 0,
+            mzxid: 0,
+            pzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+        }
+    }
+
+    /// Transactions of those who hold, and of those who wait.
+    fn told(leases: Vec<Node>, queue: Vec<Node>) -> (Vec<i64>, Vec<i64>) {
+        let all = judge(Vec::new(), leases, queue);
+        let of = |holds| all.iter().filter(|seen| seen.holds == holds).map(|seen| seen.stat.czxid).collect();
+        (of(true), of(false))
+    }
+
+    #[test]
+    fn who_is_first_in_line_and_has_its_lease_there_waits_once() {
+        let leases = vec![
+            ours("leases", 2, 1, 7),
+            ours("leases", 2, 1, 7),
+            node("leases", 4, 2),
+            node("leases", 6, 3),
+        ];
+        let all = judge(Vec::new(), leases, vec![node("locks", 5, 3)]);
+        assert_eq!(all.len(), 3);
+        assert_eq!((all[2].holds, all[2].place.as_deref()), (false, Some("locks/5")));
+        assert_eq!(all[2].paths, ["leases/6"]);
+    }
+
+    #[test]
+    fn those_behind_the_first_wait_each() {
+        let leases = || {
+            vec![ours("leases", 2, 1, 7), node("leases", 3, 2), node("leases", 4, 2), node("leases", 8, 2)]
+        };
+        // All of one session; the first has its lease, or not yet.
+        let queue = || vec![node("locks", 5, 2), node("locks", 6, 2), node("locks", 7, 3)];
+        assert_eq!(told(leases(), queue()), (vec![2, 3, 4], vec![6, 7, 8]));
+        let mut leases = leases();
+        leases.pop();
+        assert_eq!(told(leases, queue()), (vec![2, 3, 4], vec![5, 6, 7]));
+    }
+
+    #[test]
+    fn a_lease_of_another_session_is_not_that_of_the_first() {
+        let leases =
+            vec![ours("leases", 2, 1, 7), node("leases", 3, 2), node("leases", 4, 2), node("leases", 6, 2)];
+        assert_eq!(told(leases, vec![node("locks", 5, 3)]), (vec![2, 3, 4], vec![5, 6]));
+    }
+
+    #[test]
+    fn a_lease_that_is_granted_does_not_wait() {
+        // Of the same session, before its first place in line has gone: one has a permit, the other none yet.
+        let leases = vec![ours("leases", 2, 1, 7), node("leases", 6, 2)];
+        assert_eq!(told(leases, vec![node("locks", 5, 2)]), (vec![2, 6], vec![5]));
+    }
+
+    #[test]
+    fn without_a_word_on_how_many_there_are_the_first_in_line_waits_all_the_same() {
+        let leases = || vec![node("leases", 2, 1), node("leases", 4, 2)];
+        assert_eq!(told(leases(), vec![node("locks", 3, 2)]), (vec![2], vec![4]));
+        assert_eq!(told(leases(), Vec::new()), (vec![2, 4], vec![]));
+    }
+
+    #[test]
+    fn ours_are_known_by_their_id() {
+        let leases = vec![
+            ours("leases", 2, 1, 7),
+            ours("leases", 3, 1, 8),
+            ours("leases", 4, 1, 9),
+            ours("leases", 7, 1, 10),
+        ];
+        let queue = vec![ours("locks", 5, 1, 10), ours("locks", 6, 1, 11)];
+        assert_eq!(told(leases, queue), (vec![2, 3, 4], vec![6, 7]));
+    }
 }

@@ -5,7 +5,7 @@ import sys
 from kazoo.client import KazooClient
 
 hosts, path, kind = sys.argv[1:4]
-client = KazooClient(hosts=hosts, timeout=4.0)
+client = KazooClient(hosts=hosts, timeout=6.0)
 client.start(timeout=30)
 if kind == "beside":
     # kazoo in a folder of Curator's: it heeds their names, and is heeded by its number.
