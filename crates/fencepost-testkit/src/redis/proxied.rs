@@ -1,94 +1,35 @@
 //! One server behind a bad network.
 
 use super::{Config, Look, Redis};
-use crate::faults::{Fault, Faults};
-use crate::server::Proxy;
+use crate::server::{self, Standalone};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 /// A server and the proxy in front of it, with all hooks. Clones are the same one.
-#[derive(Clone)]
-pub struct Proxied(Arc<Mutex<Inner>>);
-
-struct Inner {
-    server: Redis,
-    proxy: Proxy,
-}
+pub type Proxied = server::Proxied<Redis>;
 
 impl Proxied {
-    /// Starts a server and a proxy in front of it.
-    ///
-    /// # Errors
-    /// One of them does not start.
-    pub fn start(config: &Config) -> io::Result<Proxied> {
-        let server = Redis::start(config)?;
-        let proxy = Proxy::start(server.address())?;
-        Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
-    }
-
-    /// The server's URL by the proxy.
-    pub fn url(&self) -> String {
-        let inner = self.inner();
-        inner.server.url_at(inner.proxy.address())
-    }
-
-    /// The server's own URL, past the proxy.
-    pub fn direct_url(&self) -> String {
-        self.inner().server.url()
-    }
-
     /// A connection to look into the server, past the proxy.
     ///
     /// # Panics
     /// It doesn't answer.
     pub fn look(&self) -> Look {
-        self.inner().server.look()
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.with(Redis::look)
     }
 }
 
-impl Faults for Proxied {
-    fn is_server(&self) -> bool {
-        true
+impl Standalone for Redis {
+    type Config = Config;
+
+    fn start(config: &Config) -> io::Result<Redis> {
+        Redis::start(config)
     }
 
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.inner().server.kill()
+    fn address(&self) -> SocketAddr {
+        self.address()
     }
 
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.inner().server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.inner().server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.inner().server.cont()
-    }
-
-    fn cut(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.cut()
-    }
-
-    fn silence(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.silence()
-    }
-
-    fn delay(&mut self, by: Duration) -> Result<(), Fault> {
-        self.inner().proxy.delay(by)
-    }
-
-    fn mend(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.mend()
-    }
-
-    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
-        self.inner().server.jump(seconds)
+    fn url_at(&self, address: SocketAddr) -> String {
+        self.url_at(address)
     }
 }

@@ -2,11 +2,13 @@
 
 mod certificate;
 mod process;
+mod proxied;
 mod proxy;
 mod temp;
 mod warden;
 
 pub(crate) use certificate::certify;
 pub use process::{Plan, Server, With, free_port};
+pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;
 pub use temp::TempDir;

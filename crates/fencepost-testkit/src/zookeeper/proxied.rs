@@ -1,87 +1,25 @@
 //! One server behind a bad network.
 
 use super::{Config, ZooKeeper};
-use crate::faults::{Fault, Faults};
-use crate::server::Proxy;
+use crate::server::{self, Standalone};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// A server and the proxy in front of it, with all hooks. Clones are the same one.
-#[derive(Clone)]
-pub struct Proxied(Arc<Mutex<Inner>>);
+pub type Proxied = server::Proxied<ZooKeeper>;
 
-struct Inner {
-    server: ZooKeeper,
-    proxy: Proxy,
-}
+impl Standalone for ZooKeeper {
+    type Config = Config;
 
-impl Proxied {
-    /// Starts a server and a proxy in front of it.
-    ///
-    /// # Errors
-    /// One of them does not start.
-    pub fn start(config: &Config) -> io::Result<Proxied> {
-        let server = ZooKeeper::start(config)?;
-        let proxy = Proxy::start(server.address())?;
-        Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
+    fn start(config: &Config) -> io::Result<ZooKeeper> {
+        ZooKeeper::start(config)
     }
 
-    /// The server's URL by the proxy.
-    pub fn url(&self) -> String {
-        format!("zookeeper://{}", self.inner().proxy.address())
+    fn address(&self) -> SocketAddr {
+        self.address()
     }
 
-    /// The server's own URL, past the proxy.
-    pub fn direct_url(&self) -> String {
-        self.inner().server.url()
-    }
-
-    /// The server's own address, past the proxy.
-    pub fn address(&self) -> SocketAddr {
-        self.inner().server.address()
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Faults for Proxied {
-    fn is_server(&self) -> bool {
-        true
-    }
-
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.inner().server.kill()
-    }
-
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.inner().server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.inner().server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.inner().server.cont()
-    }
-
-    fn cut(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.cut()
-    }
-
-    fn silence(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.silence()
-    }
-
-    fn delay(&mut self, by: Duration) -> Result<(), Fault> {
-        self.inner().proxy.delay(by)
-    }
-
-    fn mend(&mut self) -> Result<(), Fault> {
-        self.inner().proxy.mend()
+    fn url_at(&self, address: SocketAddr) -> String {
+        self.url_at(address)
     }
 }

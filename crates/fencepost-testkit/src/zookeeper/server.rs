@@ -33,7 +33,12 @@ impl ZooKeeper {
 
     /// Its URL: `zookeeper://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        format!("zookeeper://{}", self.address())
+        self.url_at(self.address())
+    }
+
+    /// Its URL by another address, such as a proxy's.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        format!("zookeeper://{address}")
     }
 
     /// Its process id, while it runs.

@@ -1,0 +1,121 @@
+//! One server behind a bad network.
+
+use super::Proxy;
+use crate::faults::{Fault, Faults};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A server that stands alone, so that one proxy in front of it is all of its network.
+pub trait Standalone: Faults + Sized {
+    /// What it is started with.
+    type Config;
+
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start; the error holds the end of its log.
+    fn start(config: &Self::Config) -> io::Result<Self>;
+
+    /// Where it listens.
+    fn address(&self) -> SocketAddr;
+
+    /// Its URL by an address, which may be a proxy's.
+    fn url_at(&self, address: SocketAddr) -> String;
+}
+
+/// A server and the proxy in front of it, with all hooks. Clones are the same one.
+pub struct Proxied<S>(Arc<Mutex<Inner<S>>>);
+
+struct Inner<S> {
+    server: S,
+    proxy: Proxy,
+}
+
+impl<S: Standalone> Proxied<S> {
+    /// Starts a server and a proxy in front of it.
+    ///
+    /// # Errors
+    /// One of them does not start.
+    pub fn start(config: &S::Config) -> io::Result<Proxied<S>> {
+        let server = S::start(config)?;
+        let proxy = Proxy::start(server.address())?;
+        Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
+    }
+
+    /// The server's URL by the proxy.
+    pub fn url(&self) -> String {
+        let inner = self.inner();
+        inner.server.url_at(inner.proxy.address())
+    }
+
+    /// The server's own URL, past the proxy.
+    pub fn direct_url(&self) -> String {
+        self.with(|server| server.url_at(server.address()))
+    }
+
+    /// The server's own address, past the proxy.
+    pub fn address(&self) -> SocketAddr {
+        self.with(S::address)
+    }
+}
+
+impl<S> Proxied<S> {
+    /// What the server itself says.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&S) -> T) -> T {
+        ask(&self.inner().server)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Clone for Proxied<S> {
+    fn clone(&self) -> Proxied<S> {
+        Proxied(self.0.clone())
+    }
+}
+
+impl<S: Faults> Faults for Proxied<S> {
+    fn is_server(&self) -> bool {
+        true
+    }
+
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.inner().server.kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        self.inner().server.restart()
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.inner().server.stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        self.inner().server.cont()
+    }
+
+    fn cut(&mut self) -> Result<(), Fault> {
+        self.inner().proxy.cut()
+    }
+
+    fn silence(&mut self) -> Result<(), Fault> {
+        self.inner().proxy.silence()
+    }
+
+    fn delay(&mut self, by: Duration) -> Result<(), Fault> {
+        self.inner().proxy.delay(by)
+    }
+
+    fn mend(&mut self) -> Result<(), Fault> {
+        self.inner().proxy.mend()
+    }
+
+    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
+        self.inner().server.jump(seconds)
+    }
+}
