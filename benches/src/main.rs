@@ -1,11 +1,14 @@
 //! What `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
 
+mod client;
 mod command;
+mod crowd;
 mod etcd;
 mod figure;
 mod host;
 mod memory;
 mod redis;
+mod side;
 mod simulation;
 mod sqlite;
 mod usage;
@@ -13,7 +16,7 @@ mod zookeeper;
 
 use figure::{Figure, Measured};
 use host::Host;
-use memory::crowd::{self, Question};
+use memory::crowd::Question;
 use memory::rate;
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,16 +36,16 @@ fn main() -> ExitCode {
             return side(|| sqlite::handoff::bare(usize::from(*number == "1"), Path::new(place)));
         }
         ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
-        ["redis-side-ours", url, name] => return side(|| redis::side::ours(url, name)),
-        ["redis-side-floor", url, name] => return side(|| redis::side::floor(url, name)),
-        ["redis-side-cycle", url] => return side(|| redis::cycle::side(url)),
-        ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
-        ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
-        ["redis-side-holder", url] => return side(|| redis::killed::holder(url)),
-        ["redis-side-torture", url, history, tally, name, cycles] => {
+        ["side-ours", url, name] => return side(|| side::ours(url, name)),
+        ["side-holder", url] => return side(|| redis::killed::holder(url)),
+        ["side-torture", url, history, tally, name, cycles] => {
             let (history, tally) = (Path::new(history), Path::new(tally));
             return side(|| redis::torture::side(url, history, tally, number(name) as u32, number(cycles)));
         }
+        ["redis-side-floor", url, name] => return side(|| redis::floor::side(url, name)),
+        ["redis-side-cycle", url] => return side(|| redis::cycle::side(url)),
+        ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
+        ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["zookeeper-side-peer", url] => return side(|| zookeeper::peer::side(url)),
         ["sqlite-sit-in-transaction", file] => {
@@ -52,8 +55,8 @@ fn main() -> ExitCode {
         ["memory-one-task"] => ratio(&rate::one_task()),
         ["memory-hot"] => ratio(&rate::hot()),
         ["memory-hot-one-thread"] => ratio(&rate::hot_on_one_thread()),
-        ["memory-waiters", question] => crowd::waiters(asked(question)),
-        ["memory-held", question] => crowd::held(asked(question)),
+        ["memory-waiters", question] => memory::crowd::waiters(asked(question)),
+        ["memory-held", question] => memory::crowd::held(asked(question)),
         ["sqlite-normal"] => ratio(&sqlite::cycle::normal()),
         ["sqlite-full"] => ratio(&sqlite::cycle::full()),
         ["sqlite-handoff"] => in_milliseconds(&sqlite::handoff::figure()),

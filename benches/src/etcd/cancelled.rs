@@ -1,6 +1,7 @@
 //! Requests that are given up at any moment, by the thousand.
 
-use super::{NAME, start};
+use super::start;
+use crate::client::NAME;
 use crate::figure::Measured;
 use fencepost::Locks;
 use std::time::Duration;

@@ -2,10 +2,9 @@
 
 use super::byhand::ByHand;
 use super::start;
+use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, median};
-use fencepost::Locks;
 use std::time::Instant;
-use tokio::runtime::{Builder, Runtime};
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -16,7 +15,7 @@ pub(crate) fn one_task() -> Figure {
     let server = start();
     let runtime = runtime();
     let (mut hand, locks) = runtime.block_on(async {
-        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        let locks = connect(&server.url()).await;
         (ByHand::connect(server.address()).await, locks)
     });
     let lock = locks.mutex("uncontended").expect("a good name");
@@ -27,9 +26,7 @@ pub(crate) fn one_task() -> Figure {
                 let start = Instant::now();
                 match way {
                     0 => hand.cycle().await,
-                    _ => {
-                        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held")
-                    }
+                    _ => cycle(&lock).await,
                 }
                 times.push(start.elapsed().as_secs_f64() * 1e6);
             }
@@ -53,21 +50,17 @@ pub(crate) fn one_task() -> Figure {
 pub(crate) fn requests() -> Measured {
     let server = start();
     runtime().block_on(async {
-        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        let locks = connect(&server.url()).await;
         let lock = locks.mutex("uncontended").expect("a good name");
         // There is a lease now.
-        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+        cycle(&lock).await;
         let count = || -> u64 { server.requests().expect("a server that counts").values().sum() };
         let before = count();
         for _ in 0..CYCLES {
-            lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+            cycle(&lock).await;
         }
         let sent = count() - before;
         locks.close().await;
         Measured { figure: sent as f64 / CYCLES as f64, note: format!("{sent} requests for {CYCLES} cycles") }
     })
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

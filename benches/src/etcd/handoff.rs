@@ -1,13 +1,10 @@
 //! Handoffs over several processes: their rate, what they cost, how long one waits.
 
-use super::{NAME, start};
+use super::start;
+use crate::client::{NAME, connect, runtime};
+use crate::crowd::{Crowd, Drained, ours};
 use crate::figure::{Figure, Measured, Named, median};
-use crate::redis::crowd::{Crowd, Drained};
-use fencepost::Locks;
-use fencepost_testkit::etcd::Etcd;
-use std::process::Command;
 use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
 
 /// Lengths of the line.
 pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
@@ -75,7 +72,7 @@ pub(crate) fn requests() -> Measured {
 fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
     let server = start();
     let runtime = runtime();
-    let locks = runtime.block_on(Locks::connect(&server.url())).expect("a server that answers");
+    let locks = runtime.block_on(connect(&server.url()));
     let in_line = |count: usize| {
         for _ in 0..6_000 {
             let info = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
@@ -86,7 +83,7 @@ fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
         }
         panic!("the line did not form");
     };
-    let mut crowd = Crowd::of(processes, waiters, || side(&server));
+    let mut crowd = Crowd::of(processes, waiters, || ours(&server.url()));
     let count = || -> u64 { server.requests().expect("a server that counts").values().sum() };
     crowd.drain(in_line);
     let before = count();
@@ -118,15 +115,4 @@ fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
 
 fn longest_step(drained: &Drained) -> f64 {
     drained.waits.windows(2).map(|pair| (pair[1] - pair[0]) / 1e3).fold(0.0, f64::max)
-}
-
-fn side(server: &Etcd) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    // The side of Redis is that of any URL.
-    command.args(["redis-side-ours", &server.url(), NAME]);
-    command
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

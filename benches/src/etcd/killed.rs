@@ -1,6 +1,7 @@
 //! kill -9: of a holder, and of the cluster's leader.
 
-use super::{NAME, start};
+use super::start;
+use crate::client::NAME;
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
 use fencepost::Locks;
@@ -23,7 +24,7 @@ pub(crate) fn holders() -> Measured {
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(["redis-side-holder", &server.url()]).stdin(Stdio::null());
+        command.args(["side-holder", &server.url()]).stdin(Stdio::null());
         let mut holder = Wrapper::start(command);
         assert_eq!(holder.line(), "held");
         runtime().block_on(async {

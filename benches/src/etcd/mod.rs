@@ -11,9 +11,6 @@ pub(crate) mod torture;
 use crate::figure::Figure;
 use fencepost_testkit::etcd::{Config, Etcd};
 
-/// The lock of every measurement that needs but one.
-const NAME: &str = "crowded";
-
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
 fn start() -> Etcd {
     Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")

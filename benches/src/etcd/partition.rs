@@ -1,6 +1,7 @@
 //! Holders whose network goes dark: each has called itself lost when the server gives its lock away.
 
 use super::start;
+use crate::client::runtime;
 use crate::figure::Measured;
 use fencepost::Locks;
 use fencepost_testkit::faults::Faults;
@@ -17,7 +18,7 @@ const LEASE: Duration = Duration::from_secs(2);
 pub(crate) fn holders() -> Measured {
     let server = start();
     let mut proxy = Proxy::start(server.address()).expect("a proxy");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let (mut granted, mut violations) = (0, 0);
     for round in 0..ROUNDS {
         runtime.block_on(async {

@@ -57,7 +57,7 @@ impl Far {
         let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
         // The side of Redis is that of any URL.
-        command.args(["redis-side-torture", &format!("etcd://{}", hosts.join(","))]);
+        command.args(["side-torture", &format!("etcd://{}", hosts.join(","))]);
         command.arg(place.file(&format!("{name}.history"))).arg(place.file(&format!("{}.done", self.seat)));
         command.args([name.to_string(), cycles.to_string()]).stdin(Stdio::null());
         let mut side = Wrapper::start(command);

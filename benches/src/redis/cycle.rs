@@ -1,12 +1,12 @@
 //! Lock and release of names that nobody else wants, beside the same by hand over the same driver.
 
 use super::byhand::ByHand;
-use super::server::{Auditor, start, url};
-use super::{connect, peers};
+use super::peers;
+use super::server::{Auditor, start};
+use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, median};
-use fencepost::{Locks, Mutex};
+use fencepost::Locks;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -21,7 +21,7 @@ const BY_HAND: &str = "SET NX PX, then compare and delete, by hand";
 pub(crate) fn one_task() -> [Figure; 2] {
     let server = start();
     let runtime = runtime();
-    let (mut hand, locks) = runtime.block_on(clients(&url(&server)));
+    let (mut hand, locks) = runtime.block_on(clients(&server.url()));
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 3, |way| {
         runtime.block_on(async {
@@ -41,7 +41,7 @@ pub(crate) fn one_task() -> [Figure; 2] {
         })
     });
     runtime.block_on(locks.close());
-    let peers = peers::cycle(&url(&server));
+    let peers = peers::cycle(&server.url());
     let figure = |way: usize, figure, bar, peers| Figure {
         engine: "redis",
         figure,
@@ -80,7 +80,7 @@ pub(crate) fn side(url: &str) {
 pub(crate) fn many_tasks() -> Figure {
     let server = start();
     let runtime = runtime();
-    let (hand, locks) = runtime.block_on(clients(&url(&server)));
+    let (hand, locks) = runtime.block_on(clients(&server.url()));
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         runtime.block_on(async {
             let start = Instant::now();
@@ -119,7 +119,7 @@ pub(crate) fn many_tasks() -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≥ 0.5 ×",
-        peers: peers::tasks(&url(&server), TASKS),
+        peers: peers::tasks(&server.url(), TASKS),
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn commands() -> Measured {
     let server = start();
     let runtime = runtime();
     runtime.block_on(async {
-        let locks = connect(&url(&server)).await;
+        let locks = connect(&server.url()).await;
         let lock = locks.mutex("uncontended").expect("a good name");
         // Scripts are loaded now.
         cycle(&lock).await;
@@ -143,14 +143,6 @@ pub(crate) fn commands() -> Measured {
     })
 }
 
-async fn cycle(lock: &Mutex) {
-    lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
-}
-
 async fn clients(url: &str) -> (ByHand, Locks) {
     (ByHand::connect(url).await, connect(url).await)
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

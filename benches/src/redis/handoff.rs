@@ -1,9 +1,12 @@
 //! Handoffs over four processes, beside BLPOP; what they cost the server; how long one waits.
 
-use super::crowd::{Crowd, Drained, Observer, floor, ours};
+use super::observer::Observer;
 use super::peers;
-use super::server::{Auditor, start, wait_until};
+use super::server::{Auditor, start};
+use crate::client::NAME;
+use crate::crowd::{Crowd, Drained, ours, wait_until};
 use crate::figure::{Figure, Measured, Named, Rounds};
+use crate::side::program;
 use fencepost_testkit::redis::Redis;
 
 /// Lengths of the line.
@@ -20,8 +23,8 @@ fn drains(waiters: usize) -> usize {
 pub(crate) fn rate(waiters: usize) -> Figure {
     let server = start();
     let mut observer = Observer::of(&server);
-    let mut bare = Crowd::gather(waiters, || floor(&server));
-    let mut crowd = Crowd::gather(waiters, || ours(&server));
+    let mut bare = Crowd::gather(waiters, || program(&["redis-side-floor", &server.url(), NAME]));
+    let mut crowd = Crowd::gather(waiters, || ours(&server.url()));
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         let (mut handoffs, mut seconds) = (0.0, 0.0);
         for _ in 0..drains(waiters) {
@@ -57,7 +60,7 @@ pub(crate) fn commands() -> Measured {
     worst(|waiters| {
         let server = start();
         let mut auditor = Auditor::of(&server);
-        let mut crowd = Crowd::gather(waiters, || ours(&server));
+        let mut crowd = Crowd::gather(waiters, || ours(&server.url()));
         let mut drain = |auditor: &mut Auditor| {
             crowd.drain(|count| {
                 // Each has asked once, and so has the holder; nobody looks, because a look is a command, too.
@@ -102,7 +105,7 @@ pub(crate) fn longest() -> Measured {
 fn drained(waiters: usize) -> (Redis, Auditor, Vec<Drained>) {
     let server = start();
     let observer = Observer::of(&server);
-    let mut crowd = Crowd::gather(waiters, || ours(&server));
+    let mut crowd = Crowd::gather(waiters, || ours(&server.url()));
     crowd.drain(|count| observer.in_line(count));
     let mut auditor = Auditor::of(&server);
     auditor.reset();

@@ -1,12 +1,12 @@
 //! Locks that are held with renewal: what they cost the client and the server.
 
-use super::connect;
-use super::server::{pid, start, url};
-use super::side::{run, words};
+use super::server::{pid, start};
+use crate::client::connect;
 use crate::command::Wrapper;
 use crate::figure::Measured;
+use crate::side::{program, run, words};
 use crate::usage::share;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Four rounds of renewal at the default lease of 30 s.
@@ -28,8 +28,8 @@ pub(crate) enum Question {
 /// The answer for so many locks, with the others in the note.
 pub(crate) fn locks(count: usize, question: Question) -> Measured {
     let server = start();
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args(["redis-side-held", &url(&server), &count.to_string()]).stdin(Stdio::piped());
+    let mut command = program(&["redis-side-held", &server.url(), &count.to_string()]);
+    command.stdin(Stdio::piped());
     let mut side = Wrapper::start(command);
     assert_eq!(side.line(), "held");
     let (mine, theirs) = (side.pid(), pid(&server));

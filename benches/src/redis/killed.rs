@@ -1,14 +1,14 @@
 //! kill -9: of a process with many waiters, and of a holder.
 
-use super::server::{start, url};
+use super::server::start;
 use super::waiting::stand;
-use super::{NAME, connect};
+use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
+use crate::side::{program, run};
 use fencepost_testkit::redis::Redis;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// How often each is killed.
 const TIMES: usize = 5;
@@ -31,7 +31,7 @@ pub(crate) fn waiters() -> Measured {
 
 fn one_killed(server: &Redis, count: usize) -> f64 {
     runtime().block_on(async {
-        let locks = connect(&url(server)).await;
+        let locks = connect(&server.url()).await;
         let lock = locks.mutex(NAME).expect("a good name");
         let guard = lock.lock().await.expect("nobody else wants it");
         let mut doomed = stand(server, &locks, 1, count).await;
@@ -56,12 +56,12 @@ pub(crate) fn holders() -> Measured {
     let server = start();
     let mut times = Vec::new();
     for _ in 0..TIMES {
-        let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(["redis-side-holder", &url(&server)]).stdin(Stdio::null());
+        let mut command = program(&["side-holder", &server.url()]);
+        command.stdin(Stdio::null());
         let mut holder = Wrapper::start(command);
         assert_eq!(holder.line(), "held");
         runtime().block_on(async {
-            let locks = connect(&url(&server)).await;
+            let locks = connect(&server.url()).await;
             let lock = locks.mutex(NAME).expect("a good name");
             let behind = tokio::spawn(async move { lock.lock().await });
             while locks.inspect(NAME).await.expect("a server that answers").waiters().count() == 0 {
@@ -83,15 +83,11 @@ pub(crate) fn holders() -> Measured {
 
 /// One that holds until it is killed.
 pub(crate) fn holder(url: &str) {
-    super::side::run(async {
+    run(async {
         let locks = connect(url).await;
         let guard =
             locks.mutex(NAME).expect("a good name").lock().ttl(LEASE).await.expect("nobody else wants it");
         println!("held");
         guard.lost().await;
     });
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

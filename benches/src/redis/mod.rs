@@ -1,31 +1,22 @@
 //! Redis: beside the bare driver and other libraries, and under kills, stops and cut networks.
 
 mod byhand;
-pub(crate) mod crowd;
 pub(crate) mod cycle;
+pub(crate) mod floor;
 pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod killed;
+mod observer;
 pub(crate) mod owners;
 pub(crate) mod partition;
 mod peers;
 pub(crate) mod redlock;
 mod server;
-pub(crate) mod side;
 pub(crate) mod stopped;
 pub(crate) mod torture;
 pub(crate) mod waiting;
 
 use crate::figure::{Figure, Measured};
-use fencepost::Locks;
-
-/// The lock of every measurement that needs but one.
-const NAME: &str = "crowded";
-
-/// A client of the server at `url`.
-async fn connect(url: &str) -> Locks {
-    Locks::connect(url).await.expect("a server that answers")
-}
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {

@@ -1,12 +1,12 @@
 //! A closed loop: 16 tasks in 4 processes lock, release and lock again. How often does the lock change its owner?
 
-use super::crowd::PROCESSES;
-use super::server::{start, url};
-use super::side::{run, words};
-use super::{NAME, connect};
+use super::server::start;
+use crate::client::{NAME, connect};
 use crate::command::Wrapper;
+use crate::crowd::PROCESSES;
 use crate::figure::Measured;
-use std::process::{Command, Stdio};
+use crate::side::{program, run, words};
+use std::process::Stdio;
 
 const TASKS: usize = 16;
 /// Cycles of each task.
@@ -17,8 +17,8 @@ pub(crate) fn changes() -> Measured {
     let server = start();
     let mut sides: Vec<Wrapper> = (0..PROCESSES)
         .map(|_| {
-            let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-            command.args(["redis-side-loop", &url(&server)]).stdin(Stdio::piped());
+            let mut command = program(&["redis-side-loop", &server.url()]);
+            command.stdin(Stdio::piped());
             Wrapper::start(command)
         })
         .collect();

@@ -1,7 +1,6 @@
 //! Holders whose network goes dark: each has called itself lost when the server gives its lock away.
 
-use super::connect;
-use super::server::url;
+use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::Redis;
@@ -17,12 +16,12 @@ const LEASE: Duration = Duration::from_secs(2);
 pub(crate) fn holders() -> Measured {
     let server: Redis = super::server::start();
     let mut proxy = Proxy::start(server.address()).expect("a proxy");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let (mut granted, mut violations) = (0, 0);
     for round in 0..ROUNDS {
         runtime.block_on(async {
             let far = connect(&server.url_at(proxy.address())).await;
-            let near = connect(&url(&server)).await;
+            let near = connect(&server.url()).await;
             let mut held = Vec::new();
             for number in 0..LOCKS {
                 let lock = far.mutex(&format!("{round}/{number}")).expect("a good name");

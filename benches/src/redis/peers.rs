@@ -1,9 +1,11 @@
 //! Other libraries: programs under benches/peers that `cargo xtask` has built and whose command lines it has left in a
 //! folder. Without that folder there are no peers.
 
-use super::crowd::{Crowd, a_second};
-use super::server::{start, url};
+use super::observer::a_second;
+use super::server::start;
+use crate::crowd::Crowd;
 use crate::figure::{self, Figure, Measured, median};
+use crate::side;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -74,9 +76,7 @@ fn printed(mut program: Command, field: &str) -> Option<f64> {
 
 /// The p50 of our cycle in µs, in a process of its own as those of the peers are.
 pub(super) fn own_cycle(url: &str) -> Option<f64> {
-    let mut command = Command::new(std::env::current_exe().ok()?);
-    command.args(["redis-side-cycle", url]);
-    printed(command, "p50")
+    printed(side::program(&["redis-side-cycle", url]), "p50")
 }
 
 /// The p50 of a cycle in µs; of those that are close, in turns with ours, which is measured in a process of its own as well.
@@ -116,7 +116,7 @@ pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
     each(|peer| {
         // A server of its own: what one peer leaves behind is no burden of the next.
         let server = start();
-        let url = url(&server);
+        let url = server.url();
         let command = || program(peer.file, &["drain", &url, peer.file]).expect("it was there just now");
         let mut crowd = Crowd::try_gather(waiters, command)?;
         let (mut handoffs, mut seconds) = drained(&mut crowd, waiters)?;

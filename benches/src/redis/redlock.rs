@@ -1,12 +1,13 @@
 //! Redlock on five masters: beside other libraries, with a master stopped or down, and many contenders.
 
 use super::peers;
+use crate::client::{NAME, connect, cycle, runtime};
 use crate::figure::{Measured, Rounds, median};
 use fencepost::{Locks, Mutex};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -30,7 +31,7 @@ impl Five {
         let url = masters.url();
         let lender = Locks::connect("memory:").await.expect("memory opens");
         fencepost::redis::redlock::vouch(&url, lender.aid().clone()).await.expect("five servers that answer");
-        let locks = super::connect(&url).await;
+        let locks = connect(&url).await;
         Five { masters, locks }
     }
 
@@ -103,12 +104,12 @@ pub(crate) fn cycles(count: usize) -> Measured {
         let five = Five::start().await;
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            clients.push(super::connect(&five.masters.url()).await);
+            clients.push(connect(&five.masters.url()).await);
         }
         let start = Instant::now();
         let running: Vec<_> = (0..CONTENDERS)
             .map(|contender| {
-                let lock = clients[contender % CLIENTS].mutex(super::NAME).expect("a good name");
+                let lock = clients[contender % CLIENTS].mutex(NAME).expect("a good name");
                 tokio::spawn(async move {
                     let mut longest = Duration::ZERO;
                     for _ in 0..count / CONTENDERS {
@@ -152,8 +153,8 @@ async fn left(five: &Five) -> Vec<String> {
                 left.push(format!("the key {key} never expires"));
             }
         }
-        let one = super::connect(&node.url()).await;
-        let info = one.inspect(super::NAME).await.expect("a server that answers");
+        let one = connect(&node.url()).await;
+        let info = one.inspect(NAME).await.expect("a server that answers");
         left.extend(info.claims.iter().map(|claim| format!("{claim:?}")));
         one.close().await;
     }
@@ -168,12 +169,4 @@ async fn p50(lock: &Mutex) -> f64 {
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     median(times)
-}
-
-async fn cycle(lock: &Mutex) {
-    lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -2,7 +2,6 @@
 
 use fencepost_testkit::redis::{Config, Look, Redis};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// What only scripts call; everything else that is counted was sent by a client.
 const INNER: [&str; 24] = [
@@ -37,11 +36,6 @@ const OWN: [&str; 2] = ["info", "config"];
 /// Starts a server that keeps its data in memory alone.
 pub(crate) fn start() -> Redis {
     Redis::start(&Config::new()).expect("redis-server, which `cargo xtask test` installs")
-}
-
-/// The server's URL.
-pub(crate) fn url(server: &Redis) -> String {
-    server.url()
 }
 
 /// Its process id.
@@ -115,15 +109,4 @@ impl Auditor {
     fn info(&mut self, section: &str) -> String {
         self.0.ask(&["INFO", section])
     }
-}
-
-/// Waits until `there` is true; a minute at most.
-pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("a minute went by before {what}");
 }

@@ -1,12 +1,13 @@
 //! Holders that are stopped (SIGSTOP) past their lease: what they believe when they wake.
 
-use super::connect;
-use super::server::{start, url};
+use super::server::start;
+use crate::client::connect;
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
+use crate::side::{program, run};
 use fencepost_testkit::history::boottime;
 use nix::sys::signal::{Signal, kill};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +27,9 @@ pub(crate) fn holders() -> Measured {
     for round in 0..ROUNDS {
         let mut holders: Vec<Wrapper> = (0..HOLDERS)
             .map(|number| {
-                let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
                 let name = format!("{round}/{number}");
-                command.args(["redis-side-stopped", &url(&server), &name]).stdin(Stdio::null());
+                let mut command = program(&["redis-side-stopped", &server.url(), &name]);
+                command.stdin(Stdio::null());
                 Wrapper::start(command)
             })
             .collect();
@@ -61,7 +62,7 @@ pub(crate) fn holders() -> Measured {
 
 /// One that is stopped. It says whether it believed in its lock on waking, and when `lost()` ended after that.
 pub(crate) fn side(url: &str, name: &str) {
-    super::side::run(async {
+    run(async {
         let locks = connect(url).await;
         let guard =
             locks.mutex(name).expect("a good name").lock().ttl(LEASE).await.expect("nobody else wants it");

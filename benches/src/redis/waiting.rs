@@ -1,9 +1,9 @@
 //! What waiting costs the server.
 
-use super::crowd::{PROCESSES, ours};
-use super::server::{start, url};
-use super::{NAME, connect};
+use super::server::start;
+use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
+use crate::crowd::{PROCESSES, ours};
 use crate::figure::Measured;
 use fencepost::Locks;
 use fencepost_testkit::redis::Redis;
@@ -17,9 +17,9 @@ const SPAN: Duration = Duration::from_secs(30);
 /// Commands per process and second of a thousand that wait.
 pub(crate) fn commands() -> Measured {
     let server = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
-        let locks = connect(&url(&server)).await;
+        let locks = connect(&server.url()).await;
         // A lease that needs no renewal while they are watched.
         let lease = Duration::from_secs(600);
         let guard = locks.mutex(NAME).expect("a good name").try_lock().lease(lease).await.expect("a server");
@@ -28,7 +28,7 @@ pub(crate) fn commands() -> Measured {
         // By now the connections that keep the places are there.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let seen = tokio::task::spawn_blocking({
-            let url = url(&server);
+            let url = server.url();
             move || watch(&url, SPAN)
         });
         let seen = seen.await.expect("a server that shows its commands");
@@ -89,7 +89,7 @@ pub(super) async fn stand(server: &Redis, locks: &Locks, processes: usize, each:
     let there = waiting().await;
     let mut sides = Vec::with_capacity(processes);
     for _ in 0..processes {
-        let mut command = ours(server);
+        let mut command = ours(&server.url());
         command.stdin(Stdio::piped());
         let mut side = Wrapper::start(command);
         assert_eq!(side.line(), "ready");

@@ -1,7 +1,9 @@
-//! A line over several processes that drains: see the one of Redis, whose sides take any URL.
+//! A line over several processes, and who looks at it.
 
-use super::server::{url, wait_until};
-use super::{NAME, connect};
+use super::server::url;
+use crate::client::{connect, runtime};
+use crate::crowd::wait_until;
+use crate::{crowd, side};
 use fencepost::Locks;
 use fencepost_testkit::zookeeper::{ZooKeeper, ephemerals};
 use std::process::Command;
@@ -9,18 +11,12 @@ use tokio::runtime::Runtime;
 
 /// This program as a side with fencepost's lock.
 pub(super) fn ours(server: &ZooKeeper) -> Command {
-    side("redis-side-ours", &[&url(server), NAME])
+    crowd::ours(&url(server))
 }
 
 /// This program as a side with the driver's own lock.
 pub(super) fn peer(server: &ZooKeeper) -> Command {
-    side("zookeeper-side-peer", &[&url(server)])
-}
-
-fn side(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.arg(program).args(arguments);
-    command
+    side::program(&["zookeeper-side-peer", &url(server)])
 }
 
 /// Waits until so many stand in either's line behind one who holds.
@@ -33,7 +29,7 @@ pub(super) fn in_line(server: &ZooKeeper, count: usize) {
 
 /// A client that looks.
 pub(super) fn observer(server: &ZooKeeper) -> (Runtime, Locks) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let locks = runtime.block_on(connect(&url(server)));
     (runtime, locks)
 }

@@ -1,8 +1,8 @@
 //! Lock and release of a name that nobody else wants, beside the making and deleting of a node by hand.
 
-use super::connect;
 use super::peer;
 use super::server::{requests, start, url};
+use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Peer, Rounds, median};
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const CYCLES: usize = 300;
 /// One task.
 pub(crate) fn one_task() -> Figure {
     let server = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let url = url(&server);
     let (client, locks) = runtime.block_on(async { (peer::connect(&url).await, connect(&url).await) });
     let lock = locks.mutex("uncontended").expect("a good name");
@@ -25,7 +25,7 @@ pub(crate) fn one_task() -> Figure {
                 match way {
                     0 => peer::by_hand(&client).await,
                     1 => {
-                        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
+                        cycle(&lock).await;
                     }
                     _ => peer::cycle(&client).await,
                 }
@@ -64,20 +64,17 @@ pub(crate) fn beside_the_driver() -> Measured {
 /// What a client sends for each cycle.
 pub(crate) fn commands() -> Measured {
     let server = start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let locks = connect(&url(&server)).await;
         let lock = locks.mutex("uncontended").expect("a good name");
-        let cycle = async || {
-            lock.lock().await.expect("nobody else wants it").release().await.expect("it is held");
-        };
         // Folders are made now, and evictions listened for.
         for _ in 0..10 {
-            cycle().await;
+            cycle(&lock).await;
         }
         let before = requests(&server);
         for _ in 0..CYCLES {
-            cycle().await;
+            cycle(&lock).await;
         }
         let sent = requests(&server) - before;
         locks.close().await;

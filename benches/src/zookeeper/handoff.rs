@@ -1,9 +1,9 @@
 //! Handoffs over four processes, beside the driver's own lock; what they cost in requests.
 
 use super::crowd::{in_line, ours, peer};
-use super::server::{requests, start, wait_until};
+use super::server::{requests, start};
+use crate::crowd::{Crowd, wait_until};
 use crate::figure::{Figure, Measured, Named, Rounds};
-use crate::redis::crowd::Crowd;
 use fencepost_testkit::zookeeper::ephemerals;
 
 /// Lengths of the line.

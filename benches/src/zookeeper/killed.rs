@@ -1,9 +1,10 @@
 //! kill -9 of a holder.
 
-use super::NAME;
 use super::crowd::observer;
-use super::server::{start, url, wait_until};
+use super::server::{start, url};
+use crate::client::NAME;
 use crate::command::Wrapper;
+use crate::crowd::wait_until;
 use crate::figure::{Measured, median};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub(crate) fn holders() -> Measured {
     for _ in 0..TIMES {
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
         let url = format!("{}?session={}ms", url(&server), SESSION.as_millis());
-        command.args(["redis-side-holder", &url]).stdin(Stdio::null());
+        command.args(["side-holder", &url]).stdin(Stdio::null());
         let mut holder = Wrapper::start(command);
         assert_eq!(holder.line(), "held");
         let lock = locks.mutex(NAME).expect("a good name");

@@ -11,15 +11,6 @@ pub(crate) mod steady;
 pub(crate) mod torture;
 
 use crate::figure::Figure;
-use fencepost::Locks;
-
-/// The lock of every measurement that needs but one.
-const NAME: &str = "crowded";
-
-/// A client of the server at `url`.
-async fn connect(url: &str) -> Locks {
-    Locks::connect(url).await.expect("a server that answers")
-}
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {

@@ -1,6 +1,6 @@
 //! Holders whose network goes dark: each has called itself lost when the server gives its lock away.
 
-use super::connect;
+use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::server::Proxy;
@@ -17,7 +17,7 @@ pub(crate) fn holders() -> Measured {
     let tick = Duration::from_millis(500);
     let server = ZooKeeper::start(&Config::new().tick(tick)).expect("ZooKeeper");
     let mut proxy = Proxy::start(server.address()).expect("a proxy");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     let (mut granted, mut violations) = (0, 0);
     for round in 0..ROUNDS {
         runtime.block_on(async {

@@ -1,6 +1,6 @@
 //! The bare driver, and the lock that comes with it.
 
-use crate::redis::side::{Contender, now, run, serve};
+use crate::side::{Contender, now, run, serve};
 use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
 
 /// The folder of a peer's lock.

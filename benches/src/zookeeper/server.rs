@@ -20,14 +20,3 @@ pub(crate) fn requests(server: &ZooKeeper) -> f64 {
 pub(crate) fn url(server: &ZooKeeper) -> String {
     format!("{}/bench", server.url())
 }
-
-/// Waits until `there` is true; a minute at most.
-pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within a minute: {what}");
-}

@@ -1,8 +1,9 @@
 //! What locks cost while nothing happens, what is left of those that were given up, and how soon an ensemble without its leader
 //! serves again.
 
-use super::connect;
-use super::server::{requests, start, url, wait_until};
+use super::server::{requests, start, url};
+use crate::client::connect;
+use crate::crowd::wait_until;
 use crate::figure::{Measured, median};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Ensemble, ephemerals};

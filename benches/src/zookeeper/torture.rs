@@ -66,7 +66,7 @@ impl Far {
         let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
         let url = format!("zookeeper://{}{PATH}?session={}ms", hosts.join(","), SESSION.as_millis());
         let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(["redis-side-torture", &url]).arg(place.file(&format!("{name}.history")));
+        command.args(["side-torture", &url]).arg(place.file(&format!("{name}.history")));
         command.arg(place.file(&format!("{seat}.done"))).args([name.to_string(), cycles.to_string()]);
         let mut side = Wrapper::start({
             command.stdin(Stdio::null());

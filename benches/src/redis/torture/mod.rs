@@ -9,9 +9,9 @@ mod side;
 
 pub(crate) use side::side;
 
-use super::connect;
-use super::crowd::PROCESSES;
+use crate::client::{connect, runtime};
 use crate::command::{Place, Wrapper};
+use crate::crowd::PROCESSES;
 use crate::figure::Measured;
 use faults::{Far, Weather};
 use fencepost_testkit::checker::{Promises, check};
@@ -121,7 +121,7 @@ fn judge(place: &Place, last: &mut BTreeMap<String, u64>, findings: &mut Vec<Str
 
 /// What is left once the leases of the dead are over.
 fn left(server: &Redis) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let locks = connect(&server.url()).await;
         let deadline = Instant::now() + LEASE + Duration::from_secs(10);
@@ -151,7 +151,7 @@ fn left(server: &Redis) -> Vec<String> {
 fn launch(url: &str, place: &Place, seat: usize, name: u32, cycles: usize) -> Wrapper {
     let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
     let words = [name.to_string(), cycles.to_string()];
-    command.args(["redis-side-torture", url]).arg(place.file(&format!("{name}.history")));
+    command.args(["side-torture", url]).arg(place.file(&format!("{name}.history")));
     command.arg(place.file(&format!("{seat}.done"))).args(words).stdin(Stdio::null());
     let mut side = Wrapper::start(command);
     assert_eq!(side.line(), "ready");

@@ -1,7 +1,7 @@
 //! One process of the torture: its tasks lock and release at random, and write down what they are told.
 
 use super::{LEASE, LOCKS, TASKS};
-use crate::redis::side::run;
+use crate::side::run;
 use fencepost::Locks;
 use fencepost_testkit::history::{Key, Mode, Patience, Recorder, What};
 use fencepost_testkit::sim::Rng;

@@ -2,14 +2,20 @@
 //!
 //! The programs under benches/peers are spoken to in the same words; benches/peers/README.md explains them.
 
-use super::byhand::connection;
-use super::connect;
+use crate::client::{connect, runtime};
 use fencepost::{Guard, Mutex};
-use redis::aio::MultiplexedConnection;
 use std::fmt::Write as _;
 use std::future::Future;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// This program as another process of a measurement: `main` knows the words.
+pub(crate) fn program(words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    command.args(words);
+    command
+}
 
 /// What stands in line.
 pub(crate) trait Contender {
@@ -40,11 +46,6 @@ pub(crate) fn ours(url: &str, name: &str) {
     });
 }
 
-/// The floor: a token in a list that one takes and puts back, on a connection for each waiter.
-pub(crate) fn floor(url: &str, name: &str) {
-    run(serve(Floor { url: url.to_owned(), list: name.to_owned(), connections: Vec::new() }));
-}
-
 struct Ours(Mutex);
 
 impl Contender for Ours {
@@ -64,47 +65,6 @@ impl Contender for Ours {
             let guard = lock.lock().await.expect("its turn comes");
             let granted = now();
             guard.release().await.expect("it is held");
-            granted
-        }
-    }
-}
-
-struct Floor {
-    url: String,
-    list: String,
-    connections: Vec<MultiplexedConnection>,
-}
-
-impl Contender for Floor {
-    type Held = ();
-
-    async fn prepare(&mut self, count: usize) {
-        while self.connections.len() < count {
-            self.connections.push(connection(&self.url).await);
-        }
-    }
-
-    async fn hold(&mut self) {
-        self.prepare(1).await;
-        let del = redis::cmd("DEL").arg(&self.list).exec_async(&mut self.connections[0]).await;
-        del.expect("a server that answers");
-    }
-
-    async fn free(&mut self, (): ()) {
-        // Its first waiter stands in BLPOP on the first connection.
-        let mut other = connection(&self.url).await;
-        let push = redis::cmd("LPUSH").arg(&self.list).arg(1).exec_async(&mut other).await;
-        push.expect("a server that answers");
-    }
-
-    fn turn(&mut self, number: usize) -> impl Future<Output = f64> + Send + 'static {
-        let (list, mut connection) = (self.list.clone(), self.connections[number].clone());
-        async move {
-            let popped = redis::cmd("BLPOP").arg(&list).arg(0).exec_async(&mut connection).await;
-            popped.expect("its turn comes");
-            let granted = now();
-            let pushed = redis::cmd("LPUSH").arg(&list).arg(1).exec_async(&mut connection).await;
-            pushed.expect("a server that answers");
             granted
         }
     }
@@ -162,7 +122,7 @@ pub(crate) fn words() -> UnboundedReceiver<String> {
 
 /// Runs on one thread, as a side of every measurement does.
 pub(crate) fn run(work: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work);
+    runtime().block_on(work);
 }
 
 /// Microseconds since 1970: one clock for all processes, in all languages.

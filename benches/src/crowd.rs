@@ -1,13 +1,10 @@
 //! A line over several processes that drains: everybody stands in it, and the lock passes through all.
 
-use super::server::{Auditor, url, wait_until};
-use super::{NAME, connect};
+use crate::client::NAME;
 use crate::command::Wrapper;
-use fencepost::Locks;
-use fencepost_testkit::redis::Redis;
+use crate::side::program;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 
 /// Processes that the waiters are spread over.
 pub(crate) const PROCESSES: usize = 4;
@@ -101,54 +98,18 @@ impl Crowd {
     }
 }
 
-/// This program as a side with fencepost's lock.
-pub(crate) fn ours(server: &Redis) -> Command {
-    side("redis-side-ours", server)
+/// This program as a side with fencepost's lock at `url`.
+pub(crate) fn ours(url: &str) -> Command {
+    program(&["side-ours", url, NAME])
 }
 
-/// This program as a side with a list and BLPOP.
-pub(crate) fn floor(server: &Redis) -> Command {
-    side("redis-side-floor", server)
-}
-
-fn side(program: &str, server: &Redis) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args([program, &url(server), NAME]);
-    command
-}
-
-/// Looks at a line without a share in it.
-pub(crate) struct Observer {
-    runtime: Runtime,
-    locks: Locks,
-    auditor: Auditor,
-}
-
-impl Observer {
-    /// One beside the server.
-    pub(crate) fn of(server: &Redis) -> Observer {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let locks = runtime.block_on(connect(&url(server)));
-        Observer { runtime, locks, auditor: Auditor::of(server) }
+/// Waits until `there` is true; a minute at most.
+pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
-
-    /// Waits until so many stand in fencepost's line.
-    pub(crate) fn in_line(&self, count: usize) {
-        wait_until("all stood in line", || self.waiting() == count);
-    }
-
-    /// How many stand in fencepost's line.
-    pub(crate) fn waiting(&self) -> usize {
-        self.runtime.block_on(self.locks.inspect(NAME)).expect("a server that answers").waiters().count()
-    }
-
-    /// Waits until so many stand in a blocking command.
-    pub(crate) fn blocked(&mut self, count: usize) {
-        wait_until("all stood in line", || self.auditor.blocked() == count);
-    }
-}
-
-/// For one whose line cannot be looked at: by then every waiter has asked.
-pub(crate) fn a_second(_: usize) {
-    std::thread::sleep(Duration::from_secs(1));
+    panic!("a minute went by before {what}");
 }
