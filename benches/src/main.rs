@@ -6,7 +6,9 @@ mod crowd;
 mod etcd;
 mod figure;
 mod host;
+mod killed;
 mod memory;
+mod partition;
 mod redis;
 mod side;
 mod simulation;
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
         }
         ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
         ["side-ours", url, name] => return side(|| side::ours(url, name)),
-        ["side-holder", url] => return side(|| redis::killed::holder(url)),
+        ["side-holder", url] => return side(|| killed::side(url)),
         ["side-torture", url, history, tally, name, cycles] => {
             let (history, tally) = (Path::new(history), Path::new(tally));
             return side(|| redis::torture::side(url, history, tally, number(name) as u32, number(cycles)));

@@ -2,50 +2,24 @@
 
 use super::start;
 use crate::client::NAME;
-use crate::command::Wrapper;
 use crate::figure::{Measured, median};
+use crate::killed::{self, LEASE};
 use fencepost::Locks;
 use fencepost_testkit::etcd::{Cluster, Config};
 use fencepost_testkit::faults::Faults;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// How often each is killed.
 const TIMES: usize = 5;
-/// The lease of a holder that is killed: what the side of Redis has.
-const LEASE: Duration = Duration::from_secs(3);
 /// Locks that are held while the leader is killed.
 const LOCKS: usize = 200;
 
 /// The longest time, in seconds, past its lease after which a killed holder's lock is granted to the next.
 pub(crate) fn holders() -> Measured {
     let server = start();
-    let mut times = Vec::new();
-    for _ in 0..TIMES {
-        let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-        command.args(["side-holder", &server.url()]).stdin(Stdio::null());
-        let mut holder = Wrapper::start(command);
-        assert_eq!(holder.line(), "held");
-        runtime().block_on(async {
-            let locks = Locks::connect(&server.url()).await.expect("a server that answers");
-            let lock = locks.mutex(NAME).expect("a good name");
-            let behind = tokio::spawn(async move { lock.lock().await });
-            while locks.inspect(NAME).await.expect("a server that answers").waiters().count() == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let killed = Instant::now();
-            holder.kill();
-            let next = behind.await.expect("a task that does not panic").expect("its turn comes");
-            times.push(killed.elapsed().as_secs_f64() - LEASE.as_secs_f64());
-            next.release().await.expect("it is held");
-            locks.close().await;
-        });
-    }
-    let worst = times.iter().copied().fold(f64::MIN, f64::max);
-    let note =
-        format!("{TIMES} holders with a lease of {} s; {:+.2} s (median)", LEASE.as_secs(), median(times));
-    Measured { figure: worst, note }
+    let held = format!("with a lease of {} s", LEASE.as_secs());
+    killed::holders(&server.url(), LEASE, &held)
 }
 
 /// The longest time, in seconds, that nothing could be locked after the leader was killed. Endless if a guard was lost or a token

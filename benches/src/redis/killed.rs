@@ -5,15 +5,12 @@ use super::waiting::stand;
 use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
-use crate::side::{program, run};
+use crate::killed::{self, LEASE};
 use fencepost_testkit::redis::Redis;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How often each is killed.
 const TIMES: usize = 5;
-/// The lease of a holder that is killed.
-const LEASE: Duration = Duration::from_secs(3);
 
 /// The longest time, in seconds, that a process with this many waiters costs the one behind them when it is killed.
 pub(crate) fn waiters() -> Measured {
@@ -54,40 +51,6 @@ fn one_killed(server: &Redis, count: usize) -> f64 {
 /// The longest time, in seconds, past its lease after which a killed holder's lock is granted to the next.
 pub(crate) fn holders() -> Measured {
     let server = start();
-    let mut times = Vec::new();
-    for _ in 0..TIMES {
-        let mut command = program(&["side-holder", &server.url()]);
-        command.stdin(Stdio::null());
-        let mut holder = Wrapper::start(command);
-        assert_eq!(holder.line(), "held");
-        runtime().block_on(async {
-            let locks = connect(&server.url()).await;
-            let lock = locks.mutex(NAME).expect("a good name");
-            let behind = tokio::spawn(async move { lock.lock().await });
-            while locks.inspect(NAME).await.expect("a server that answers").waiters().count() == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let killed = Instant::now();
-            holder.kill();
-            let next = behind.await.expect("a task that does not panic").expect("its turn comes");
-            times.push(killed.elapsed().as_secs_f64() - LEASE.as_secs_f64());
-            next.release().await.expect("it is held");
-            locks.close().await;
-        });
-    }
-    let worst = times.iter().copied().fold(f64::MIN, f64::max);
-    let note =
-        format!("{TIMES} holders with a lease of {} s; {:+.2} s (median)", LEASE.as_secs(), median(times));
-    Measured { figure: worst, note }
-}
-
-/// One that holds until it is killed.
-pub(crate) fn holder(url: &str) {
-    run(async {
-        let locks = connect(url).await;
-        let guard =
-            locks.mutex(NAME).expect("a good name").lock().ttl(LEASE).await.expect("nobody else wants it");
-        println!("held");
-        guard.lost().await;
-    });
+    let held = format!("with a lease of {} s", LEASE.as_secs());
+    killed::holders(&server.url(), LEASE, &held)
 }

@@ -1,13 +1,10 @@
-//! A line over several processes, and who looks at it.
+//! A line over several processes.
 
 use super::server::url;
-use crate::client::{connect, runtime};
 use crate::crowd::wait_until;
 use crate::{crowd, side};
-use fencepost::Locks;
 use fencepost_testkit::zookeeper::{ZooKeeper, ephemerals};
 use std::process::Command;
-use tokio::runtime::Runtime;
 
 /// This program as a side with fencepost's lock.
 pub(super) fn ours(server: &ZooKeeper) -> Command {
@@ -25,11 +22,4 @@ pub(super) fn in_line(server: &ZooKeeper, count: usize) {
         let all = ephemerals(server.address()).expect("a server that answers");
         all.iter().filter(|path| path.contains("-lock-")).count() == count + 1
     });
-}
-
-/// A client that looks.
-pub(super) fn observer(server: &ZooKeeper) -> (Runtime, Locks) {
-    let runtime = runtime();
-    let locks = runtime.block_on(connect(&url(server)));
-    (runtime, locks)
 }

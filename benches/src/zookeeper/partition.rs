@@ -1,62 +1,25 @@
-//! Holders whose network goes dark: each has called itself lost when the server gives its lock away.
+//! Holders whose network goes dark.
 
-use crate::client::{connect, runtime};
 use crate::figure::Measured;
-use fencepost_testkit::faults::Faults;
+use crate::partition::Partition;
 use fencepost_testkit::server::Proxy;
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
 use std::time::Duration;
 
-const ROUNDS: usize = 4;
-/// Locks in a round; their holder loses its network with all of them at once.
-const LOCKS: usize = 250;
+/// The server's: sessions are as short as it allows, two of them.
+const TICK: Duration = Duration::from_millis(500);
 
 /// Counts holders that believed in their lock when the next was granted.
 pub(crate) fn holders() -> Measured {
-    // Sessions as short as the server allows: two ticks.
-    let tick = Duration::from_millis(500);
-    let server = ZooKeeper::start(&Config::new().tick(tick)).expect("ZooKeeper");
-    let mut proxy = Proxy::start(server.address()).expect("a proxy");
-    let runtime = runtime();
-    let (mut granted, mut violations) = (0, 0);
-    for round in 0..ROUNDS {
-        runtime.block_on(async {
-            let far = connect(&format!("zookeeper://{}/p?session=100ms", proxy.address())).await;
-            let near = connect(&format!("{}/p?session=20s", server.url())).await;
-            let mut held = Vec::new();
-            for number in 0..LOCKS {
-                let lock = far.mutex(&format!("{round}/{number}")).expect("a good name");
-                held.push(lock.lock().await.expect("nobody else wants it"));
-            }
-            let next: Vec<_> = held
-                .into_iter()
-                .map(|guard| {
-                    let lock = near.mutex(guard.name().as_str()).expect("a good name");
-                    tokio::spawn(async move {
-                        let next = lock.lock().wait(Duration::from_secs(30)).await;
-                        // First of all: what does the old holder believe now?
-                        let believes = guard.ensure_held().is_ok();
-                        let next = next.expect("the server gives it away");
-                        let grows = next.token() > guard.token();
-                        next.release().await.expect("it is held");
-                        believes || !grows
-                    })
-                })
-                .collect();
-            tokio::time::sleep(2 * tick + Duration::from_millis(97 * round as u64)).await;
-            if round % 2 == 0 { proxy.silence() } else { proxy.cut() }.expect("the proxy can do that");
-            for task in next {
-                granted += 1;
-                violations += usize::from(task.await.expect("a task that does not panic"));
-            }
-            proxy.mend().expect("the proxy can do that");
-            near.close().await;
-            far.close().await;
-        });
-    }
-    let note = format!(
-        "{granted} holders in sessions of {} s cut off, half of them by silence; each asked when the next was granted",
-        2.0 * tick.as_secs_f64()
-    );
-    Measured { figure: violations as f64, note }
+    let server = ZooKeeper::start(&Config::new().tick(TICK)).expect("ZooKeeper");
+    let proxy = Proxy::start(server.address()).expect("a proxy");
+    let partition = Partition {
+        far: format!("zookeeper://{}/p?session=100ms", proxy.address()),
+        near: format!("{}/p?session=20s", server.url()),
+        proxy,
+        ttl: None,
+        well: 2 * TICK,
+        held: format!("in sessions of {} s", 2.0 * TICK.as_secs_f64()),
+    };
+    partition.holders()
 }

@@ -3,9 +3,12 @@
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, word};
 use std::time::Duration;
 
+/// The server's tick.
+pub(crate) const TICK: Duration = Duration::from_millis(500);
+
 /// Starts a server as it runs in production: every write is on the disk before it is answered.
 pub(crate) fn start() -> ZooKeeper {
-    let config = Config::new().fast().synced().tick(Duration::from_millis(500));
+    let config = Config::new().fast().synced().tick(TICK);
     ZooKeeper::start(&config).expect("ZooKeeper's jars, which `cargo xtask test` installs")
 }
 
