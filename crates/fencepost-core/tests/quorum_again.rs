@@ -2,8 +2,8 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use fencepost_core::{
     Host, Info, Left, Life, Listing, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Session, Stake,
     State, Task, Token, Want,
 };
+use tokio::sync::Semaphore;
 
 const TTL: Duration = Duration::from_secs(9);
 
@@ -22,6 +23,8 @@ struct Node {
     down: Arc<AtomicBool>,
     /// It answers no renewal.
     hangs: Arc<AtomicBool>,
+    /// What has to be made before it can be asked, as a connection; there by itself unless taken away.
+    ready: Arc<Semaphore>,
 }
 
 impl Node {
@@ -65,7 +68,10 @@ struct NodeEntry {
 impl Entry for NodeEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         match self.node.check() {
-            Ok(()) => self.entry.attempt(),
+            Ok(()) => Reply::coming(async move {
+                let _ready = self.node.ready.acquire().await.expect("it is never closed");
+                self.entry.attempt().await
+            }),
             Err(error) => Reply::ready(Err(error)),
         }
     }
@@ -125,6 +131,28 @@ impl Host for Nobody {
     fn spawn(&self, _: Task) {}
 }
 
+/// A host that runs its tasks when it is told to.
+#[derive(Clone, Default)]
+struct Patient(Arc<Mutex<Vec<Task>>>);
+
+impl Host for Patient {
+    fn spawn(&self, task: Task) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+impl Patient {
+    async fn run(&self) {
+        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        poll_fn(|cx| {
+            tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        self.0.lock().unwrap().append(&mut tasks);
+    }
+}
+
 struct Five {
     nodes: Vec<Node>,
     quorum: Quorum,
@@ -135,9 +163,18 @@ struct Five {
 
 impl Five {
     fn new() -> Five {
+        Five::on(Nobody)
+    }
+
+    fn on(host: impl Host) -> Five {
         let clock = Clock::manual();
-        let aid = Aid::for_client(1, clock.clone(), Arc::new(Nobody));
-        let node = |_| Node { memory: Memory::new(), down: Arc::default(), hangs: Arc::default() };
+        let aid = Aid::for_client(1, clock.clone(), Arc::new(host));
+        let node = |_| Node {
+            memory: Memory::new(),
+            down: Arc::default(),
+            hangs: Arc::default(),
+            ready: Arc::new(Semaphore::new(1)),
+        };
         let nodes: Vec<Node> = (0..5).map(node).collect();
         let backends = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
         let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
@@ -305,6 +342,49 @@ async fn a_vote_that_came_back_counts_while_another_node_hangs() {
     let how = Eviction { now: true, reason: None };
     for number in 3..5 {
         five.nodes[number].memory.evict(&name(), token, &how).await.unwrap();
+    }
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+}
+
+/// Whoever is met for the first time answers after the others: until then three nodes alone hold it.
+#[tokio::test]
+async fn a_node_that_is_met_late_counts_before_the_first_renewal() {
+    let tasks = Patient::default();
+    let mut five = Five::on(tasks.clone());
+    let unmade: Vec<_> =
+        five.nodes[3..].iter().map(|node| Arc::clone(&node.ready).try_acquire_owned().unwrap()).collect();
+    let (claim, entry, granted) = five.attempt().await;
+    let (_held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    tasks.run().await;
+    assert_eq!(five.held_at(token).await, 3);
+    drop(unmade);
+    tasks.run().await;
+    assert_eq!(five.held_at(token).await, 5);
+    assert!(tasks.0.lock().unwrap().is_empty(), "nothing is left to do");
+    let how = Eviction { now: true, reason: None };
+    for node in &five.nodes[..2] {
+        node.memory.evict(&name(), token, &how).await.unwrap();
+    }
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+}
+
+/// A renewal takes in what is still under way, without waiting for it.
+#[tokio::test]
+async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
+    let mut five = Five::new();
+    let unmade: Vec<_> =
+        five.nodes[3..].iter().map(|node| Arc::clone(&node.ready).try_acquire_owned().unwrap()).collect();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    five.nodes[0].hangs.store(true, Ordering::SeqCst);
+    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await;
+    assert!(poll().await.is_pending());
+    drop(unmade);
+    assert!(poll().await.is_pending());
+    let how = Eviction { now: true, reason: None };
+    for node in &five.nodes[..2] {
+        node.memory.evict(&name(), token, &how).await.unwrap();
     }
     assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
 }

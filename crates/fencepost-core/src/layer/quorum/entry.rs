@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::seat::{Seat, Standing};
+use super::session::taken_in;
 use super::{Seats, Shared, jittered};
 use crate::backend::{Attempt, Entry, Grant, Left, Reply, Session, Stake};
 use crate::claim::Claim;
@@ -149,6 +150,7 @@ impl QuorumEntry {
                     let grant = Grant::of(token);
                     self.grant = Some(grant.clone());
                     self.wait_no_more();
+                    self.take_in_slow();
                     return Ok(Attempt::Granted(grant));
                 }
                 Verdict::Gone => return Ok(Attempt::Gone),
@@ -253,6 +255,18 @@ impl QuorumEntry {
             seat.retire(Parting::Withdraw);
             seat.standing = Standing::Gone;
         });
+    }
+
+    /// The votes of nodes that are met for the first time need more than one answer, and until the first renewal nobody would look:
+    /// so long the claim would be as weak as without them.
+    fn take_in_slow(&self) {
+        if self.seats().iter().any(|seat| seat.is_away() && !seat.node.is_met()) {
+            let (claim, seats) = (Arc::clone(&self.claim), Arc::clone(&self.seats));
+            let clock = self.shared.clock.clone();
+            self.claim.aid.spawn(async move {
+                let _ = clock.within(claim.life.due(), taken_in(&clock, &claim, &seats)).await;
+            });
+        }
     }
 
     /// Takes back what was won, in the background; whoever waits for it is told by its node.

@@ -20,11 +20,19 @@ pub(super) struct Node {
     owed: AtomicUsize,
     /// It answered after the others, and is not waited for beyond a majority.
     late: AtomicBool,
+    /// It has answered, and has not failed since.
+    met: AtomicBool,
 }
 
 impl Node {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Node {
-        Node { backend, probe: AtomicU64::new(0), owed: AtomicUsize::new(0), late: AtomicBool::new(false) }
+        Node {
+            backend,
+            probe: AtomicU64::default(),
+            owed: AtomicUsize::default(),
+            late: AtomicBool::default(),
+            met: AtomicBool::default(),
+        }
     }
 
     /// Is it worth asking now?
@@ -43,6 +51,14 @@ impl Node {
         if self.probe.load(Ordering::Relaxed) != 0 {
             self.probe.store(0, Ordering::Relaxed);
         }
+        if !self.is_met() {
+            self.met.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A request to it takes no more than one round trip, if all is well: none of what comes first, as a connection, is missing.
+    pub(super) fn is_met(&self) -> bool {
+        self.met.load(Ordering::Relaxed)
     }
 
     /// Is it worth a short wait beyond a majority?
@@ -63,6 +79,7 @@ impl Node {
     }
 
     pub(super) fn failed(&self, now: Moment) {
+        self.met.store(false, Ordering::Relaxed);
         let next = (now + PROBE).as_nanos();
         let _ = self.probe.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -179,6 +179,11 @@ impl Seat {
         self.parting && self.is_away()
     }
 
+    /// Whoever has the claim parts with it, and alone polls what is under way: another's poll would take its wakeup.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_parting() || matches!(self.standing, Standing::Left(_) | Standing::Detached)
+    }
+
     /// The token of a grant that is still valid.
     pub(super) fn won(&self, now: Moment) -> Option<Token> {
         match self.standing {

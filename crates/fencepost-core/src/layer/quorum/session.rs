@@ -11,6 +11,7 @@ use crate::backend::{Reply, Session, Stake};
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::life::{Life, State, margin};
+use crate::time::Clock;
 
 /// What is renewed together at one node.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
@@ -32,15 +33,18 @@ impl Session for Shared {
             let sent = self.clock.now();
             let mut rounds: BTreeMap<(usize, u64), Round> = BTreeMap::new();
             let mut kept = Vec::with_capacity(due.len());
-            let mut asking = Vec::new();
+            let (mut asking, mut slow) = (Vec::new(), Vec::new());
             for outer in due {
                 let Some((seats, token)) = self.held().get(&outer.id).cloned() else { continue };
                 let ttl = outer.ttl();
-                let mut asks = false;
+                let (mut asks, mut away) = (false, false);
                 poll_fn(|cx| {
                     let mut seats = locked(&seats);
                     // Those who were slower than the majority have answered by now.
-                    seats.iter_mut().for_each(|seat| _ = seat.poll(cx));
+                    if !seats.iter().any(Seat::is_leaving) {
+                        seats.iter_mut().for_each(|seat| _ = seat.poll(cx));
+                        away = seats.iter().any(Seat::is_away);
+                    }
                     let now = self.clock.now();
                     for (number, seat) in seats.iter_mut().enumerate() {
                         seat.claim.set_ttl(ttl);
@@ -62,16 +66,25 @@ impl Session for Shared {
                 .await;
                 if asks {
                     asking.push((outer, Arc::clone(&seats)));
+                } else if away {
+                    slow.push((outer, Arc::clone(&seats)));
                 }
                 kept.push((outer, ttl, seats));
             }
             let rounds = rounds
                 .values()
                 .map(|(session, claims)| Box::pin(session.keep(claims)) as Job<'_, Result<()>>);
-            let votes = asking.iter();
-            let votes =
-                votes.map(|(outer, seats)| Box::pin(self.taken_in(outer, seats)) as Job<'_, Result<()>>);
-            gather(&self.clock, self.patience, rounds.chain(votes).collect(), |_| false).await;
+            let needed = rounds.len() + asking.len();
+            let votes = asking.iter().chain(&slow).map(|(outer, seats)| {
+                let taken = async move {
+                    taken_in(&self.clock, outer, seats).await;
+                    Ok(())
+                };
+                Box::pin(taken) as Job<'_, Result<()>>
+            });
+            // A node that owes an answer from before is not waited for.
+            let enough = |answers: &[Option<_>]| answers[..needed].iter().all(Option::is_some);
+            gather(&self.clock, self.patience, rounds.chain(votes).collect(), enough).await;
             let (now, mut failed) = (self.clock.now(), false);
             for (claim, ttl, seats) in kept {
                 // A majority of all nodes, not of those that once granted it.
@@ -93,21 +106,23 @@ impl Session for Shared {
     }
 }
 
-impl Shared {
-    /// Ready when no seat waits for an answer any more. A vote counts as soon as it is there: until then the claim is as weak as
-    /// without it, and another node of the round may hang for as long as it is waited for.
-    async fn taken_in(&self, outer: &Claim, seats: &Seats) -> Result<()> {
-        poll_fn(|cx| {
-            let mut away = false;
-            for seat in locked(seats).iter_mut() {
-                seat.poll(cx);
-                seat.counts(outer, self.clock.now());
-                away |= seat.is_away();
-            }
-            if away { Poll::Pending } else { Poll::Ready(Ok(())) }
-        })
-        .await
-    }
+/// Ready when no seat waits for an answer any more, or the claim is being left. A vote counts as soon as it is there: until then the
+/// claim is as weak as without it, and another node of the round may hang for as long as it is waited for.
+pub(super) async fn taken_in(clock: &Clock, outer: &Claim, seats: &Seats) {
+    poll_fn(|cx| {
+        let mut seats = locked(seats);
+        if seats.iter().any(Seat::is_leaving) {
+            return Poll::Ready(());
+        }
+        let mut away = false;
+        for seat in seats.iter_mut() {
+            seat.poll(cx);
+            seat.counts(outer, clock.now());
+            away |= seat.is_away();
+        }
+        if away { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 fn locked(seats: &Seats) -> MutexGuard<'_, Vec<Seat>> {
