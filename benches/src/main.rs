@@ -13,6 +13,7 @@ mod redis;
 mod side;
 mod simulation;
 mod sqlite;
+mod torture;
 mod usage;
 mod zookeeper;
 
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         ["side-holder", url] => return side(|| killed::side(url)),
         ["side-torture", url, history, tally, name, cycles] => {
             let (history, tally) = (Path::new(history), Path::new(tally));
-            return side(|| redis::torture::side(url, history, tally, number(name) as u32, number(cycles)));
+            return side(|| torture::side(url, history, tally, number(name) as u32, number(cycles)));
         }
         ["redis-side-floor", url, name] => return side(|| redis::floor::side(url, name)),
         ["redis-side-cycle", url] => return side(|| redis::cycle::side(url)),

@@ -1,6 +1,6 @@
 //! One process of the torture: its tasks lock and release at random, and write down what they are told.
 
-use super::{LEASE, LOCKS, TASKS};
+use super::LEASE;
 use crate::side::run;
 use fencepost::Locks;
 use fencepost_testkit::history::{Key, Mode, Patience, Recorder, What};
@@ -10,6 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+/// Tasks in each process, and the locks that all share.
+const TASKS: usize = 16;
+pub(super) const LOCKS: usize = 8;
 
 /// The name of a lock.
 pub(super) fn name(number: usize) -> String {

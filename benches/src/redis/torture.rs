@@ -1,0 +1,68 @@
+//! Cycles under kill -9, SIGSTOP, bad networks and restarts of the server.
+
+use crate::client::{connect, runtime};
+use crate::figure::Measured;
+use crate::torture::{self, LEASE, Target};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::sim::Rng;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Counts what the checker finds over so many cycles, and what is left at the end.
+pub(crate) fn cycles(wanted: usize, seed: u64) -> Measured {
+    // Its log is kept short: a restart reads all of it.
+    let config = Config::new().durable().line("auto-aof-rewrite-min-size 16mb");
+    torture::cycles(Redis::start(&config).expect("redis-server"), wanted, seed)
+}
+
+impl Target for Redis {
+    const SEGMENT: usize = 50_000;
+    const KEPT: Duration = LEASE;
+    const LINGER: Duration = Duration::from_secs(10);
+    const FAULTS: u64 = 1;
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address()]
+    }
+
+    fn url(&self, hosts: &str) -> String {
+        format!("redis://{hosts}")
+    }
+
+    fn strike(&mut self, _: u64, _: Duration, rng: &mut Rng) -> Option<&'static str> {
+        rng.chance(500).then(|| {
+            self.kill().expect("a server that can be killed");
+            self.restart().expect("a server that starts again");
+            "restarts of the server"
+        })
+    }
+
+    fn left(&self) -> Vec<String> {
+        runtime().block_on(left(self))
+    }
+}
+
+async fn left(server: &Redis) -> Vec<String> {
+    let locks = connect(&server.url()).await;
+    let deadline = Instant::now() + LEASE + Duration::from_secs(10);
+    loop {
+        let mut left = Vec::new();
+        for name in torture::names() {
+            let info = locks.inspect(&name).await.expect("a server that answers");
+            left.extend(info.claims.iter().map(|claim| format!("left: {claim:?}")));
+        }
+        if left.is_empty() || Instant::now() > deadline {
+            let mut look = server.look();
+            for key in look.keys("*") {
+                let ttl: i64 = look.ask(&["PTTL", &key]);
+                if ttl == -1 {
+                    left.push(format!("left: the key {key} never expires"));
+                }
+            }
+            locks.close().await;
+            return left;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
