@@ -89,7 +89,8 @@ impl<T: Target> Run<T> {
         // Every process that was ever started has a number of its own.
         let mut names = (number * 1_000..).map(|name| name + 1);
         let mut next = || names.next().unwrap_or_default();
-        let share = cycles / PROCESSES;
+        // At least one: a segment of none would be followed by the same for ever.
+        let share = cycles.div_ceil(PROCESSES);
         let mut far: Vec<Far> =
             (0..PROCESSES).map(|seat| Far::start(&self.target, place, seat, share)).collect();
         for far in &mut far {
