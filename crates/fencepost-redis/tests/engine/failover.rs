@@ -1,6 +1,8 @@
 //! A replica takes its master's place.
 
-use crate::kit::{Fenced, LONG, SOON, connect, counter, eventually, granted, lock, registry, wait, within};
+use crate::kit::{
+    Fenced, LONG, SOON, all_along, connect, counter, eventually, granted, lock, registry, wait, within,
+};
 use fencepost_core::Locks;
 use fencepost_testkit::redis::{Cluster, Config, Redis, Sentinel};
 use std::time::Duration;
@@ -58,8 +60,10 @@ async fn renewals_follow_a_failover() {
     look.ask::<()>(&["SET", "mark", "1"]);
     assert_eq!(look.ask::<u32>(&["WAIT", "1", "5000"]), 1);
     sentinel.fail_over().unwrap();
-    tokio::time::sleep(ttl + Duration::from_secs(1)).await;
-    guard.ensure_held().expect("it is renewed at the new master");
+    all_along(ttl + Duration::from_secs(1), || {
+        guard.ensure_held().expect("it is renewed at the new master");
+    })
+    .await;
     guard.release().await.unwrap();
 }
 

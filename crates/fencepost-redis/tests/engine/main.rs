@@ -5,6 +5,7 @@ mod failover;
 mod kit;
 mod lines;
 mod memory;
+mod replaced;
 mod replay;
 mod replicas;
 mod restart;

@@ -1,8 +1,8 @@
 //! A server whose memory is full.
 
-use crate::kit::{LONG, SOON, connect, granted, lock, wait};
+use crate::kit::{LONG, SOON, all_along, connect, granted, lock, wait};
 use fencepost_testkit::redis::{Config, Look, Redis};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Fills the server until it takes nothing more, however small, and has more than it may: the room that a script or a
 /// connection needs comes and goes.
@@ -23,12 +23,11 @@ async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     let guard = lock(&locks, "lock").await;
     let waiting = wait(&locks, "lock", 1).await;
     fill(&mut redis.look());
-    let past = Instant::now() + 2 * ttl;
-    while Instant::now() < past {
+    all_along(2 * ttl, || {
         guard.ensure_held().expect("renewals go on");
         assert!(!waiting.is_finished(), "two hold it");
-        tokio::time::sleep(ttl / 20).await;
-    }
+    })
+    .await;
     let refused = other.mutex("new").unwrap().lock().wait(Duration::from_millis(500)).await;
     let error = refused.expect_err("there is no room for one more lock");
     let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));

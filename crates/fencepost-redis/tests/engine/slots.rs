@@ -1,8 +1,8 @@
 //! A slot of a cluster that is being moved.
 
-use crate::kit::{LONG, SOON, connect, granted, lock, wait};
+use crate::kit::{LONG, SOON, all_along, connect, granted, lock, wait};
 use fencepost_testkit::redis::{Cluster, Config};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_can_be_moved_while_it_is_used() {
@@ -72,13 +72,12 @@ async fn locks_of_one_slot_are_renewed_while_only_some_have_moved() {
     let to = (from + 1) % 3;
     cluster.begin_moving(slot, to);
     cluster.move_key(&keys[0], to);
-    let past = Instant::now() + 2 * ttl;
-    while Instant::now() < past {
+    all_along(2 * ttl, || {
         for guard in &guards {
             guard.ensure_held().expect("it is renewed wherever it is");
         }
-        tokio::time::sleep(ttl / 20).await;
-    }
+    })
+    .await;
     cluster.end_moving(slot, to);
     for guard in guards {
         guard.release().await.expect("it was held");

@@ -1,31 +1,21 @@
 //! A node of a Redlock whose data is replaced while it runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fencepost_core::{Locks, Registry};
 use fencepost_testkit::redis::{Config, Masters, Redis};
+
+use crate::kit::{connect, eventually_within};
 
 const WAIT: Duration = Duration::from_secs(20);
 
-async fn client(url: &str) -> Locks {
-    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
-    Locks::builder().ttl(WAIT).connect(&registry, url).await.expect("a majority can be reached")
-}
-
-/// Asks until the server answers so.
-fn until(node: &Redis, words: &[&str], what: &str) {
-    let (start, mut look) = (Instant::now(), node.look());
-    while !look.ask::<String>(words).contains(what) {
-        assert!(start.elapsed() < WAIT, "no {what:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Makes `node` a copy of `of`, and then a master again.
-fn copy(node: &Redis, of: &Redis) {
+async fn copy(node: &Redis, of: &Redis) {
     let address = of.address();
     node.look().ask::<()>(&["REPLICAOF", &address.ip().to_string(), &address.port().to_string()]);
-    until(node, &["INFO", "replication"], "master_link_status:up");
+    eventually_within(WAIT, "the link is up", async || {
+        node.look().ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    })
+    .await;
     node.look().ask::<()>(&["REPLICAOF", "NO", "ONE"]);
 }
 
@@ -34,9 +24,9 @@ fn copy(node: &Redis, of: &Redis) {
 async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=20", masters.url());
-    let ours = client(&url).await;
+    let ours = connect(&url, WAIT).await;
     fencepost_redis::redlock::vouch(&url, ours.aid().clone()).await.expect("all nodes are there");
-    let other = client(&url).await;
+    let other = connect(&url, WAIT).await;
     for locks in [&ours, &other] {
         let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
         guard.release().await.expect("it was held");
@@ -44,15 +34,15 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     }
     let copies = [0, 1].map(|_| Redis::start(&Config::new()).expect("a server starts"));
     for (of, node) in masters.nodes().iter().zip(&copies) {
-        copy(node, of);
+        copy(node, of).await;
     }
     let guard = ours.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
     for (node, of) in masters.nodes().iter().zip(&copies) {
-        copy(node, of);
+        copy(node, of).await;
         assert_eq!(node.look().ask::<Vec<u8>>(&["HGET", "fencepost:lock", "s"]).len(), 33, "it is forgotten");
     }
     guard.ensure_held().expect("its lease is long");
-    let late = client(&url).await;
+    let late = connect(&url, WAIT).await;
     for locks in [&other, &late, &other, &late] {
         for name in ["lock", "other"] {
             let error =
