@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Database, SOON, connect, renewed};
+use crate::support::{Database, SOON, connect, eventually, renewed};
 use fencepost_core::{Lease, Page, State};
 
 const NAME: &str = "stock/42";
@@ -103,9 +103,7 @@ async fn a_release_rings_for_the_next_client() {
             let lock = next.mutex(NAME).unwrap();
             async move { lock.lock().wait(SOON).await.unwrap() }
         });
-        while database.claims() < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually("it stands in line", async || database.claims() >= 2).await;
         let released = std::time::Instant::now();
         guard.release().await.unwrap();
         guard = waiting.await.unwrap();

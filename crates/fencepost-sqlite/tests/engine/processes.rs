@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Database, Process, SOON, connect, renewed, say, told};
+use crate::support::{Database, Process, SOON, all_along, connect, eventually, renewed, say, told};
 use fencepost_core::{Eviction, Guard, Locks, State};
 use fencepost_sqlite::Holding;
 use nix::sys::signal::{Signal, kill};
@@ -87,11 +87,8 @@ async fn is_busy(locks: &Locks) -> bool {
 
 /// Waits until so many stand in line.
 async fn waiters(locks: &Locks, n: usize) {
-    let start = std::time::Instant::now();
-    while locks.inspect(NAME).await.unwrap().waiters().count() != n {
-        assert!(start.elapsed() < SOON, "there are never {n} waiters");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    eventually("they stand in line", async || locks.inspect(NAME).await.unwrap().waiters().count() == n)
+        .await;
 }
 
 fn token(process: &Process) -> u64 {
@@ -156,11 +153,7 @@ async fn the_files_of_the_dead_are_cleared_away() {
     holder.kill();
     assert_eq!(database.sides().len(), 2, "a side file and a bell");
     soon(&locks).await.release().await.unwrap();
-    let start = std::time::Instant::now();
-    while database.sides().len() > 2 {
-        assert!(start.elapsed() < SOON, "{:?}", database.sides());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    eventually("what is left is ours", async || database.sides().len() <= 2).await;
     locks.close().await;
     assert_eq!(database.sides(), Vec::<String>::new());
 }
@@ -284,8 +277,7 @@ async fn a_pinned_grant_lasts_as_long_as_a_child_of_the_killed_holder() {
     let child = Orphan::of(&holder);
     holder.kill();
     // Longer than its lease of 500 ms.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert!(is_busy(&locks).await);
+    all_along(Duration::from_millis(1_500), "the child has it", async || is_busy(&locks).await).await;
     drop(child);
     soon(&locks).await.release().await.unwrap();
 }
@@ -298,8 +290,7 @@ async fn a_pinned_grant_of_a_stopped_holder_ends_when_it_is_said_to_be_over() {
     let side_file = holder.hears("side file");
     let _child = Orphan::of(&holder);
     holder.signal(Signal::SIGSTOP);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert!(is_busy(&locks).await);
+    all_along(Duration::from_millis(1_500), "the child has it", async || is_busy(&locks).await).await;
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { soon(&locks).await }

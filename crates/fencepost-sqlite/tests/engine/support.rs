@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{Guard, Locks, Registry};
 use nix::sys::signal::{Signal, kill};
@@ -93,13 +93,29 @@ pub(crate) async fn connect(url: &str) -> Locks {
     Locks::builder().connect(&Registry::new().with("sqlite", fencepost_sqlite::open), url).await.unwrap()
 }
 
-/// Waits for the next renewal of a lease.
-pub(crate) async fn renewed(guard: &Guard) {
-    let (before, start) = (guard.valid_until(), std::time::Instant::now());
-    while guard.valid_until() <= before {
-        assert!(start.elapsed() < SOON, "it is not renewed");
+/// Waits until it is so.
+pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
+    let start = Instant::now();
+    while !is().await {
+        assert!(start.elapsed() < SOON, "not within {SOON:?}: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Lets so much time pass, in which it stays so all along.
+pub(crate) async fn all_along(span: Duration, what: &str, is: impl AsyncFn() -> bool) {
+    let end = Instant::now() + span;
+    eventually("the time is over", async || {
+        assert!(is().await, "no longer: {what}");
+        Instant::now() >= end
+    })
+    .await;
+}
+
+/// Waits for the next renewal of a lease.
+pub(crate) async fn renewed(guard: &Guard) {
+    let before = guard.valid_until();
+    eventually("it is renewed", async || guard.valid_until() > before).await;
 }
 
 /// The role this process was started in, and the URL that goes with it.
