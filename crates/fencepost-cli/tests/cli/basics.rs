@@ -123,9 +123,12 @@ fn the_program_gets_its_signals_and_descriptors_as_the_caller_had_them() {
     };
     ignoring("HUP", "kill -HUP $$; exit 9").said().expect(9);
     let mut pipe = crate::kit::Pipe::new(&place);
-    let hung_up = ignoring("HUP", &format!("echo up > '{}'; sleep 0.2; exit 9", pipe.path.display()));
+    let (up, go) = (pipe.path.display(), place.path("go"));
+    let script = format!("echo up > '{up}'; until [ -e '{}' ]; do sleep 0.05; done; exit 9", go.display());
+    let hung_up = ignoring("HUP", &script);
     pipe.line();
     hung_up.send(nix::sys::signal::Signal::SIGHUP);
+    place.file("go", "");
     hung_up.said().expect(9);
     // But for SIGCHLD, without which no exit code would come back.
     ignoring("CHLD", "exit 9").said().expect(9);

@@ -68,8 +68,7 @@ fn a_signal_during_the_start_is_not_lost() {
 #[test]
 fn a_stopped_program_can_be_continued_through_the_command() {
     let place = Place::new();
-    let mut running =
-        place.running(&[], "hello", "echo $$ >&9; sleep 0.2; kill -STOP $$; echo on >&9; exit 4");
+    let mut running = place.running(&[], "hello", "echo up >&9; kill -STOP $$; echo on >&9; exit 4");
     let program: i32 = child_of(running.kid.guardian()).unwrap();
     eventually("the program is stopped", LONG, || (crate::kit::state(program)? == "T").then_some(()));
     // Without a terminal the command itself goes on.
