@@ -1,6 +1,7 @@
 //! Figures, their medians, and the lines that xtask reads.
 
 use serde::Serialize;
+use std::time::Instant;
 
 /// One row of a table of docs/benchmarks.md.
 #[derive(Serialize)]
@@ -83,6 +84,17 @@ impl Rounds {
     pub(crate) fn ratio(&self, way: usize, to: usize) -> f64 {
         median(self.values[way].iter().zip(&self.values[to]).map(|(value, base)| value / base).collect())
     }
+}
+
+/// The median time of so many cycles in µs.
+pub(crate) async fn p50(cycles: usize, mut cycle: impl AsyncFnMut()) -> f64 {
+    let mut times = Vec::with_capacity(cycles);
+    for _ in 0..cycles {
+        let start = Instant::now();
+        cycle().await;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    median(times)
 }
 
 /// The median; not a number for an empty list.

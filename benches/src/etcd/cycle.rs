@@ -3,8 +3,7 @@
 use super::byhand::ByHand;
 use super::start;
 use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Measured, Named, Rounds, median};
-use std::time::Instant;
+use crate::figure::{Figure, Measured, Named, Rounds, p50};
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -20,18 +19,10 @@ pub(crate) fn one_task() -> Figure {
     });
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 2, |way| {
-        runtime.block_on(async {
-            let mut times = Vec::with_capacity(CYCLES);
-            for _ in 0..CYCLES {
-                let start = Instant::now();
-                match way {
-                    0 => hand.cycle().await,
-                    _ => cycle(&lock).await,
-                }
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            median(times)
-        })
+        runtime.block_on(p50(CYCLES, async || match way {
+            0 => hand.cycle().await,
+            _ => cycle(&lock).await,
+        }))
     });
     runtime.block_on(locks.close());
     Figure {

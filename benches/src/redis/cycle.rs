@@ -4,7 +4,7 @@ use super::byhand::ByHand;
 use super::peers;
 use super::server::{Auditor, start};
 use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Measured, Named, Rounds, median};
+use crate::figure::{Figure, Measured, Named, Rounds, p50};
 use fencepost::Locks;
 use std::time::{Duration, Instant};
 
@@ -24,21 +24,11 @@ pub(crate) fn one_task() -> [Figure; 2] {
     let (mut hand, locks) = runtime.block_on(clients(&server.url()));
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 3, |way| {
-        runtime.block_on(async {
-            let mut times = Vec::with_capacity(CYCLES);
-            for _ in 0..CYCLES {
-                let start = Instant::now();
-                match way {
-                    0 => hand.cycle("by hand").await,
-                    1 => {
-                        lock.lock().await.expect("nobody else wants it").release().await.expect("it is held")
-                    }
-                    _ => drop(lock.lock().await.expect("nobody else wants it")),
-                }
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            median(times)
-        })
+        runtime.block_on(p50(CYCLES, async || match way {
+            0 => hand.cycle("by hand").await,
+            1 => cycle(&lock).await,
+            _ => drop(lock.lock().await.expect("nobody else wants it")),
+        }))
     });
     runtime.block_on(locks.close());
     let peers = peers::cycle(&server.url());
@@ -64,14 +54,9 @@ pub(crate) fn side(url: &str) {
     let p50 = runtime.block_on(async {
         let locks = connect(url).await;
         let lock = locks.mutex("uncontended").expect("a good name");
-        let mut times = Vec::with_capacity(CYCLES);
-        for _ in 0..CYCLES {
-            let start = Instant::now();
-            cycle(&lock).await;
-            times.push(start.elapsed().as_secs_f64() * 1e6);
-        }
+        let p50 = p50(CYCLES, async || cycle(&lock).await).await;
         locks.close().await;
-        median(times)
+        p50
     });
     println!("{}", serde_json::json!({ "p50": p50 }));
 }

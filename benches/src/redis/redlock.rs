@@ -2,7 +2,7 @@
 
 use super::peers;
 use crate::client::{NAME, connect, cycle, runtime};
-use crate::figure::{Measured, Rounds, median};
+use crate::figure::{Measured, Rounds, median, p50};
 use fencepost::{Locks, Mutex};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters};
@@ -48,10 +48,10 @@ pub(crate) fn one_down() -> Measured {
     runtime.block_on(cycle(&gone));
     fewer.masters.node(0).kill().expect("a server that runs");
     let rounds = Rounds::run(ROUNDS, 3, |way| match way {
-        0 => runtime.block_on(p50(&here)),
+        0 => runtime.block_on(p50(CYCLES, async || cycle(&here).await)),
         1 => {
             all.masters.node(0).stop().expect("a server that runs");
-            let p50 = runtime.block_on(p50(&here));
+            let p50 = runtime.block_on(p50(CYCLES, async || cycle(&here).await));
             all.masters.node(0).cont().expect("a server that was stopped");
             // What it owes is answered before the next way begins.
             runtime.block_on(async {
@@ -61,7 +61,7 @@ pub(crate) fn one_down() -> Measured {
             });
             p50
         }
-        _ => runtime.block_on(p50(&gone)),
+        _ => runtime.block_on(p50(CYCLES, async || cycle(&gone).await)),
     });
     let (stopped, down) = (rounds.ratio(1, 0), rounds.ratio(2, 0));
     let note = format!(
@@ -159,14 +159,4 @@ async fn left(five: &Five) -> Vec<String> {
         one.close().await;
     }
     left
-}
-
-async fn p50(lock: &Mutex) -> f64 {
-    let mut times = Vec::with_capacity(CYCLES);
-    for _ in 0..CYCLES {
-        let start = Instant::now();
-        cycle(lock).await;
-        times.push(start.elapsed().as_secs_f64() * 1e6);
-    }
-    median(times)
 }

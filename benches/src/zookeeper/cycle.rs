@@ -3,8 +3,7 @@
 use super::peer;
 use super::server::{requests, start, url};
 use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Measured, Named, Peer, Rounds, median};
-use std::time::Instant;
+use crate::figure::{Figure, Measured, Named, Peer, Rounds, p50};
 
 const ROUNDS: usize = 7;
 /// Cycles of each way in a round.
@@ -18,21 +17,11 @@ pub(crate) fn one_task() -> Figure {
     let (client, locks) = runtime.block_on(async { (peer::connect(&url).await, connect(&url).await) });
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 3, |way| {
-        runtime.block_on(async {
-            let mut times = Vec::with_capacity(CYCLES);
-            for _ in 0..CYCLES {
-                let start = Instant::now();
-                match way {
-                    0 => peer::by_hand(&client).await,
-                    1 => {
-                        cycle(&lock).await;
-                    }
-                    _ => peer::cycle(&client).await,
-                }
-                times.push(start.elapsed().as_secs_f64() * 1e6);
-            }
-            median(times)
-        })
+        runtime.block_on(p50(CYCLES, async || match way {
+            0 => peer::by_hand(&client).await,
+            1 => cycle(&lock).await,
+            _ => peer::cycle(&client).await,
+        }))
     });
     runtime.block_on(locks.close());
     Figure {
