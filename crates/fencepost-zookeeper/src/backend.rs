@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::entry::ZooEntry;
 use crate::error::ENGINE;
 use crate::shared::Shared;
-use crate::{evict, examine, listing};
+use crate::{evict, examine, listing, runner};
 
 /// Opens the deployment that a URL names: register it as `Registry::new().with("zookeeper", fencepost_zookeeper::open)`.
 ///
@@ -24,6 +24,7 @@ use crate::{evict, examine, listing};
 pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
+            runner::start()?;
             let shared = Shared::start(config, aid);
             shared.link().await?;
             Ok(Arc::new(ZooBackend { shared }) as Arc<dyn Backend>)

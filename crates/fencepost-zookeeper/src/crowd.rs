@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::link::Link;
+use crate::runner;
 use crate::view::{View, follow};
 
 /// So many wait in one folder before it is followed: for one, a watch on the node before it is less.
@@ -78,7 +79,7 @@ impl Interest {
         if known.view.is_none() && known.waiting >= CROWD {
             let view = Arc::new(View::new(self.folder.clone()));
             known.view = Some(Arc::clone(&view));
-            self.link.spawn(follow(view, Arc::clone(&self.link)));
+            runner::spawn(follow(view, Arc::clone(&self.link)));
         }
         known.view.clone()
     }

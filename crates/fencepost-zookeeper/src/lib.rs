@@ -45,6 +45,7 @@ mod link;
 mod listing;
 mod mixed;
 mod name;
+mod runner;
 mod shared;
 mod spot;
 mod standing;

@@ -12,6 +12,7 @@ use zookeeper_client as zk;
 
 use crate::crowd::Views;
 use crate::error::{failure, is_over, silence};
+use crate::runner;
 
 /// A request of the driver, with what it borrows. It is sent with its first poll.
 pub(crate) type Asked<T> = Pin<Box<dyn Future<Output = Result<T, zk::Error>> + Send>>;
@@ -55,10 +56,6 @@ impl Link {
         };
         link.confirm(sent);
         Arc::new(link)
-    }
-
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.aid.spawn(task);
     }
 
     /// How often the connection broke.
@@ -132,6 +129,9 @@ impl Link {
     /// The answer, or [`silence`] when none comes in time.
     pub(crate) async fn within<F: Future>(&self, work: F) -> Result<F::Output> {
         let until = self.clock().now() + self.timeout;
+        let mut work = pin!(work);
+        // What it asks is sent by this thread, and together.
+        let work = poll_fn(|cx| runner::at_once(|| work.as_mut().poll(cx)));
         self.clock().within(until, work).await.ok_or_else(silence)
     }
 

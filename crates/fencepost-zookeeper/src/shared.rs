@@ -13,6 +13,7 @@ use crate::error::{closed, no_session};
 use crate::holding::{Holdings, give_back};
 use crate::link::Link;
 use crate::name::to_node;
+use crate::runner;
 
 /// How soon a session is tried for again, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -140,7 +141,8 @@ impl Shared {
             let auth = format!("{}:{}", login.user, login.password);
             connector = connector.with_auth("digest", auth.as_bytes());
         }
-        let client = connector.connect(&self.config.hosts.join(",")).await?;
+        let hosts = self.config.hosts.join(",");
+        let client = runner::with_sessions_here(connector.connect(&hosts)).await?;
         // Connecting may have taken longer than the session lasts: it counts from a question of its own.
         let sent = self.aid.clock().now();
         client.sync("/").await?;

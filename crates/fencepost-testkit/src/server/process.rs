@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::fs::OpenOptions;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// How often a port that was free may be taken by somebody else before the server binds it.
 const TRIES: u32 = 5;
+/// Where ports for servers are looked for, and among how many.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 20_000;
 
 /// Makes something of the server's port and folder.
 pub type With<T> = Box<dyn Fn(u16, &Path) -> T + Send>;
@@ -55,12 +59,21 @@ pub struct Server {
     dir: TempDir,
 }
 
-/// A port of the loopback interface that was free just now.
+/// A port of the loopback interface that was free just now. It is below those that the system gives to connections: one that
+/// tries to reach a server that is down may else be given that very port, and speaks to itself where the server should listen again.
 ///
 /// # Errors
 /// What the system answers.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    for _ in 0..1_000 {
+        // Keys of a new one are random.
+        let random = RandomState::new().hash_one(0);
+        let port = FIRST_PORT + (random % u64::from(PORTS)) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
 }
 
 impl Server {

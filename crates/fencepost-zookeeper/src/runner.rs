@@ -1,0 +1,213 @@
+//! Where the driver's sessions run.
+//!
+//! A session of the driver is a task that writes requests to a socket and hands out the answers. On a runtime it is woken by the
+//! thread that waits for the sockets, and by whoever asks: an answer would wake three threads one after another, and a request two.
+//! So one thread of the process does both, the waiting and the sessions, and nothing that a program's runtime does holds it up.
+//! A request is written by whoever asks: what its first poll wakes is run there and then ([`at_once`]), a step that never waits.
+//! The views of folders run here as well, so that an event wakes the waiter whose turn has come, and nobody in between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use async_task::Runnable;
+use fencepost_core::{Error, ErrorKind, Result};
+
+use crate::error::ENGINE;
+
+static RUNNER: Runner =
+    Runner { state: Mutex::new(State { ready: VecDeque::new(), waker: None, started: false }) };
+
+thread_local! {
+    /// Is something run [`at_once`] on this thread?
+    static GATHERING: Cell<bool> = const { Cell::new(false) };
+    /// What was woken meanwhile.
+    static GATHERED: RefCell<Vec<Runnable>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Runner {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What is to run on the thread.
+    ready: VecDeque<Runnable>,
+    waker: Option<Waker>,
+    started: bool,
+}
+
+/// Makes sure that the thread is there. It stays as long as the process.
+///
+/// # Errors
+/// When the system has no thread left.
+pub(crate) fn start() -> Result<()> {
+    let mut state = RUNNER.state();
+    if !state.started {
+        let run = || async_io::block_on(RUNNER.run());
+        let thread = std::thread::Builder::new().name("fencepost-zoo".to_owned()).spawn(run);
+        thread.map_err(|error| {
+            let message = "the thread of ZooKeeper's sessions cannot start; free threads";
+            Error::new(ErrorKind::Configuration, message).because(error).on(ENGINE)
+        })?;
+        state.started = true;
+    }
+    Ok(())
+}
+
+/// Runs a task beside the sessions. It must never block.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    // A task that panics ends alone.
+    let (runnable, task) =
+        async_task::Builder::new().propagate_panic(true).spawn(move |()| task, |task| RUNNER.schedule(task));
+    runnable.schedule();
+    task.detach();
+}
+
+/// What the driver spawns while `connect` is polled comes here.
+pub(crate) async fn with_sessions_here<T>(connect: impl Future<Output = T>) -> T {
+    let mut connect = std::pin::pin!(connect);
+    poll_fn(|cx| {
+        let _scope = spawns_core::enter(&RUNNER);
+        connect.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Runs the sessions that `ask` wakes on this thread, behind it: so its requests are written, together, when this returns. No lock
+/// may be held that a waker needs.
+pub(crate) fn at_once<T>(ask: impl FnOnce() -> T) -> T {
+    let Some(gathering) = Gathering::start() else { return ask() };
+    let answer = ask();
+    drop(gathering);
+    answer
+}
+
+/// From here to its end this thread gathers what it wakes. What was gathered runs at the end.
+struct Gathering;
+
+impl Gathering {
+    /// `None`: it does so already.
+    fn start() -> Option<Gathering> {
+        (!GATHERING.replace(true)).then(|| Gathering)
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        GATHERING.set(false);
+        let mut gathered = GATHERED.take();
+        for runnable in gathered.drain(..) {
+            if std::thread::panicking() {
+                RUNNER.push(runnable);
+            } else {
+                runnable.run();
+            }
+        }
+        // Its room is kept for the next time.
+        GATHERED.with_borrow_mut(|kept| {
+            if kept.capacity() == 0 {
+                *kept = gathered;
+            }
+        });
+    }
+}
+
+impl Runner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn schedule(&self, runnable: Runnable) {
+        if GATHERING.get() {
+            GATHERED.with_borrow_mut(|gathered| gathered.push(runnable));
+        } else {
+            self.push(runnable);
+        }
+    }
+
+    fn push(&self, runnable: Runnable) {
+        let mut state = self.state();
+        state.ready.push_back(runnable);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    async fn run(&self) {
+        let mut ready: VecDeque<Runnable> = VecDeque::new();
+        poll_fn(|cx| {
+            let mut state = self.state();
+            std::mem::swap(&mut state.ready, &mut ready);
+            if ready.is_empty() {
+                state.waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            drop(state);
+            for runnable in ready.drain(..) {
+                runnable.run();
+            }
+            // Sockets come before what was woken meanwhile.
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+}
+
+impl spawns_core::Spawn for Runner {
+    fn spawn(&self, task: spawns_core::Task) {
+        spawn(Box::into_pin(task.future));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread::current;
+    use std::time::Duration;
+
+    use futures_util::task::AtomicWaker;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// A task that says on which thread it is polled, and is woken by the bell.
+    fn teller() -> (Arc<AtomicWaker>, std::sync::mpsc::Receiver<std::thread::ThreadId>) {
+        start().unwrap();
+        let (tell, told) = channel();
+        let bell = Arc::new(AtomicWaker::new());
+        let own = Arc::clone(&bell);
+        spawn(poll_fn(move |cx| {
+            own.register(cx.waker());
+            if tell.send(current().id()).is_ok() { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        (bell, told)
+    }
+
+    #[test]
+    fn what_is_woken_at_once_runs_here_and_before_that_returns() {
+        let (bell, told) = teller();
+        assert_ne!(told.recv_timeout(SOON).unwrap(), current().id());
+        at_once(|| {
+            bell.wake();
+            assert!(told.try_recv().is_err(), "it ran before all was asked");
+            at_once(|| {});
+            assert!(told.try_recv().is_err(), "an inner one does not end the outer one");
+        });
+        assert_eq!(told.try_recv().unwrap(), current().id());
+        bell.wake();
+        assert_ne!(told.recv_timeout(SOON).unwrap(), current().id());
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_alone() {
+        start().unwrap();
+        spawn(async { panic!("on purpose") });
+        let (_bell, told) = teller();
+        told.recv_timeout(SOON).unwrap();
+    }
+}
