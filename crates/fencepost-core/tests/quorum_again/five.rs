@@ -1,0 +1,247 @@
+//! Five nodes in memory, each of which may be down, hang or not be ready yet.
+
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Holder,
+    Host, Info, Left, Life, Listing, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Session, Stake,
+    Task, Token, Want,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(crate) const TTL: Duration = Duration::from_secs(9);
+
+/// A node that may be down. Its leases end meanwhile.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) down: Arc<AtomicBool>,
+    /// It answers no renewal.
+    pub(crate) hangs: Arc<AtomicBool>,
+    /// What has to be made before it can be asked, as a connection; there by itself unless taken away.
+    ready: Arc<Semaphore>,
+}
+
+impl Node {
+    pub(crate) fn check(&self) -> Result<()> {
+        let down = self.down.load(Ordering::SeqCst);
+        if down { Err(Error::new(ErrorKind::Unreachable, "it is down")) } else { Ok(()) }
+    }
+}
+
+impl Backend for Node {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(NodeEntry { entry: self.memory.enter(claim), node: self.clone() })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(NodeEntry { entry: self.memory.attach(claim), node: self.clone() })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.memory.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}
+
+pub(crate) struct NodeEntry {
+    entry: Box<dyn Entry>,
+    node: Node,
+}
+
+impl Entry for NodeEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        match self.node.check() {
+            Ok(()) => Reply::coming(async move {
+                let _ready = self.node.ready.acquire().await.expect("it is never closed");
+                self.entry.attempt().await
+            }),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        let Stake { claim, session } = self.entry.stake()?;
+        Some(Stake { claim, session: Arc::new(NodeSession { session, node: self.node.clone() }) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        match self.node.check() {
+            Ok(()) => self.entry.withdraw(),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.detach()
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.entry.raise(to)
+    }
+}
+
+pub(crate) struct NodeSession {
+    session: Arc<dyn Session>,
+    node: Node,
+}
+
+impl Session for NodeSession {
+    fn id(&self) -> u64 {
+        self.session.id()
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        self.session.life()
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        match self.node.check() {
+            Ok(()) if self.node.hangs.load(Ordering::SeqCst) => Reply::coming(std::future::pending()),
+            Ok(()) => self.session.keep(due),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+}
+
+/// A host that drops its tasks: what is left to the background is left to the leases.
+pub(crate) struct Nobody;
+
+impl Host for Nobody {
+    fn spawn(&self, _: Task) {}
+}
+
+/// A host that runs its tasks when it is told to.
+#[derive(Clone, Default)]
+pub(crate) struct Patient(pub(crate) Arc<Mutex<Vec<Task>>>);
+
+impl Host for Patient {
+    fn spawn(&self, task: Task) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+impl Patient {
+    pub(crate) async fn run(&self) {
+        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        poll_fn(|cx| {
+            tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        self.0.lock().unwrap().append(&mut tasks);
+    }
+}
+
+pub(crate) struct Five {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) quorum: Quorum,
+    pub(crate) clock: Clock,
+    aid: Aid,
+    next: u128,
+}
+
+impl Five {
+    pub(crate) fn new() -> Five {
+        Five::on(Nobody)
+    }
+
+    pub(crate) fn on(host: impl Host) -> Five {
+        let clock = Clock::manual();
+        let aid = Aid::for_client(1, clock.clone(), Arc::new(host));
+        let node = |_| Node {
+            memory: Memory::new(),
+            down: Arc::default(),
+            hangs: Arc::default(),
+            ready: Arc::new(Semaphore::new(1)),
+        };
+        let nodes: Vec<Node> = (0..5).map(node).collect();
+        let backends = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
+        let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
+        Five { nodes, quorum, clock, aid, next: 1 }
+    }
+
+    /// A claim that does not wait.
+    pub(crate) fn claim(&mut self) -> Arc<Claim> {
+        self.claim_as(Mode::Exclusive)
+    }
+
+    pub(crate) fn claim_as(&mut self, mode: Mode) -> Arc<Claim> {
+        self.next += 1;
+        let want = Want { name: name(), mode };
+        let id = ClaimId::from_u128(self.next);
+        let mut claim = Claim::new(id, want, TTL, Holder::labelled("test"), self.aid.clone());
+        claim.join = false;
+        Arc::new(claim)
+    }
+
+    pub(crate) async fn attempt(&mut self) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
+        let claim = self.claim();
+        let mut entry = self.quorum.enter(Arc::clone(&claim));
+        let attempt = entry.attempt().await.expect("a majority answers");
+        (claim, entry, attempt)
+    }
+
+    pub(crate) fn down(&self, number: usize, down: bool) {
+        self.nodes[number].down.store(down, Ordering::SeqCst);
+    }
+
+    /// The last two cannot be asked for as long as this lives.
+    pub(crate) fn unmade(&self) -> Vec<OwnedSemaphorePermit> {
+        self.nodes[3..].iter().map(|node| Arc::clone(&node.ready).try_acquire_owned().unwrap()).collect()
+    }
+
+    /// Lets more than a lease pass, with renewals in time.
+    pub(crate) async fn pass(&self, held: &Stake) {
+        for _ in 0..5 {
+            self.clock.advance_to(self.clock.now() + TTL / 4);
+            // A node may fail the round.
+            let _ = held.session.keep(std::slice::from_ref(&held.claim)).await;
+        }
+    }
+
+    pub(crate) async fn evict(&self, nodes: Range<usize>, token: Token) {
+        let how = Eviction { now: true, reason: None };
+        for node in &self.nodes[nodes] {
+            node.memory.evict(&name(), token, &how).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn held_at(&self, token: Token) -> usize {
+        let mut count = 0;
+        for node in &self.nodes {
+            let info = node.memory.inspect(&name()).await.unwrap();
+            count += usize::from(info.holders().any(|holder| holder.token == Some(token)));
+        }
+        count
+    }
+}
+
+pub(crate) fn name() -> Name {
+    Name::new("lock").unwrap()
+}
+
+pub(crate) fn token(attempt: &Attempt) -> Token {
+    let Attempt::Granted(grant) = attempt else { panic!("{attempt:?}") };
+    grant.token
+}

@@ -1,0 +1,170 @@
+//! A held lock gets the votes back that nodes have lost.
+
+mod five;
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use fencepost_core::{Attempt, Backend, Entry, Eviction, Left, Mode, Session, State};
+
+use five::{Five, Patient, TTL, name, token};
+
+/// Each takes the votes of those nodes that are up then: of two permits three might be had by majorities that differ.
+#[tokio::test]
+async fn permits_are_no_more_than_there_are_whichever_nodes_grant_them() {
+    let mut five = Five::new();
+    let (mut held, mut granted) = (Vec::new(), 0);
+    for down in [&[3, 4][..], &[1, 2], &[4], &[0], &[], &[]] {
+        down.iter().for_each(|number| five.down(*number, true));
+        let claim = five.claim_as(Mode::Permits { n: 1, of: 2 });
+        let mut entry = five.quorum.enter(claim);
+        let two_down = down.len() == 2;
+        match entry.attempt().await {
+            Ok(Attempt::Granted(_)) => granted += 1,
+            Ok(_) => {}
+            Err(error) => assert!(two_down && error.to_string().contains("fewer than 4 of 5"), "{error}"),
+        }
+        held.push(entry);
+        down.iter().for_each(|number| five.down(*number, false));
+        // What failed is undone.
+        five.clock.advance_to(five.clock.now() + Duration::from_secs(1));
+    }
+    assert_eq!(granted, 2);
+}
+
+#[tokio::test]
+async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
+    let mut five = Five::new();
+    let (claim, mut entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    for number in 0..5 {
+        five.down(number, true);
+        five.pass(&held).await;
+        let lost = five.nodes[number].memory.inspect(&name()).await.unwrap();
+        assert_eq!(lost.holders().count(), 0, "its lease has ended there");
+        assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }), "four others hold it");
+        five.down(number, false);
+        five.pass(&held).await;
+        assert_eq!(five.held_at(token).await, 5, "the node votes again, for the same token");
+    }
+    // Two more may go, as at first.
+    five.down(0, true);
+    five.down(1, true);
+    five.pass(&held).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+    assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }));
+    five.down(0, false);
+    five.down(1, false);
+    five.quorum.evict(&name(), token, &Eviction { now: false, reason: None }).await.expect("all know it");
+    assert_eq!(entry.release().await.unwrap(), Left::Released);
+    assert_eq!(five.held_at(token).await, 0);
+    let (_, _, next) = five.attempt().await;
+    assert!(self::token(&next) > token);
+}
+
+/// A node that another claim has got stays with it, and is asked again.
+#[tokio::test]
+async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
+    let mut five = Five::new();
+    let (_, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    five.down(4, true);
+    five.pass(&held).await;
+    five.down(4, false);
+    // A contender without a majority, which has stopped.
+    let other = five.claim();
+    let mut contender = five.nodes[4].memory.enter(Arc::clone(&other));
+    assert!(matches!(contender.attempt().await, Ok(Attempt::Granted(_))));
+    for _ in 0..3 {
+        five.clock.advance_to(five.clock.now() + TTL / 4);
+        held.session.keep(std::slice::from_ref(&held.claim)).await.expect("four of five");
+    }
+    assert_eq!(five.held_at(token).await, 4);
+    let waits = five.nodes[4].memory.inspect(&name()).await.unwrap();
+    assert_eq!(waits.claims.len(), 1, "who holds already waits for nothing");
+    five.pass(&held).await;
+    assert_eq!(five.held_at(token).await, 5);
+}
+
+/// A lock that has lost its majority is lost, whoever would vote for it afterwards.
+#[tokio::test]
+async fn what_is_lost_is_not_voted_for_again() {
+    let mut five = Five::new();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    (0..3).for_each(|number| five.down(number, true));
+    five.pass(&held).await;
+    (0..3).for_each(|number| five.down(number, false));
+    five.pass(&held).await;
+    assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
+    assert!(five.held_at(token).await <= 2, "the three have forgotten it");
+}
+
+/// Until its renewal is over, which waits for the slowest node, the claim must not be as weak as before.
+#[tokio::test]
+async fn a_vote_that_came_back_counts_while_another_node_hangs() {
+    let mut five = Five::new();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    (0..2).for_each(|number| five.down(number, true));
+    five.pass(&held).await;
+    (0..2).for_each(|number| five.down(number, false));
+    five.nodes[2].hangs.store(true, Ordering::SeqCst);
+    five.clock.advance_to(five.clock.now() + TTL / 4);
+    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await.is_pending());
+    assert_eq!(five.held_at(token).await, 5);
+    five.evict(3..5, token).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+}
+
+/// Whoever is met for the first time answers after the others: until then three nodes alone hold it.
+#[tokio::test]
+async fn a_node_that_is_met_late_counts_before_the_first_renewal() {
+    let tasks = Patient::default();
+    let mut five = Five::on(tasks.clone());
+    let unmade = five.unmade();
+    let (claim, entry, granted) = five.attempt().await;
+    let (_held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    tasks.run().await;
+    assert_eq!(five.held_at(token).await, 3);
+    drop(unmade);
+    tasks.run().await;
+    assert_eq!(five.held_at(token).await, 5);
+    assert!(tasks.0.lock().unwrap().is_empty(), "nothing is left to do");
+    five.evict(0..2, token).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+}
+
+/// A renewal takes in what is still under way, without waiting for it.
+#[tokio::test]
+async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
+    let mut five = Five::new();
+    let unmade = five.unmade();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    five.nodes[0].hangs.store(true, Ordering::SeqCst);
+    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await;
+    assert!(poll().await.is_pending());
+    drop(unmade);
+    assert!(poll().await.is_pending());
+    five.evict(0..2, token).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+}
+
+/// An operator's word to a single node stands.
+#[tokio::test]
+async fn a_node_that_evicted_it_does_not_get_it_back() {
+    let mut five = Five::new();
+    let (claim, entry, granted) = five.attempt().await;
+    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    five.evict(2..3, token).await;
+    five.pass(&held).await;
+    assert_eq!(five.held_at(token).await, 4);
+    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+}
