@@ -1,6 +1,6 @@
 //! Five nodes in memory, each of which may be down, hang or not be ready yet.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Entry, Eviction, Left, Mode, Session, State};
+use fencepost_core::{Attempt, Backend, Eviction, Left, Mode, State};
 
 use five::{Five, Patient, TTL, name, token};
 
