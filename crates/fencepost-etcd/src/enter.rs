@@ -7,7 +7,7 @@
 //! - Whoever has the smaller create revision is before us, whoever has a greater one behind us, for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::queue::Held;
@@ -60,6 +60,7 @@ pub(crate) async fn enter(shared: Arc<Shared>, member: Arc<Member>) -> Result<En
         return Ok(Entered::Gone);
     }
     let asking = Asking { shared: &shared, member: &member, lease, key };
+    member.spent.store(true, Ordering::Relaxed);
     let entered = if member.claim.join { asking.join().await } else { asking.attempt().await };
     match entered {
         Err(failure) if failure.is_lease_gone() => {
@@ -117,26 +118,42 @@ impl Asking<'_> {
 
     /// Joins the line.
     async fn join(&self) -> Result<Entered, Failure> {
-        let watched = self.shared.watched(&self.member.folder).and_then(|folder| folder.crowd());
-        let crowded = watched.is_some_and(|crowd| crowd >= CROWD);
+        let folder = &self.member.folder;
+        let crowd = self.shared.watched(folder).and_then(|folder| folder.crowd()).unwrap_or(0);
         let limit = if self.mode() == Mode::Exclusive { 1 } else { SOME };
         let mut success = vec![self.put()];
-        if !crowded {
+        if crowd < CROWD {
             success.push(self.range(limit));
         }
-        let txn = TxnRequest {
+        let line = TxnRequest {
             compare: vec![Compare::created(self.key, 0), self.alive()],
             success,
             failure: vec![self.own(), self.range(limit)],
         };
-        let answer = self.ask(txn).await?;
+        let whole;
+        let answer = if crowd > 0 {
+            whole = self.ask(line).await?;
+            &whole
+        } else {
+            // With nobody there nothing has to be read, and that costs the server less.
+            let txn = TxnRequest {
+                compare: vec![Compare::nothing(folder.clone(), keys::end(folder)), self.alive()],
+                success: vec![self.put()],
+                failure: vec![Op::Txn(line).into()],
+            };
+            whole = self.ask(txn).await?;
+            if whole.succeeded {
+                return Ok(Entered::First(whole.revision()));
+            }
+            whole.inner(0).ok_or_else(Failure::nonsense)?
+        };
         let revision = if answer.succeeded {
-            answer.revision()
+            whole.revision()
         } else {
             match answer.range(0).and_then(|own| own.kvs.first()) {
                 // The answer to an earlier request was lost.
-                Some(kv) => kv.create_revision,
-                None => return Ok(Entered::Gone),
+                Some(kv) if Payload::read(&kv.value).id == Some(self.member.claim.id) => kv.create_revision,
+                _ => return Ok(Entered::Gone),
             }
         };
         let word = answer.range(1).map_or(Word::Unknown, |range| self.judge(&range.kvs, range.more));
@@ -170,7 +187,10 @@ impl Asking<'_> {
             (Word::First(revision), false) => return Ok(Entered::First(revision)),
             // All that are there fit beside us.
             (Word::First(_), true) => {}
-            (Word::Behind | Word::Unknown, true) => return Ok(Entered::Busy),
+            (Word::Behind | Word::Unknown, true) => {
+                self.member.spent.store(false, Ordering::Relaxed);
+                return Ok(Entered::Busy);
+            }
             (Word::Behind | Word::Unknown, false) => return self.take_back().await,
         }
         let txn = TxnRequest {
@@ -192,7 +212,9 @@ impl Asking<'_> {
     /// Should this fail, the key is still there: asking again finds it and ends here again.
     async fn take_back(&self) -> Result<Entered, Failure> {
         let question = DeleteRequest { key: self.key.to_vec(), range_end: Vec::new() };
-        let _: DeleteResponse = self.shared.net.call(DELETE, question, None).await?;
+        let repeated = AtomicBool::new(false);
+        let _: DeleteResponse = self.shared.net.call(DELETE, question, Some(&repeated)).await?;
+        self.member.spent.store(repeated.into_inner(), Ordering::Relaxed);
         Ok(Entered::Busy)
     }
 

@@ -79,6 +79,9 @@ impl EtcdEntry {
                 }
                 Entered::Gone => member.put(Stand::Gone),
             }
+            if member.is_marked() {
+                self.shared.evicted(Arc::clone(&member));
+            }
         }
         self.settled(&member).await
     }
@@ -138,6 +141,13 @@ impl EtcdEntry {
             }
             None => return Ok(Left::Nothing),
         };
+        if !again
+            && !repeated
+            && key
+            && let Some(member) = &self.member
+        {
+            member.spent.store(false, Ordering::Relaxed);
+        }
         let left =
             if self.attached || self.claim.life.is_confirmed() { Left::Released } else { Left::Withdrawn };
         // An earlier request took effect, and its answer was lost.

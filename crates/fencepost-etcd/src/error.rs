@@ -101,11 +101,7 @@ impl Failure {
         let text = status.message();
         let said = |part: &str| text.contains(part);
         let failure = match status.code() {
-            _ if is_unconnected(status) => Failure::new(
-                ErrorKind::Unreachable,
-                format!("nothing answers at {member}; is etcd running there, and does it want TLS (etcds:)?"),
-            )
-            .of(What::Member),
+            _ if is_unconnected(status) => Failure::unconnected(member),
             _ if said("requested lease not found") => Failure::lease_gone(),
             _ if said("lease already exists") => {
                 Failure::new(ErrorKind::Internal, "the lease exists").of(What::LeaseExists)
@@ -183,6 +179,13 @@ impl Failure {
     pub(crate) fn silence(member: &str) -> Failure {
         let message = format!("{member} did not answer in time; try again");
         Failure::new(ErrorKind::Unreachable, message).of(What::Member).unsure()
+    }
+
+    /// There is no connection, and nothing was sent.
+    pub(crate) fn unconnected(member: &str) -> Failure {
+        let message =
+            format!("nothing answers at {member}; is etcd running there, and does it want TLS (etcds:)?");
+        Failure::new(ErrorKind::Unreachable, message).of(What::Member)
     }
 
     /// A renewal may be that of a leader who was none any more.

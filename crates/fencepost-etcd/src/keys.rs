@@ -107,9 +107,16 @@ pub(crate) fn marks(prefix: &str) -> Vec<u8> {
     format!("{prefix}{OWN}evicted/").into_bytes()
 }
 
-/// The mark of one eviction.
-pub(crate) fn mark(prefix: &str, (lease, number): (i64, u64)) -> Vec<u8> {
-    [&*marks(prefix), format!("{lease:x}-{number:x}").as_bytes()].concat()
+/// The mark of one eviction: of the claim whose key was made at `revision`, because the key's name may be used again.
+pub(crate) fn mark(prefix: &str, (lease, number): (i64, u64), revision: i64) -> Vec<u8> {
+    [&*marks(prefix), format!("{lease:x}-{number:x}-{revision:x}").as_bytes()].concat()
+}
+
+/// Which claim a mark is for: how its key ends, and when that was made.
+pub(crate) fn marked(mark: &[u8]) -> Option<((i64, u64), i64)> {
+    let at = mark.iter().rposition(|byte| *byte == b'-')?;
+    let revision = i64::from_str_radix(std::str::from_utf8(&mark[at + 1..]).ok()?, 16).ok()?;
+    Some((number(&mark[..at])?, revision))
 }
 
 /// What keeps a request that may still arrive from taking effect after its claim has left.
@@ -138,7 +145,8 @@ mod tests {
             assert_eq!(folder.iter().filter(|byte| **byte == b'/').count(), 2, "{text}");
             assert_eq!(name_of("p/", &key(&folder, 7, 1)), Some(name));
         }
-        assert_eq!(name_of("", &mark("", (1, 1))), None);
+        assert_eq!(name_of("", &mark("", (1, 1), 9)), None);
+        assert_eq!(marked(&mark("p/", (0x6b, 10), 31)), Some(((0x6b, 10), 31)));
         assert_eq!(name_of("", &tombstone("", (1, 1))), None);
         assert_eq!(name_of("", b"a/b/6b"), None, "Go's lock with a slash in its name");
         assert!(!contends(b"a/", b"a/b/6b") && contends(b"a/", b"a/6b"));

@@ -38,6 +38,7 @@ mod leave;
 mod listing;
 mod member;
 mod native;
+mod near;
 mod net;
 mod peer;
 mod proto;

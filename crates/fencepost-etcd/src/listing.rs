@@ -159,7 +159,7 @@ fn writes(
     if let Some(number) = number {
         // Nobody but its holder's client reads it. Should that be gone, it ends with the holder's lease.
         let reason = how.reason.clone().unwrap_or_default();
-        let key = keys::mark(&shared.config.prefix, number);
+        let key = keys::mark(&shared.config.prefix, number, kv.create_revision);
         let put = PutRequest { key, value: reason.into_bytes(), lease: kv.lease, ignore_lease: false };
         writes.push(Op::Put(put).into());
     }

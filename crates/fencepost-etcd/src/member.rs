@@ -18,6 +18,8 @@ pub(crate) struct Member {
     place: Mutex<Place>,
     /// A request that makes the key may still arrive.
     pub(crate) doubt: AtomicBool,
+    /// A request that makes or deletes the key may still arrive, or the key is there: its name cannot be used again.
+    pub(crate) spent: AtomicBool,
     /// It is being taken back: nothing is asked for any more.
     pub(crate) leaving: AtomicBool,
 }
@@ -35,6 +37,8 @@ struct Place {
     /// On which its key hangs.
     lease: Option<Arc<Lease>>,
     waker: Option<Waker>,
+    /// When the key was made whose holder is evicted, which is heard of before what became of the request that makes it. Zero: none.
+    marked: i64,
 }
 
 /// Where a claim stands; numbers are its key's create revision.
@@ -52,11 +56,21 @@ pub(crate) enum Stand {
     Gone,
 }
 
+impl Stand {
+    /// When its key was made, if that is known.
+    pub(crate) fn revision(self) -> Option<i64> {
+        match self {
+            Stand::Waiting(revision) | Stand::Granted(revision) | Stand::Holding(revision) => Some(revision),
+            Stand::Nowhere | Stand::Gone => None,
+        }
+    }
+}
+
 impl Member {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
-        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, waker: None });
-        let (doubt, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
-        Member { claim, number, folder, home: OnceLock::new(), place, doubt, leaving }
+        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, waker: None, marked: 0 });
+        let [doubt, spent, leaving] = [false; 3].map(AtomicBool::new);
+        Member { claim, number, folder, home: OnceLock::new(), place, doubt, spent, leaving }
     }
 
     /// Its key will be made under this lease, unless it has one already. Answers with the lease and the key.
@@ -130,12 +144,28 @@ impl Member {
 
     /// Its key was deleted at this revision. One that it has made since is another.
     pub(crate) fn lose_key(&self, at: i64) {
-        match self.stand() {
-            Stand::Waiting(made) | Stand::Granted(made) | Stand::Holding(made) if made < at => {
-                self.lose(Loss::Deleted)
-            }
-            _ => {}
+        if self.stand().revision().is_some_and(|made| made < at) {
+            self.lose(Loss::Deleted);
         }
+    }
+
+    /// Whoever holds by the key made at `revision` is evicted: is it this one? (One that does not know yet when its key was made
+    /// finds out by [`is_marked`](Member::is_marked).)
+    pub(crate) fn mark(&self, revision: i64) -> bool {
+        let mut place = self.place();
+        place.marked = place.marked.max(revision);
+        place.stand.revision() == Some(revision)
+    }
+
+    /// It has been evicted before it knew when its key was made.
+    pub(crate) fn is_marked(&self) -> bool {
+        let place = self.place();
+        place.marked > 0 && place.stand.revision() == Some(place.marked)
+    }
+
+    /// Its number cannot be another one's.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) || self.doubt.load(Ordering::Relaxed)
     }
 
     /// Ready when it is worth asking how it stands.

@@ -126,8 +126,8 @@ impl Net {
     ) -> Result<A, Failure> {
         let until = self.until();
         self.round(until, doubt, move |peer, token| {
-            let request = request(question.clone(), token);
-            async move { unary(peer, way, path, request).await }
+            let (question, token) = (question.clone(), token.cloned());
+            async move { unary(peer, way, path, question, token.as_ref()).await }
         })
         .await
     }
@@ -257,7 +257,7 @@ impl Net {
         question: Q,
     ) -> Result<A, Failure> {
         let token = self.login(peer).await?;
-        let asked = unary(peer, Way::Own, path, request(question, token.as_ref()));
+        let asked = unary(peer, Way::Own, path, question, token.as_ref());
         let answer = self.aid.clock().within(self.until(), asked).await;
         answer.unwrap_or_else(|| Err(Failure::silence(&peer.address)))
     }
@@ -320,8 +320,7 @@ impl Net {
             return Ok(Some(token.clone()));
         }
         let question = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
-        let answer: AuthenticateResponse =
-            unary(peer, Way::Own, AUTHENTICATE, request(question, None)).await?;
+        let answer: AuthenticateResponse = unary(peer, Way::Own, AUTHENTICATE, question, None).await?;
         let mut token: MetadataValue<Ascii> = answer.token.parse().map_err(|_| Failure::nonsense())?;
         token.set_sensitive(true);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());

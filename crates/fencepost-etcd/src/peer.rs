@@ -16,14 +16,15 @@ use tonic_prost::ProstCodec;
 
 use crate::config::{Config, Tls};
 use crate::error::Failure;
+use crate::near::Near;
 
 /// An answer may hold a whole folder.
-const LONGEST: usize = 256 << 20;
+pub(crate) const LONGEST: usize = 256 << 20;
 /// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
 const QUEUE: usize = 1 << 20;
 /// How often an open watch makes sure that the other end is there. etcd throws out who asks more often than every 5 s.
-const PING: Duration = Duration::from_secs(6);
-const PING_PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const PING: Duration = Duration::from_secs(6);
+pub(crate) const PING_PATIENCE: Duration = Duration::from_secs(4);
 
 /// What can be sent.
 pub(crate) trait Question: Message + Clone + Default + 'static {}
@@ -35,7 +36,13 @@ pub(crate) struct Peer {
     /// On the client's own thread.
     channel: Channel,
     /// In the runtime that the client was made in: what is asked there needs no other thread.
-    near: Option<Channel>,
+    near: Option<Nearby>,
+}
+
+enum Nearby {
+    Plain(Near),
+    /// tonic's, which speaks TLS.
+    Tls(Channel),
 }
 
 /// Which way a request takes.
@@ -69,7 +76,10 @@ pub(crate) async fn all(config: &Config, aid: &Aid) -> Result<Vec<Peer>, Failure
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
             .buffer_size(QUEUE);
-        let near = runtime::Handle::try_current().is_ok().then(|| endpoint.connect_lazy());
+        let near = runtime::Handle::try_current().ok().and_then(|_| match &tls {
+            Some(_) => Some(Nearby::Tls(endpoint.connect_lazy())),
+            None => Near::new(member, config.connect_timeout, aid.clock().clone()).map(Nearby::Plain),
+        });
         endpoints.push((member.clone(), endpoint, near));
     }
     let (sender, made) = oneshot::channel();
@@ -97,7 +107,7 @@ pub(crate) fn request<T>(what: T, token: Option<&MetadataValue<Ascii>>) -> Reque
 
 /// The way to a member, ready for a request.
 pub(crate) async fn grpc(peer: &Peer, way: Way) -> Result<Grpc<Channel>, Failure> {
-    if let Some(near) = peer.near.as_ref().filter(|_| way == Way::Near) {
+    if let Some(Nearby::Tls(near)) = peer.near.as_ref().filter(|_| way == Way::Near) {
         let mut grpc = Grpc::new(near.clone()).max_decoding_message_size(LONGEST);
         // It fails when that runtime is gone.
         if grpc.ready().await.is_ok() {
@@ -116,8 +126,15 @@ pub(crate) async fn unary<Q: Question, A: Question>(
     peer: &Peer,
     way: Way,
     path: &'static str,
-    request: Request<Q>,
+    question: Q,
+    token: Option<&MetadataValue<Ascii>>,
 ) -> Result<A, Failure> {
+    if let Some(Nearby::Plain(near)) = peer.near.as_ref().filter(|_| way == Way::Near)
+        && let Some(answer) = near.unary(path, &question, token).await
+    {
+        return answer;
+    }
+    let request = request(question, token);
     let mut grpc = grpc(peer, way).await?;
     let answer = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await;
     answer.map(tonic::Response::into_inner).map_err(|status| Failure::read(&status, &peer.address))

@@ -66,10 +66,10 @@ messages! {
         #[prost(int64, tag = "2")] deleted: i64,
     }
     RequestOp {
-        #[prost(oneof = "Op", tags = "1, 2, 3")] op: Option<Op>,
+        #[prost(oneof = "Op", tags = "1, 2, 3, 4")] op: Option<Op>,
     }
     ResponseOp {
-        #[prost(oneof = "Answer", tags = "1, 2, 3")] answer: Option<Answer>,
+        #[prost(oneof = "Answer", tags = "1, 2, 3, 4")] answer: Option<Answer>,
     }
     Compare {
         /// 0: equal.
@@ -186,6 +186,8 @@ pub(crate) enum Op {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 /// What came of it.
@@ -197,6 +199,8 @@ pub(crate) enum Answer {
     Put(PutResponse),
     #[prost(message, tag = "3")]
     Delete(DeleteResponse),
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
 }
 
 /// What a key is compared with.
@@ -259,7 +263,15 @@ impl TxnResponse {
     pub(crate) fn range(&self, n: usize) -> Option<&RangeResponse> {
         match self.responses.get(n)?.answer.as_ref()? {
             Answer::Range(range) => Some(range),
-            Answer::Put(_) | Answer::Delete(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The answer to the transaction that is its `n`th part.
+    pub(crate) fn inner(&self, n: usize) -> Option<&TxnResponse> {
+        match self.responses.get(n)?.answer.as_ref()? {
+            Answer::Txn(inner) => Some(inner),
+            _ => None,
         }
     }
 

@@ -40,6 +40,10 @@ impl EtcdSession {
         }
         for claim in due {
             let Some(member) = shared.member(claim.note.load(Ordering::Relaxed)) else { continue };
+            // Its number may be another one's by now.
+            if !Arc::ptr_eq(&member.claim, claim) {
+                continue;
+            }
             self.confirm(&shared, &member).await?;
         }
         Ok(())

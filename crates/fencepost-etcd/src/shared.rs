@@ -1,7 +1,8 @@
 //! What everything of one client shares.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,13 +24,21 @@ use crate::watch::{self, Command};
 /// How often a cleanup that fails is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What tells the keys of one lease apart. A number is used again once its key is certainly gone for good: etcd remembers the
+/// name of every key that was there since the last compaction, and steps over all of them when it reads a folder.
+#[derive(Default)]
+struct Numbers {
+    free: BinaryHeap<Reverse<u64>>,
+    last: u64,
+}
+
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) aid: Aid,
     pub(crate) net: Arc<Net>,
     pub(crate) leases: Leases,
     members: Mutex<HashMap<u64, Arc<Member>>>,
-    next: AtomicU64,
+    numbers: Mutex<Numbers>,
     /// Members that have taken up the key of another one, by what that is called.
     adopted: Mutex<HashMap<(i64, u64), u64>>,
     folders: Mutex<HashMap<Vec<u8>, Arc<Folder>>>,
@@ -52,7 +61,7 @@ impl Shared {
             net,
             leases: Leases::default(),
             members: Mutex::default(),
-            next: AtomicU64::new(1),
+            numbers: Mutex::default(),
             adopted: Mutex::default(),
             folders: Mutex::default(),
             watch: sender,
@@ -70,7 +79,7 @@ impl Shared {
     /// A new member for a claim.
     pub(crate) fn join(&self, claim: &Arc<Claim>) -> Arc<Member> {
         self.heed();
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.number();
         claim.note.store(number, Ordering::Relaxed);
         let folder = keys::folder(&self.config.prefix, &claim.want().name);
         let member = Arc::new(Member::new(Arc::clone(claim), number, folder));
@@ -80,8 +89,22 @@ impl Shared {
 
     /// It has left, or its entry is gone.
     pub(crate) fn part(&self, member: &Member) {
-        self.members().remove(&member.number);
+        // One that left without a key never joined, or left cleanly.
+        if self.members().remove(&member.number).is_some() && !member.is_spent() {
+            self.numbers().free.push(Reverse(member.number));
+        }
         self.adopted().retain(|_, number| *number != member.number);
+    }
+
+    fn number(&self) -> u64 {
+        let mut numbers = self.numbers();
+        match numbers.free.pop() {
+            Some(Reverse(number)) => number,
+            None => {
+                numbers.last += 1;
+                numbers.last
+            }
+        }
     }
 
     /// It has taken up this key.
@@ -224,16 +247,22 @@ impl Shared {
             return;
         }
         member.claim.life.end(Loss::Evicted);
-        let Stand::Holding(revision) = member.stand() else {
+        let stand = member.stand();
+        let (Some(revision), Some(number)) = (stand.revision(), member.key().and_then(keys::number)) else {
             member.put(Stand::Gone);
             return;
         };
+        let holds = matches!(stand, Stand::Holding(_));
+        if !holds {
+            // Its entry takes the key back.
+            member.put(Stand::Gone);
+        }
         let (shared, ttl) = (Arc::clone(self), member.claim.ttl());
         self.aid.spawn(async move {
             let clock = shared.aid.clock();
             let until = clock.now() + ttl;
             // Until it is released, or its lease would have ended.
-            while !member.leaving.load(Ordering::Relaxed) && clock.now() < until {
+            while holds && !member.leaving.load(Ordering::Relaxed) && clock.now() < until {
                 let left = async {
                     let lease = shared.private(until.since(clock.now())).await?;
                     shared.hang(&member, revision, &lease).await
@@ -243,12 +272,10 @@ impl Shared {
                     Err(_) => clock.sleep_until(clock.now() + PAUSE).await,
                 }
             }
-            if let Some(number) = member.key().and_then(keys::number) {
-                let key = keys::mark(&shared.config.prefix, number);
-                let forget = Op::Delete(DeleteRequest { key, range_end: Vec::new() });
-                let txn = TxnRequest { success: vec![forget.into()], ..TxnRequest::default() };
-                let _ = shared.txn(txn).await;
-            }
+            let key = keys::mark(&shared.config.prefix, number, revision);
+            let forget = Op::Delete(DeleteRequest { key, range_end: Vec::new() });
+            let txn = TxnRequest { success: vec![forget.into()], ..TxnRequest::default() };
+            let _ = shared.txn(txn).await;
         });
     }
 
@@ -264,6 +291,10 @@ impl Shared {
         }
         self.net.close();
         let _ = self.watch.send(Command::Close);
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn members(&self) -> MutexGuard<'_, HashMap<u64, Arc<Member>>> {

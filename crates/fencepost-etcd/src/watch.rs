@@ -257,7 +257,10 @@ fn deleted_key(shared: &Arc<Shared>, event: &Event) {
 
 /// An eviction was noted: of one of ours?
 fn marked(shared: &Arc<Shared>, key: &[u8]) {
-    if let Some(member) = keys::number(key).and_then(|number| shared.owner(number)) {
+    let Some((number, revision)) = keys::marked(key) else { return };
+    if let Some(member) = shared.owner(number)
+        && member.mark(revision)
+    {
         shared.evicted(member);
     }
 }

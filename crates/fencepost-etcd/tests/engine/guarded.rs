@@ -1,7 +1,7 @@
 //! What is written under the condition that the lock is held.
 
-use crate::kit::{connect, server};
-use fencepost_core::{Eviction, Guard};
+use crate::kit::{SOON, connect, server};
+use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_etcd::{Held, Write};
 
 fn held(guard: &mut Guard) -> Held {
@@ -44,5 +44,30 @@ async fn the_compare_is_good_for_any_client() {
     assert!(created.contains(&format!("\"CreateRevision\" : {}", held.create_revision())), "{created}");
     guard.release().await.unwrap();
     assert!(held.put("count", "1").await.unwrap_err().is_lost());
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut first = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let before = held(&mut first);
+    first.release().await.unwrap();
+    let mut second = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let now = held(&mut second);
+    assert_eq!(before.key(), now.key(), "so that no dead keys pile up");
+    assert!(now.create_revision() > before.create_revision());
+    assert!(before.put("count", "1").await.unwrap_err().is_lost());
+    // Two evictions as the watch tells them, one after the other: of the key's earlier life, and of another lock.
+    let name = now.key().rsplit(|byte| *byte == b'/').next().unwrap();
+    let mark = format!("%fencepost/evicted/{}-{:x}", String::from_utf8_lossy(name), before.create_revision());
+    now.put(mark, "").await.unwrap();
+    let other = locks.mutex("other").unwrap().lock().await.unwrap();
+    locks.evict("other", other.token(), &Eviction::default()).await.unwrap();
+    assert_eq!(tokio::time::timeout(SOON, other.lost()).await.unwrap(), Loss::Evicted);
+    second.ensure_held().expect("nobody has evicted this one");
+    locks.evict("stock", second.token(), &Eviction::default()).await.unwrap();
+    assert_eq!(tokio::time::timeout(SOON, second.lost()).await.unwrap(), Loss::Evicted);
     locks.close().await;
 }

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use tokio::task::JoinHandle;
 
 /// What happens at once may take so long on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// The shortest lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
