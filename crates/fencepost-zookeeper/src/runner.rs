@@ -96,21 +96,16 @@ impl Gathering {
 
 impl Drop for Gathering {
     fn drop(&mut self) {
-        GATHERING.set(false);
-        let mut gathered = GATHERED.take();
-        for runnable in gathered.drain(..) {
-            if std::thread::panicking() {
-                RUNNER.push(runnable);
-            } else {
-                runnable.run();
+        // Sessions, then views that they have events for, and no more: the rest is the thread's.
+        for _ in 0..2 {
+            if !std::thread::panicking() {
+                for runnable in GATHERED.take() {
+                    runnable.run();
+                }
             }
         }
-        // Its room is kept for the next time.
-        GATHERED.with_borrow_mut(|kept| {
-            if kept.capacity() == 0 {
-                *kept = gathered;
-            }
-        });
+        GATHERING.set(false);
+        GATHERED.take().into_iter().for_each(|runnable| RUNNER.push(runnable));
     }
 }
 

@@ -8,7 +8,7 @@ use fencepost_core::Result;
 use zookeeper_client as zk;
 
 use crate::child::{Turn, line, turn};
-use crate::crowd::Interest;
+use crate::crowd::{Interest, Views};
 use crate::error::failure;
 use crate::layout::LEASES;
 use crate::link::{Asked, Link};
@@ -69,7 +69,12 @@ impl Standing {
             };
             let (node, ahead) = match turn(&line(&names), &nodes.names[0]) {
                 Turn::Absent => return Ok(Stand::Absent),
-                Turn::Now => return Ok(Stand::Now { leases: names.iter().any(|name| name == LEASES) }),
+                Turn::Now => {
+                    if self.join && line(&names).len() == 1 {
+                        Views::alone(link, &self.spot.folder, &nodes.names[0]);
+                    }
+                    return Ok(Stand::Now { leases: names.iter().any(|name| name == LEASES) });
+                }
                 Turn::After { ahead, .. } if !self.join => return Ok(Stand::Waits { ahead }),
                 Turn::After { node, ahead } => (node, ahead),
             };

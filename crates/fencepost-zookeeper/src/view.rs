@@ -1,7 +1,7 @@
 //! What a contended folder holds, kept current by one persistent recursive watch for all waiters of a client.
 //!
 //! Without it each waiter asks for the list when the node before it has gone. With it a waiter costs the making and the deleting
-//! of its node, and nothing in between.
+//! of its node, and nothing in between. Nor does a claim in a folder that a client has for itself: see [`crate::crowd`].
 //!
 //! Events come in the order of the changes, and a claim's own node is made by such a change: a view that has it has all that
 //! came before it. So nobody is granted by a view that does not have its node. What a broken connection may have swallowed
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Mode, Sleep};
+use fencepost_core::Mode;
 use futures_util::future::join;
 use zookeeper_client as zk;
 
@@ -24,8 +24,8 @@ use crate::child::Child;
 use crate::layout::LEASES;
 use crate::link::{Asked, Link};
 
-/// How long a folder is followed when nobody waits there any more.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long a folder is followed when nobody waits there any more, at least.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// How soon a watch that could not be set is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -39,16 +39,21 @@ pub(crate) struct View {
 struct State {
     line: BTreeSet<Child>,
     seats: HashMap<String, Told>,
+    /// How often the folder was listed.
+    lists: u32,
     /// It is followed no more.
     over: bool,
     /// There is a folder of permits, too.
     leases: bool,
-    /// The task, to be told that somebody sits here or no more.
-    task: Option<Waker>,
+    /// So many nodes were made since it was looked at last, and so many of them are of those who sit here.
+    made: u32,
+    seated: u32,
 }
 
 #[derive(Default)]
 struct Told {
+    /// How often the folder had been listed when it took its seat.
+    lists: u32,
     waker: Option<Waker>,
     told: bool,
     gone: bool,
@@ -82,7 +87,9 @@ impl Seat {
         if state.over {
             return None;
         }
-        state.seats.insert(node.to_owned(), Told::default());
+        let lists = state.lists;
+        state.seats.insert(node.to_owned(), Told { lists, ..Told::default() });
+        state.seated += 1;
         drop(state);
         Some(Seat { view, node: node.to_owned() })
     }
@@ -125,11 +132,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut state = self.view.state();
-        state.seats.remove(&self.node);
-        let task = if state.seats.is_empty() { state.task.take() } else { None };
-        drop(state);
-        task.into_iter().for_each(Waker::wake);
+        self.view.state().seats.remove(&self.node);
     }
 }
 
@@ -143,7 +146,10 @@ impl Told {
 impl State {
     fn add(&mut self, name: &str) {
         match Child::read(name) {
-            Some(child) => drop(self.line.insert(child)),
+            Some(child) => {
+                self.line.insert(child);
+                self.made += 1;
+            }
             None => self.leases |= name == LEASES,
         }
     }
@@ -175,7 +181,7 @@ impl State {
         }
     }
 
-    /// What was listed; who sits and is not in it has gone.
+    /// What was listed. Whoever sat before that was asked for, and is not in it, has gone.
     fn set(&mut self, names: &[String], woken: &mut Vec<Waker>) {
         self.line.clear();
         self.leases = false;
@@ -183,6 +189,7 @@ impl State {
         for (node, seat) in &mut self.seats {
             // One that was made after the list has its event to come.
             if !names.contains(node) {
+                seat.gone |= seat.lists < self.lists;
                 woken.extend(seat.tell());
             }
         }
@@ -239,10 +246,13 @@ impl View {
         whole
     }
 
-    /// Ends it if nobody sits here.
-    fn close_if_empty(&self) -> bool {
+    /// Ends it if nobody sits here, and nobody has lately, or others have made nodes meanwhile: of those each client that
+    /// follows the folder is told, which is worth it for who waits there, or has it for itself.
+    fn close_if_idle(&self) -> bool {
         let mut state = self.state();
-        state.over = state.over || state.seats.is_empty();
+        let (made, seated) = (std::mem::take(&mut state.made), std::mem::take(&mut state.seated));
+        // One may have its node, and not sit yet.
+        state.over = state.over || state.seats.is_empty() && (seated == 0 || made > seated + 1);
         state.over
     }
 }
@@ -254,6 +264,7 @@ pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
         let watch: Asked<_> = link.ask(move |client| async move {
             client.watch(&path, zk::AddWatchMode::PersistentRecursive).await
         });
+        view.state().lists += 1;
         // Both are sent by the first poll, the watch before the list.
         let (watcher, names) = match link.within(join(watch, link.list(view.folder.clone()))).await {
             Ok((Ok(watcher), Ok(names))) => (watcher, names),
@@ -279,7 +290,8 @@ pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
 
 /// As long as one watch serves. Answers whether another is needed.
 async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatcher) -> bool {
-    let mut idle: Option<Sleep> = None;
+    let linger = || link.clock().sleep_until(link.clock().now() + LINGER);
+    let mut idle = linger();
     loop {
         let mut whole = true;
         let mut over = false;
@@ -302,15 +314,7 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
                 whole = view.heed(events);
                 return Poll::Ready(false);
             }
-            let mut state = view.state();
-            state.task = Some(cx.waker().clone());
-            if !state.seats.is_empty() {
-                idle = None;
-                return Poll::Pending;
-            }
-            drop(state);
-            let idle = idle.get_or_insert_with(|| link.clock().sleep_until(link.clock().now() + LINGER));
-            Pin::new(idle).poll(cx).map(|()| true)
+            Pin::new(&mut idle).poll(cx).map(|()| true)
         })
         .await;
         if over {
@@ -320,10 +324,43 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
             return true;
         }
         if idled {
-            if view.close_if_empty() {
+            if view.close_if_idle() {
                 return false;
             }
-            idle = None;
+            idle = linger();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(view: &View, names: &[&str]) {
+        view.state().lists += 1;
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        view.change(|state, woken| state.set(&names, woken));
+    }
+
+    #[test]
+    fn who_is_missing_from_a_later_list_has_gone() {
+        let view = Arc::new(View::new("/lock".to_owned()));
+        let [first, second] = ["a-lock-0000000001", "b-lock-0000000002"];
+        let sits = Seat::take(Arc::clone(&view), second).unwrap();
+        listed(&view, &[first, second]);
+        assert_eq!(sits.judge(), Word::Wait { ahead: 1 });
+        // What happened while the connection was broken.
+        listed(&view, &[first]);
+        assert!(sits.poll(&Context::from_waker(Waker::noop())).is_ready(), "it is not told");
+        assert_eq!(sits.judge(), Word::Gone);
+    }
+
+    #[test]
+    fn who_sat_down_after_a_list_was_asked_for_need_not_be_in_it() {
+        let view = Arc::new(View::new("/lock".to_owned()));
+        view.state().lists += 1;
+        let sits = Seat::take(Arc::clone(&view), "b-lock-0000000002").unwrap();
+        view.change(|state, woken| state.set(&["a-lock-0000000001".to_owned()], woken));
+        assert_eq!(sits.judge(), Word::Unseen);
     }
 }

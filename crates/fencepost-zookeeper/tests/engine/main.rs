@@ -1,5 +1,6 @@
 //! What is ZooKeeper's own: sessions, lost answers, folders, watches, users, and other people's nodes.
 
+mod alone;
 mod folders;
 mod guarded;
 mod kit;
