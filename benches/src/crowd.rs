@@ -55,7 +55,8 @@ impl Crowd {
         Crowd::try_of(PROCESSES, waiters, command)
     }
 
-    fn try_of(processes: usize, waiters: usize, command: impl Fn() -> Command) -> Option<Crowd> {
+    /// Both.
+    pub(crate) fn try_of(processes: usize, waiters: usize, command: impl Fn() -> Command) -> Option<Crowd> {
         let start = |_| {
             let mut command = command();
             command.stdin(Stdio::piped());

@@ -92,6 +92,8 @@ fn main() -> ExitCode {
         ["etcd-requests"] => etcd::cycle::requests(),
         ["etcd-requests-contended"] => etcd::handoff::requests(),
         ["etcd-handoff", waiters, processes] => etcd::handoff::measured(number(waiters), number(processes)),
+        ["etcd-held", count] => etcd::held::locks(number(count)),
+        ["etcd-peers"] => etcd::peer::ahead(&etcd::with_peers()),
         ["etcd-longest", waiters] => etcd::handoff::longest(number(waiters)),
         ["etcd-killed-holders"] => etcd::killed::holders(),
         ["etcd-killed-leaders"] => etcd::killed::leaders(),

@@ -54,12 +54,8 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let mut arguments = vec!["figures"];
     arguments.extend(engines.iter().map(String::as_str));
     let figures = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(3600));
-    let redis = engines.is_empty() || engines.iter().any(|engine| engine == "redis");
-    let figures = if redis {
-        figures.env("FENCEPOST_PEERS", &peers::build(workspace)?.to_string_lossy())
-    } else {
-        figures
-    };
+    let wanted = |engine: &str| engines.is_empty() || engines.iter().any(|named| named == engine);
+    let figures = figures.env("FENCEPOST_PEERS", &peers::build(workspace, wanted)?.to_string_lossy());
     let output = figures.run()?;
     let figures: Vec<Figure> = output
         .text

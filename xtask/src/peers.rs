@@ -5,21 +5,22 @@ use crate::process::on_path;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// Builds what can be built; the folder with a `NAME.command` for each program, one argument a line. What is left out is
+/// Builds what can be built for an engine that is wanted; the folder with a `NAME.command` for each program, one argument a line. What is left out is
 /// said on a line of its own.
-pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+pub(crate) fn build(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Result<PathBuf, String> {
     let place = workspace.scratch("peers");
     std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     forget(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let source = workspace.root().join("benches/peers");
-    let families: [(&str, &[&str], Family); 5] = [
-        ("rslock, redlock and distributed-lock", &["cargo"], rust),
-        ("redsync", &["go"], go),
-        ("Redisson", &["java", "mvn"], java),
-        ("redis-py and python-redis-lock", &["python3"], python),
-        ("redlock for Node.js", &["node", "npm"], node),
+    let families: [(&str, &str, &[&str], Family); 6] = [
+        ("redis", "rslock, redlock and distributed-lock", &["cargo"], rust),
+        ("redis", "redsync", &["go"], go),
+        ("redis", "Redisson", &["java", "mvn"], java),
+        ("redis", "redis-py and python-redis-lock", &["python3"], python),
+        ("redis", "redlock for Node.js", &["node", "npm"], node),
+        ("etcd", "etcd's own lock", &["go"], etcd),
     ];
-    for (name, tools, family) in families {
+    for (_, name, tools, family) in families.into_iter().filter(|family| wanted(family.0)) {
         if let Some(missing) = tools.iter().find(|tool| !on_path(tool)) {
             println!("peers: {name} left out: no `{missing}` here");
             continue;
@@ -47,6 +48,13 @@ fn go(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> 
     let folder = shown(&source.join("go"));
     workspace.program("peers in Go", "go", &["build", "-C", &folder, "-o", &program, "."]).run()?;
     command(place, "redsync", &[&program])
+}
+
+fn etcd(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let program = shown(&place.join("etcd-program"));
+    let folder = shown(&source.join("etcd"));
+    workspace.program("etcd's own lock", "go", &["build", "-C", &folder, "-o", &program, "."]).run()?;
+    command(place, "etcd", &[&program])
 }
 
 fn java(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {

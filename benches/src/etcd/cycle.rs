@@ -1,7 +1,7 @@
 //! Lock and release of a name that nobody else wants, beside put and delete by hand.
 
 use super::byhand::ByHand;
-use super::start;
+use super::{peer, start};
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, p50};
 
@@ -33,7 +33,7 @@ pub(crate) fn one_task() -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≤ 1.15 ×",
-        peers: Vec::new(),
+        peers: peer::cycle(&server.url()),
     }
 }
 

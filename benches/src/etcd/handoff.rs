@@ -1,6 +1,6 @@
 //! Handoffs over several processes: their rate, what they cost, how long one waits.
 
-use super::start;
+use super::{peer, start};
 use crate::client::{NAME, connect, runtime};
 use crate::crowd::{Crowd, Drained, ours};
 use crate::figure::{Figure, Measured, Named, median};
@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Lengths of the line.
 pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
+/// Waiters and processes of the table.
+pub(crate) const CROWDS: [(usize, usize); 5] = [(16, 4), (128, 4), (1_000, 4), (128, 16), (128, 64)];
 /// What one shared watch reached in the experiments that went before, on two cores and in memory.
 const BEFORE: Named = Named { name: "one shared watch, before", value: 1_445.0 };
 
@@ -16,13 +18,15 @@ fn drains(waiters: usize) -> usize {
     (3_000 / waiters).clamp(3, 60)
 }
 
-/// Handoffs per second with so many waiters.
-pub(crate) fn rate(waiters: usize) -> Figure {
-    let (rate, _, _) = run(waiters, 4);
-    let figure = match waiters {
-        16 => "handoffs, 16 waiters in 4 processes",
-        128 => "handoffs, 128 waiters in 4 processes",
-        _ => "handoffs, 1,000 waiters in 4 processes",
+/// Handoffs per second with so many waiters in so many processes.
+pub(crate) fn rate((waiters, processes): (usize, usize)) -> Figure {
+    let (rate, _, _) = run(waiters, processes);
+    let figure = match (waiters, processes) {
+        (16, _) => "handoffs, 16 waiters in 4 processes",
+        (1_000, _) => "handoffs, 1,000 waiters in 4 processes",
+        (_, 16) => "handoffs, 128 waiters in 16 processes",
+        (_, 64) => "handoffs, 128 waiters in 64 processes",
+        _ => "handoffs, 128 waiters in 4 processes",
     };
     Figure {
         engine: "etcd",
@@ -31,8 +35,8 @@ pub(crate) fn rate(waiters: usize) -> Figure {
         floor: BEFORE,
         ours: rate,
         ratio: rate / BEFORE.value,
-        bar: "≥ 1,400 a second",
-        peers: Vec::new(),
+        bar: if processes == 4 { "≥ 1,400 a second" } else { "" },
+        peers: if processes == 4 { peer::drain(waiters) } else { Vec::new() },
     }
 }
 

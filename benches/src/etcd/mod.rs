@@ -4,8 +4,10 @@ mod byhand;
 pub(crate) mod cancelled;
 pub(crate) mod cycle;
 pub(crate) mod handoff;
+pub(crate) mod held;
 pub(crate) mod killed;
 pub(crate) mod partition;
+pub(crate) mod peer;
 pub(crate) mod torture;
 
 use crate::figure::Figure;
@@ -16,9 +18,14 @@ fn start() -> Etcd {
     Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")
 }
 
+/// The rows with a peer that is to be beaten.
+pub(crate) fn with_peers() -> Vec<Figure> {
+    vec![cycle::one_task(), handoff::rate((16, 4)), handoff::rate((128, 4))]
+}
+
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
     let mut figures = vec![cycle::one_task()];
-    figures.extend(handoff::LINES.map(handoff::rate));
+    figures.extend(handoff::CROWDS.map(handoff::rate));
     figures
 }

@@ -9,7 +9,7 @@ pub(crate) mod killed;
 mod observer;
 pub(crate) mod owners;
 pub(crate) mod partition;
-mod peers;
+pub(crate) mod peers;
 pub(crate) mod redlock;
 mod server;
 pub(crate) mod stopped;

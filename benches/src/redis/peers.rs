@@ -44,7 +44,7 @@ const ROUNDS: usize = 9;
 const DRAINS: usize = 2;
 
 /// The program of a peer, if it is there, with a bound on its time.
-fn program(file: &str, arguments: &[&str]) -> Option<Command> {
+pub(crate) fn program(file: &str, arguments: &[&str]) -> Option<Command> {
     let folder = PathBuf::from(std::env::var_os("FENCEPOST_PEERS")?);
     let line = std::fs::read_to_string(folder.join(file).with_extension("command")).ok()?;
     let mut command = Command::new("timeout");
@@ -62,12 +62,13 @@ fn each(mut measure: impl FnMut(&Peer) -> Option<f64>) -> Vec<figure::Peer> {
         .collect()
 }
 
-/// The field of what a program prints.
+/// The same of a peer's.
 fn asked(file: &str, arguments: &[&str], field: &str) -> Option<f64> {
     printed(program(file, arguments)?, field)
 }
 
-fn printed(mut program: Command, field: &str) -> Option<f64> {
+/// The field of what a program prints.
+pub(crate) fn printed(mut program: Command, field: &str) -> Option<f64> {
     let output = program.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let json: Option<serde_json::Value> = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
