@@ -1,9 +1,16 @@
 //! The command on etcd.
 
+use std::time::Duration;
+
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 
+use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
+use crate::guard::restarts_in_line;
 use crate::kit::Place;
 use crate::redis::verbs::{evicting, running, waiting, watching};
+
+/// The shortest lease that the command takes.
+const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_verb() {
@@ -13,6 +20,7 @@ fn every_verb() {
     waiting(&place);
     evicting(&place);
     watching(&place);
+    restarts_in_line(&place);
     place.output(["doctor"]).expect(0);
 }
 
@@ -33,4 +41,47 @@ fn a_lease_goes_from_process_to_process() {
     place.output(["run", "-w", "20s", "site", "--", "true"]).expect(0);
     place.output(["extend", short.trim()]).expect(76).complains(&["site"]);
     assert!(cluster.look().keys("").is_empty());
+}
+
+#[test]
+fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    let server = Etcd::start(&Config::new()).unwrap();
+    killed_wrapper(&Place::at(&server.url()), &["--ttl", "2s"], LEASE + Duration::from_secs(1));
+}
+
+#[test]
+fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    server_that_goes(&place, &["--ttl", "2s"], &mut server, LEASE + Duration::from_secs(1));
+}
+
+#[test]
+fn a_server_that_comes_back_costs_nobody_anything() {
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?timeout=300ms", server.url()));
+    server_that_comes_back(&place, &["--ttl", "20s"], &mut server);
+    watch_goes_on(&place, &mut server);
+}
+
+#[test]
+fn a_restart_waits_for_a_server_that_is_away() {
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    restart_waits(&Place::at(&server.url()), &["--ttl", "2s"], &mut server);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let place = Place::at("etcd://127.0.0.1:1?timeout=300ms");
+    for arguments in [
+        &["run", "-n", "a", "--", "echo", "ran"][..],
+        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["acquire", "a"],
+        &["ls"],
+        &["show", "a"],
+        &["doctor"],
+    ] {
+        let said = place.output(arguments);
+        assert_eq!(said.expect(69).complains(&["127.0.0.1:1"]).out, "");
+    }
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
-use nix::sys::signal::Signal;
 
 use crate::busy::leaves_no_gap;
+use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
 use crate::guard::restarts_in_line;
-use crate::kit::{HOLD, Kid, LONG, Place, alive, event, eventually};
+use crate::kit::{Kid, Place};
 
 /// The shortest lease that the command takes.
 const LEASE: Duration = Duration::from_secs(2);
@@ -17,20 +17,7 @@ const LEASE: Duration = Duration::from_secs(2);
 fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
-    // Within a second of the lease's end, which a machine that is busy with other things may miss now and then.
-    let quick = (0..3).any(|_| {
-        let mut holder = place.running(&["--ttl", "2s"], "backup", HOLD);
-        let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
-        place.waiters("backup", 1);
-        let killed = Instant::now();
-        holder.kid.send(Signal::SIGKILL);
-        assert_eq!(waiter.said().expect(0).out, "next\n");
-        let took = killed.elapsed();
-        assert!(!holder.pipe.is_open(), "something still ran when the next one started");
-        holder.kid.end();
-        took < LEASE + Duration::from_secs(1)
-    });
-    assert!(quick, "the next one started too late, three times");
+    killed_wrapper(&place, &["--ttl", "2s"], LEASE + Duration::from_secs(1));
 }
 
 #[test]
@@ -90,60 +77,21 @@ fn a_server_that_does_not_answer() {
 fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
-    let holder = place.running(&["--ttl", "2s"], "backup", "echo $$ >&9; exec sleep 1000");
-    let start = Instant::now();
-    server.kill().unwrap();
-    eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
-    assert!(start.elapsed() < LEASE + Duration::from_secs(1), "{:?}", start.elapsed());
-    holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
+    server_that_goes(&place, &["--ttl", "2s"], &mut server, LEASE + Duration::from_secs(1));
 }
 
 #[test]
 fn a_server_that_comes_back_with_its_data_costs_nobody_anything() {
     let mut server = Redis::start(&Config::new().durable()).unwrap();
     let place = Place::at(&server.url());
-    let go = place.path("go");
-    let script = format!("echo $$ >&9; until [ -e '{}' ]; do sleep 0.05; done; exit 5", go.display());
-    let holder = place.running(&["--ttl", "20s"], "backup", &script);
-    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
-    place.waiters("backup", 1);
-    server.kill().unwrap();
-    server.restart().unwrap();
-    // The holder's own, and the waiter still in line, or in line again.
-    let shown = place.waiters("backup", 1);
-    assert_eq!(shown["holders"][0]["pid"].as_i64(), Some(holder.kid.pid().into()));
-    assert!(holder.pipe.is_open() && alive(waiter.pid()));
-    place.file("go", "");
-    holder.kid.said().expect(5);
-    assert_eq!(waiter.said().expect(0).out, "next\n");
+    server_that_comes_back(&place, &["--ttl", "20s"], &mut server);
 }
 
 #[test]
 fn a_watch_outlives_its_server() {
     let mut server = Redis::start(&Config::new().durable()).unwrap();
     let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
-    let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
-    let (mut events, mut said) = (watch.out(), watch.err());
-    for (name, before) in [("one", None), ("two", Some(true)), ("three", Some(false))] {
-        if let Some(killed) = before {
-            if killed {
-                server.kill().unwrap()
-            } else {
-                server.stop().unwrap()
-            }
-            let line = said.line();
-            assert!(line.contains("goes on"), "{line}");
-            if killed {
-                server.restart().unwrap()
-            } else {
-                server.cont().unwrap()
-            }
-            let line = said.line();
-            assert!(line.contains("again"), "said once, and when it is over: {line}");
-        }
-        place.output(["acquire", "--ttl", "60s", name]).expect(0);
-        assert_eq!(event(&mut events), ("granted".into(), name.into()));
-    }
+    watch_goes_on(&place, &mut server);
 }
 
 #[test]
@@ -173,22 +121,7 @@ fn a_restart_stands_in_line_behind_those_who_wait() {
 fn a_restart_waits_for_a_server_that_is_away() {
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
-    let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
-    let mut running = place.running(&["--ttl", "2s", "--on-lost", "restart"], "backup", script);
-    let first: u64 = running.pipe.line().parse().unwrap();
-    let mut said = running.kid.err();
-    server.kill().unwrap();
-    eventually("the program is stopped", LONG, || (!running.pipe.is_open()).then_some(()));
-    while !said.line().contains("asking again") {}
-    server.restart().unwrap();
-    assert_eq!(running.pipe.line(), "up");
-    assert!(running.pipe.line().parse::<u64>().unwrap() > first);
-    // Again, and for no longer than a signal allows.
-    server.kill().unwrap();
-    while !said.line().contains("asking again") {}
-    running.kid.send(Signal::SIGTERM);
-    running.kid.said().expect(143);
-    assert!(!running.pipe.is_open());
+    restart_waits(&place, &["--ttl", "2s"], &mut server);
 }
 
 #[test]

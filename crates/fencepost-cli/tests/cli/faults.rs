@@ -1,0 +1,102 @@
+//! What the command does when its processes and its engine fail, on any engine.
+
+use std::time::{Duration, Instant};
+
+use fencepost_testkit::faults::Faults;
+use nix::sys::signal::Signal;
+
+use crate::kit::{HOLD, Kid, LONG, Place, alive, event, eventually};
+
+/// A killed wrapper frees the lock `within` this time, and its program is gone before.
+pub(crate) fn killed_wrapper(place: &Place, options: &[&str], within: Duration) {
+    // A machine that is busy with other things may be late now and then.
+    let quick = (0..3).any(|_| {
+        let mut holder = place.running(options, "backup", HOLD);
+        let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
+        place.waiters("backup", 1);
+        let killed = Instant::now();
+        holder.kid.send(Signal::SIGKILL);
+        assert_eq!(waiter.said().expect(0).out, "next\n");
+        let took = killed.elapsed();
+        assert!(!holder.pipe.is_open(), "something still ran when the next one started");
+        holder.kid.end();
+        took < within
+    });
+    assert!(quick, "the next one started too late, three times");
+}
+
+/// A server that goes stops the program `within` this time, before its lease can end.
+pub(crate) fn server_that_goes(place: &Place, options: &[&str], server: &mut dyn Faults, within: Duration) {
+    let holder = place.running(options, "backup", "echo $$ >&9; exec sleep 1000");
+    let start = Instant::now();
+    server.kill().unwrap();
+    eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
+    assert!(start.elapsed() < within, "{:?}", start.elapsed());
+    holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
+}
+
+/// A server that comes back with its data costs nobody anything.
+pub(crate) fn server_that_comes_back(place: &Place, options: &[&str], server: &mut dyn Faults) {
+    let go = place.path("go");
+    let script = format!("echo $$ >&9; until [ -e '{}' ]; do sleep 0.05; done; exit 5", go.display());
+    let holder = place.running(options, "backup", &script);
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
+    place.waiters("backup", 1);
+    server.kill().unwrap();
+    server.restart().unwrap();
+    // The holder's own, and the waiter still in line, or in line again.
+    let shown = place.waiters("backup", 1);
+    assert_eq!(shown["holders"][0]["pid"].as_i64(), Some(holder.kid.pid().into()));
+    assert!(holder.pipe.is_open() && alive(waiter.pid()));
+    place.file("go", "");
+    holder.kid.said().expect(5);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+/// A watch outlives its server, which keeps its data.
+pub(crate) fn watch_goes_on(place: &Place, server: &mut dyn Faults) {
+    let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
+    let (mut events, mut said) = (watch.out(), watch.err());
+    let mut holders = Vec::new();
+    for (name, before) in [("one", None), ("two", Some(true)), ("three", Some(false))] {
+        if let Some(killed) = before {
+            if killed {
+                server.kill().unwrap()
+            } else {
+                server.stop().unwrap()
+            }
+            let line = said.line();
+            assert!(line.contains("goes on"), "{line}");
+            if killed {
+                server.restart().unwrap()
+            } else {
+                server.cont().unwrap()
+            }
+            let line = said.line();
+            assert!(line.contains("again"), "said once, and when it is over: {line}");
+        }
+        holders.push(place.running(&["--ttl", "60s"], name, HOLD));
+        assert_eq!(event(&mut events), ("granted".into(), name.into()));
+    }
+}
+
+/// Who is to restart waits for a server that is away, for as long as a signal allows.
+pub(crate) fn restart_waits(place: &Place, options: &[&str], server: &mut dyn Faults) {
+    let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
+    let options = [options, &["--on-lost", "restart"]].concat();
+    let mut running = place.running(&options, "backup", script);
+    let first: u64 = running.pipe.line().parse().unwrap();
+    let mut said = running.kid.err();
+    server.kill().unwrap();
+    eventually("the program is stopped", LONG, || (!running.pipe.is_open()).then_some(()));
+    while !said.line().contains("asking again") {}
+    server.restart().unwrap();
+    assert_eq!(running.pipe.line(), "up");
+    assert!(running.pipe.line().parse::<u64>().unwrap() > first);
+    // Again, and for no longer than a signal allows.
+    server.kill().unwrap();
+    while !said.line().contains("asking again") {}
+    running.kid.send(Signal::SIGTERM);
+    running.kid.said().expect(143);
+    assert!(!running.pipe.is_open());
+}

@@ -1,0 +1,91 @@
+//! The command on ZooKeeper.
+
+use std::time::Duration;
+
+use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper};
+
+use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
+use crate::guard::restarts_in_line;
+use crate::kit::{Kid, Place};
+use crate::redis::verbs::{evicting, running, waiting, watching};
+
+/// A session's length.
+const SESSION: Duration = Duration::from_secs(2);
+
+#[test]
+fn every_verb() {
+    let ensemble = Ensemble::start(&Config::new()).unwrap();
+    let place = Place::at(&ensemble.url());
+    running(&place);
+    waiting(&place);
+    evicting(&place);
+    watching(&place);
+    restarts_in_line(&place);
+    place.output(["doctor"]).expect(0);
+    // Nothing outlives its session.
+    place.output(["acquire", "site"]).expect(64).complains(&["zookeeper"]);
+    assert_eq!(place.output(["ls"]).expect(0).out, "");
+}
+
+#[test]
+fn a_killed_wrapper_frees_the_lock_with_its_session_and_its_program_is_gone_before() {
+    let server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=2s", server.url()));
+    killed_wrapper(&place, &[], SESSION + Duration::from_secs(2));
+}
+
+#[test]
+fn a_server_that_goes_stops_the_program_before_its_session_can_end() {
+    let mut server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=2s", server.url()));
+    server_that_goes(&place, &[], &mut server, SESSION + Duration::from_secs(1));
+}
+
+#[test]
+fn a_server_that_comes_back_costs_nobody_anything() {
+    let mut server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=20s&timeout=1s", server.url()));
+    server_that_comes_back(&place, &[], &mut server);
+    watch_goes_on(&place, &mut server);
+}
+
+#[test]
+fn a_restart_waits_for_a_server_that_is_away() {
+    let mut server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=2s", server.url()));
+    restart_waits(&place, &[], &mut server);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    let place = Place::at("zookeeper://127.0.0.1:1?timeout=300ms");
+    for arguments in [
+        &["run", "-n", "a", "--", "echo", "ran"][..],
+        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["ls"],
+        &["show", "a"],
+        &["doctor"],
+    ] {
+        let said = place.output(arguments);
+        assert_eq!(said.expect(69).complains(&["127.0.0.1:1"]).out, "");
+    }
+}
+
+#[test]
+fn a_password_never_shows() {
+    let server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::new();
+    let run = |url: String| {
+        let mut command = place.fencepost(["run", "-n", "a", "--", "true"]);
+        Kid::of(command.env("FENCEPOST_BACKEND", url).env("LOCKS_PASSWORD", "hunter2")).said()
+    };
+    let address = server.address();
+    run(format!("zookeeper://app@{address}/own?password_env=LOCKS_PASSWORD")).expect(0);
+    let said = run(format!("zookeeper://app:hunter3@{address}/own"));
+    said.expect(77);
+    assert!(!said.err.contains("hunter"), "{said:?}");
+    for rest in ["/own?nonsense=1", "/own/../x", "/own?session=1"] {
+        let said = run(format!("zookeeper://app:hunter2@{address}{rest}"));
+        assert!(!said.expect(64).err.contains("hunter"), "{said:?}");
+    }
+}
