@@ -160,6 +160,11 @@ impl Leases {
         slot.making.join(aid, making).await
     }
 
+    /// Is this one of them?
+    pub(crate) fn has(&self, id: i64) -> bool {
+        self.slots().values().filter_map(|slot| slot.current()).any(|lease| lease.id == id)
+    }
+
     /// All that there are.
     pub(crate) fn take(&self) -> Vec<Arc<Lease>> {
         let slots = std::mem::take(&mut *self.slots());

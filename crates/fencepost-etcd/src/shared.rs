@@ -15,9 +15,10 @@ use crate::folder::Folder;
 use crate::keys;
 use crate::lease::{self, Lease, Leases};
 use crate::member::{Member, Stand};
-use crate::net::{Net, RANGE, TXN};
+use crate::net::{DELETE, Net, RANGE, TXN};
 use crate::proto::{
-    Compare, DeleteRequest, KeyValue, Op, PutRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    Compare, DeleteRequest, DeleteResponse, KeyValue, Op, PutRequest, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse,
 };
 use crate::watch::{self, Command};
 
@@ -272,11 +273,15 @@ impl Shared {
                     Err(_) => clock.sleep_until(clock.now() + PAUSE).await,
                 }
             }
-            let key = keys::mark(&shared.config.prefix, number, revision);
-            let forget = Op::Delete(DeleteRequest { key, range_end: Vec::new() });
-            let txn = TxnRequest { success: vec![forget.into()], ..TxnRequest::default() };
-            let _ = shared.txn(txn).await;
+            shared.unmark(number, revision).await;
         });
+    }
+
+    /// Nobody needs this mark any more. If that fails it ends with the lease.
+    pub(crate) async fn unmark(&self, number: (i64, u64), revision: i64) {
+        let key = keys::mark(&self.config.prefix, number, revision);
+        let question = DeleteRequest { key, range_end: Vec::new() };
+        let _: Result<DeleteResponse, Failure> = self.net.call(DELETE, question, None).await;
     }
 
     /// Ends everything of this client at the server.

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::folder::Folder;
 use crate::keys;
+use crate::member::Stand;
 use crate::net::RANGE;
 use crate::proto::{
     Event, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse, Watching,
@@ -258,9 +259,15 @@ fn deleted_key(shared: &Arc<Shared>, event: &Event) {
 /// An eviction was noted: of one of ours?
 fn marked(shared: &Arc<Shared>, key: &[u8]) {
     let Some((number, revision)) = keys::marked(key) else { return };
-    if let Some(member) = shared.owner(number)
-        && member.mark(revision)
-    {
-        shared.evicted(member);
+    match shared.owner(number) {
+        Some(member) if member.mark(revision) => shared.evicted(member),
+        // It does not know yet when its key was made.
+        Some(member) if member.stand() == Stand::Nowhere => {}
+        // Whoever it was for has left.
+        _ if shared.leases.has(number.0) => {
+            let shared = Arc::clone(shared);
+            shared.aid.clone().spawn(async move { shared.unmark(number, revision).await });
+        }
+        _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! What is written under the condition that the lock is held.
 
-use crate::kit::{SOON, connect, server};
+use crate::kit::{SOON, connect, eventually, server};
 use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_etcd::{Held, Write};
 
@@ -69,5 +69,6 @@ async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() 
     second.ensure_held().expect("nobody has evicted this one");
     locks.evict("stock", second.token(), &Eviction::default()).await.unwrap();
     assert_eq!(tokio::time::timeout(SOON, second.lost()).await.unwrap(), Loss::Evicted);
+    eventually("no mark is left", || async { etcd.look().keys("%fencepost/").is_empty() }).await;
     locks.close().await;
 }
