@@ -77,7 +77,7 @@ impl Line {
             workspace.program(self.id, bench, self.measure).limit(Duration::from_secs(self.limit));
         if self.measure.iter().any(|word| word.ends_with("-peers")) {
             // Those of Redis are a quorum's, too.
-            let of = if self.engine == "etcd" { "etcd" } else { "redis" };
+            let of = if self.engine == "redlock" { "redis" } else { self.engine };
             program = program
                 .env("FENCEPOST_PEERS", &peers::build(workspace, |engine| engine == of)?.to_string_lossy());
         }

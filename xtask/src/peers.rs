@@ -12,13 +12,16 @@ pub(crate) fn build(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Res
     std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     forget(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let source = workspace.root().join("benches/peers");
-    let families: [(&str, &str, &[&str], Family); 6] = [
+    let families: [(&str, &str, &[&str], Family); 9] = [
         ("redis", "rslock, redlock and distributed-lock", &["cargo"], rust),
         ("redis", "redsync", &["go"], go),
         ("redis", "Redisson", &["java", "mvn"], java),
         ("redis", "redis-py and python-redis-lock", &["python3"], python),
         ("redis", "redlock for Node.js", &["node", "npm"], node),
         ("etcd", "etcd's own lock", &["go"], etcd),
+        ("zookeeper", "Curator", &["java", "javac"], curator),
+        ("zookeeper", "kazoo", &["python3"], kazoo),
+        ("zookeeper", "go-zookeeper", &["go"], go_zookeeper),
     ];
     for (_, name, tools, family) in families.into_iter().filter(|family| wanted(family.0)) {
         if let Some(missing) = tools.iter().find(|tool| !on_path(tool)) {
@@ -97,6 +100,41 @@ fn node(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String
     let arguments = ["ci", "--no-audit", "--no-fund", "--prefix", &shown(&folder)];
     workspace.program("peers in JavaScript", "npm", &arguments).run()?;
     command(place, "node-redlock", &["node", &shown(&source.join("peers.js"))])
+}
+
+/// From the jars of the system's packages, as the servers of the tests are.
+fn curator(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    const JARS: [&str; 7] = [
+        "curator-recipes",
+        "curator-framework",
+        "curator-client",
+        "zookeeper",
+        "zookeeper-jute",
+        "slf4j-simple",
+        "guava",
+    ];
+    let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
+    let (out, program) = (shown(&place.join("curator")), shown(&source.join("zookeeper/Curator.java")));
+    workspace.program("Curator", "javac", &["-proc:none", "-cp", &jars, "-d", &out, &program]).run()?;
+    let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
+    command(place, "curator", &["java", quiet, "-cp", &format!("{jars}:{out}"), "Curator"])
+}
+
+fn kazoo(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let (folder, source) = (shown(&place.join("kazoo")), source.join("zookeeper"));
+    workspace.program("kazoo, place", "python3", &["-m", "venv", &folder]).run()?;
+    let python = format!("{folder}/bin/python");
+    let needed = shown(&source.join("requirements.txt"));
+    let arguments = ["-m", "pip", "install", "--quiet", "--requirement", &needed];
+    workspace.program("kazoo", &python, &arguments).run()?;
+    command(place, "kazoo", &[&python, &shown(&source.join("peers.py"))])
+}
+
+fn go_zookeeper(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
+    let program = shown(&place.join("go-zookeeper-program"));
+    let folder = shown(&source.join("zookeeper/go"));
+    workspace.program("go-zookeeper", "go", &["build", "-C", &folder, "-o", &program, "."]).run()?;
+    command(place, "go-zookeeper", &[&program])
 }
 
 /// Removes the command lines of an earlier build: a program that cannot be built now is left out.

@@ -76,7 +76,7 @@ pub(crate) fn printed(mut program: Command, field: &str) -> Option<f64> {
 }
 
 /// The p50 of our cycle in µs, in a process of its own as those of the peers are.
-pub(super) fn own_cycle(url: &str) -> Option<f64> {
+pub(crate) fn own_cycle(url: &str) -> Option<f64> {
     printed(side::program(&["redis-side-cycle", url]), "p50")
 }
 

@@ -1,13 +1,13 @@
 //! Lock and release of a name that nobody else wants, beside the making and deleting of a node by hand.
 
-use super::peer;
 use super::server::{requests, start, url};
+use super::{peer, peers};
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Peer, Rounds, p50};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 21;
 /// Cycles of each way in a round.
-const CYCLES: usize = 300;
+const CYCLES: usize = 100;
 
 /// One task.
 pub(crate) fn one_task() -> Figure {
@@ -32,11 +32,14 @@ pub(crate) fn one_task() -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≤ 1.25 ×",
-        peers: vec![Peer {
-            name: "zookeeper-client's lock",
-            value: rounds.median(2),
-            ratio: Some(rounds.ratio(1, 2)),
-        }],
+        peers: {
+            let driver = Peer {
+                name: "zookeeper-client's lock",
+                value: rounds.median(2),
+                ratio: Some(rounds.ratio(1, 2)),
+            };
+            std::iter::once(driver).chain(peers::cycle()).collect()
+        },
     }
 }
 

@@ -1,8 +1,8 @@
 //! Handoffs over four processes, beside the driver's own lock; what they cost in requests.
 
 use super::crowd::{in_line, ours, peer};
-use super::server::{requests, start};
-use crate::crowd::{Crowd, wait_until};
+use super::server::{requests, start, url};
+use crate::crowd::{self, Crowd, wait_until};
 use crate::figure::{Figure, Measured, Named, Rounds};
 use fencepost_testkit::zookeeper::ephemerals;
 
@@ -48,15 +48,15 @@ pub(crate) fn rate(waiters: usize) -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≥ 1.3 ×",
-        peers: Vec::new(),
+        peers: if waiters <= 128 { super::peers::drain(waiters) } else { Vec::new() },
     }
 }
 
-/// What clients send for a contended cycle with 128 waiters.
-pub(crate) fn commands() -> Measured {
+/// What clients send for a contended cycle with 128 waiters, who may have their folders followed or not.
+pub(crate) fn commands(watch: &str) -> Measured {
     let waiters = 128;
     let server = start();
-    let mut crowd = Crowd::gather(waiters, || ours(&server));
+    let mut crowd = Crowd::gather(waiters, || crowd::ours(&format!("{}?watch={watch}", url(&server))));
     crowd.drain(|count| in_line(&server, count));
     let before = requests(&server);
     let (mut cycles, rounds) = (0.0, 5);

@@ -6,6 +6,7 @@ pub(crate) mod handoff;
 pub(crate) mod killed;
 pub(crate) mod partition;
 pub(crate) mod peer;
+pub(crate) mod peers;
 mod server;
 pub(crate) mod steady;
 pub(crate) mod torture;

@@ -9,7 +9,7 @@ use crate::error::ENGINE;
 use crate::layout::Layout;
 
 const OPTIONS: &[&str] =
-    &["acl", "data", "layout", "node", "password_env", "password_file", "session", "timeout"];
+    &["acl", "data", "layout", "node", "password_env", "password_file", "session", "timeout", "watch"];
 const PORT: u16 = 2181;
 
 /// Where ZooKeeper is and how it is used.
@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) layout: Layout,
     /// Nodes are for everybody, also with a user.
     pub(crate) open: bool,
+    /// Folders may be followed.
+    pub(crate) folders: bool,
     /// What every node of this client carries beside who and why.
     pub(crate) data: Option<String>,
 }
@@ -65,6 +67,11 @@ impl Config {
             Some("creator") => return Err(Error::invalid("acl=creator needs a user; write user:password@")),
             Some(_) => return Err(Error::invalid("acl is open or creator")),
         };
+        let folders = match address.option("watch") {
+            None | Some("folders") => true,
+            Some("nodes") => false,
+            Some(_) => return Err(Error::invalid("watch is folders or nodes")),
+        };
         let duration = |key, default| {
             let rule = "100ms to 60m, as in 500ms, 10s or 1m";
             let given = address.duration(key, &["ms", "s", "m"], 100..=3_600_000, rule)?;
@@ -78,6 +85,7 @@ impl Config {
             timeout: duration("timeout", Duration::from_secs(5))?,
             layout: Layout::parse(address.option("layout"), address.option("node"))?,
             open,
+            folders,
             data: data(address.option("data"))?,
         })
     }
@@ -182,7 +190,8 @@ mod tests {
             parse("zookeeper://me:se%40cret@a/x?session=4s&timeout=500ms&acl=open&data=shard").unwrap();
         assert_eq!(config.login, Some(Login { user: "me".into(), password: "se@cret".into() }));
         assert_eq!((config.session, config.timeout), (Duration::from_secs(4), Duration::from_millis(500)));
-        assert!(config.open && config.data.as_deref() == Some("shard"));
+        assert!(config.open && config.folders && config.data.as_deref() == Some("shard"));
+        assert!(!parse("zookeeper://a?watch=nodes").unwrap().folders);
         assert!(!parse("zookeeper://me:secret@a").unwrap().open);
         assert!(!format!("{:?}", parse("zookeeper://me:hunter2@a").unwrap()).contains("hunter2"));
     }
@@ -200,6 +209,7 @@ mod tests {
             ("zookeeper://:secret@a", "a name and a password"),
             ("zookeeper://a?acl=creator", "needs a user"),
             ("zookeeper://a?acl=most", "open or creator"),
+            ("zookeeper://a?watch=all", "folders or nodes"),
             ("zookeeper://a?sesion=4s", "acl, data, layout"),
             ("zookeeper://a?session=4", "10s"),
             ("zookeeper://a?session=1ms", "100ms"),

@@ -10,6 +10,7 @@
 //! | `timeout` | `5s` (default) | how long one request may take, connecting included |
 //! | `layout` | `curator` (default), `kazoo` | whose names of folders and nodes are used |
 //! | `node` | as `{name}/_c_{hex}-lock-` | names for the small clients that use others |
+//! | `watch` | `folders` (default), `nodes` | whether folders are followed by recursive watches; servers before 3.6 have none, which is found out |
 //! | `acl` | `open`, `creator` | who may do what with our nodes; `creator` by default where there is a user |
 //! | `data` | up to 4096 bytes | a text of the caller's that each node carries |
 //! | `password_env`, `password_file` | a name, a path | where the password is, if not in the URL |

@@ -1,6 +1,7 @@
 //! What all entries of one client share.
 
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -146,7 +147,9 @@ impl Shared {
         // Connecting may have taken longer than the session lasts: it counts from a question of its own.
         let sent = self.aid.clock().now();
         client.sync("/").await?;
-        Ok(Link::new(client, &self.aid, sent, self.config.timeout))
+        let link = Link::new(client, &self.aid, sent, self.config.timeout);
+        link.views.off.store(!self.config.folders, Ordering::Relaxed);
+        Ok(link)
     }
 }
 

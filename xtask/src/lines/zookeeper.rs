@@ -16,8 +16,16 @@ pub(super) const LINES: &[Line] = &[
         id: "zookeeper-requests-contended",
         engine: "zookeeper",
         promise: "requests of a contended cycle with 128 waiters in 4 processes",
-        measure: &["zookeeper-requests-contended"],
+        measure: &["zookeeper-requests-contended", "folders"],
         bound: AtMost(4.0, "requests"),
+        limit: 200,
+    },
+    Line {
+        id: "zookeeper-requests-nodes",
+        engine: "zookeeper",
+        promise: "the same without recursive watches, as on servers before 3.6",
+        measure: &["zookeeper-requests-contended", "nodes"],
+        bound: AtMost(6.0, "requests"),
         limit: 200,
     },
     Line {
@@ -59,6 +67,14 @@ pub(super) const LINES: &[Line] = &[
         measure: &["zookeeper-handoff", "1000"],
         bound: AtLeast(1.3, "× its rate"),
         limit: 300,
+    },
+    Line {
+        id: "zookeeper-peers",
+        engine: "zookeeper",
+        promise: "Curator, kazoo and go-zookeeper: none takes and releases a lock sooner, or hands on with 16 or 128 waiters at more than 1/1.3 of our rate",
+        measure: &["zookeeper-peers"],
+        bound: AtMost(0.0, "peers ahead"),
+        limit: 600,
     },
     Line {
         id: "zookeeper-steady",

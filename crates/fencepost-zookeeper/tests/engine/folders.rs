@@ -1,6 +1,7 @@
 //! Folders: how they come and go, who stands in them, and what a long line costs.
 
 use fencepost_core::{Page, Token};
+use fencepost_testkit::zookeeper::{Config, ZooKeeper};
 use zookeeper_client::{Acls, CreateMode, LockPrefix};
 
 use crate::kit::{address, bare, client, eventually, near, nodes, path, requests};
@@ -166,4 +167,38 @@ async fn names_of_a_template_and_the_locks_of_a_small_client() {
     assert!(mutex.try_lock().await.expect("it answers").is_none(), "two hold it");
     drop(lock);
     mutex.lock().await.expect("it comes").release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
+    // Requests are counted, so it is a server of its own.
+    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    let url = format!("{}/line?session=30s&watch=nodes", server.url());
+    let clients = [client(&url).await, client(&url).await];
+    let guard = clients[0].mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let before = requests(server.address());
+    const EACH: usize = 50;
+    let lines = clients.iter().flat_map(|locks| std::iter::repeat_n(locks, EACH));
+    let line: Vec<_> = lines
+        .map(|locks| {
+            let lock = locks.mutex("lock").expect("a good name");
+            tokio::spawn(async move {
+                lock.lock().await.expect("its turn comes").release().await.expect("it was held");
+            })
+        })
+        .collect();
+    eventually("all stand in line", || nodes(server.address(), "/line").len() == 2 * EACH + 1).await;
+    let looks = requests(server.address());
+    guard.release().await.expect("it was held");
+    for waiting in line {
+        waiting.await.expect("no panic");
+    }
+    // The making and the deleting, two lists, a watch; and on a slow machine a few lists more. The count itself asks, too.
+    let sent = requests(server.address()) - before;
+    assert!(
+        sent as f64 / 100. < 7.,
+        "{sent} requests for {} claims, {} of them before",
+        2 * EACH,
+        looks - before
+    );
 }
