@@ -69,10 +69,15 @@ impl Street {
 
     /// Waits until so many stand in line.
     async fn waiting(&self, count: usize) {
+        self.waiting_for(NAME, count).await;
+    }
+
+    /// The same for another name.
+    async fn waiting_for(&self, name: &str, count: usize) {
         let deadline = Instant::now() + SOON + SOON;
         loop {
             // A server that stands still for a while may be asked again.
-            let info = self.locks.inspect(NAME).await;
+            let info = self.locks.inspect(name).await;
             if info.as_ref().is_ok_and(|info| info.waiters().count() == count) {
                 return;
             }
@@ -88,7 +93,8 @@ impl Street {
         let holders: Vec<_> = self.locks.inspect(NAME).await.expect("it can look").claims;
         assert!(holders.len() == 1 && holders[0].holds(), "{holders:?}");
         let busy = ours().wait(Duration::from_secs(2)).await.expect_err("it is held");
-        assert!(busy.is_timeout() && busy.holders().len() == 1, "{busy}");
+        // On a slow machine nobody had the time to look who holds it.
+        assert!(busy.is_timeout() && busy.holders().len() <= 1, "{busy}");
         let guard = self.after(ours(), || other.release()).await;
         // The other way round.
         let other = self.neighbour(theirs);
@@ -216,4 +222,26 @@ async fn kazoo_in_a_folder_of_curators_names() {
     let street = Street::new(Neighbour::kazoo, "").await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("beside", || mutex.lock()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn semaphore_of_kazoo() {
+    let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
+    // Whoever wants a lease of it takes this lock first, which is one of kazoo's: it stands in our line.
+    let gate = format!("{NAME}-__lock__");
+    let held = street.locks.mutex(&gate).expect("a good name").lock().await.expect("it is free");
+    let theirs = street.neighbour("semaphore1");
+    street.waiting_for(&gate, 1).await;
+    assert!(theirs.is_silent(), "it went past the lock");
+    held.release().await.expect("it was held");
+    theirs.held();
+    // Its leases have no number, and stand in no line.
+    let ours = street.locks.mutex(NAME).expect("a good name").try_lock().await.expect("it answers");
+    ours.expect("nobody holds that").release().await.expect("it was held");
+    // Another of theirs waits for its lease, and gets it.
+    let another = street.neighbour("semaphore1");
+    assert!(another.is_silent(), "two have the only lease");
+    theirs.release();
+    another.held();
+    another.release();
 }

@@ -12,6 +12,8 @@ if kind == "beside":
     lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
 elif kind == "mutex":
     lock = client.Lock(path, "kazoo")
+elif kind.startswith("semaphore"):
+    lock = client.Semaphore(path, max_leases=int(kind.removeprefix("semaphore")))
 elif kind == "read":
     lock = client.ReadLock(path, "kazoo")
 elif kind == "write":

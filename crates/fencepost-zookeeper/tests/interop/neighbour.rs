@@ -72,7 +72,7 @@ impl Neighbour {
         Neighbour::start(command.args([hosts, path, kind]))
     }
 
-    /// kazoo's `mutex`, `read`, `write`, or a mutex `beside` Curator's.
+    /// kazoo's `mutex`, `read`, `write`, `semaphoreN`, or a mutex `beside` Curator's.
     pub(crate) fn kazoo(hosts: &str, path: &str, kind: &str) -> Neighbour {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/neighbour.py");
         // One at a time looks whether it is there.
