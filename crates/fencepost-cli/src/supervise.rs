@@ -83,10 +83,9 @@ pub(crate) struct Ended {
 }
 
 /// The lease as it is: where a session keeps the grant, it may be certain for less than the lease that was asked for, however
-/// often it is renewed.
+/// often it is renewed. What is taken of it, for the grace and the guardian's work, must leave room for a renewal that comes late.
 fn kept(ttl: Duration, end: u64) -> Duration {
-    let left = Duration::from_nanos(end.saturating_sub(now()));
-    if left < ttl / 2 { left } else { ttl }
+    Duration::from_nanos(end.saturating_sub(now())).min(ttl)
 }
 
 /// Runs `job` while `tenure` lasts.

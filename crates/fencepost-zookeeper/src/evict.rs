@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Eviction, Name, Payload, Result, Token};
+use fencepost_core::{Error, ErrorKind, Eviction, Loss, Name, Payload, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -22,6 +22,8 @@ use crate::shared::Shared;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How soon the folder is looked for again when it could not be watched.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The same where this user may not.
+const FORBIDDEN: Duration = Duration::from_secs(30);
 /// So many of the own nodes are looked at, at once.
 const AT_ONCE: usize = 256;
 
@@ -59,11 +61,16 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
                     }
                     Err(zk::Error::NoNode) => {
                         let Some(shared) = weak.upgrade() else { return };
-                        if let Err(error) = shared.make_folder(&link, &folder).await {
-                            tracing::debug!(%error, "evictions are not heard");
+                        if let Err(error) = shared.make_open_folder(&link, &folder).await {
                             drop(shared);
-                            link.sleep(link.clock().now() + AGAIN).await;
+                            let forbidden = error.kind() == ErrorKind::Denied;
+                            tracing::debug!(%error, "evictions are not heard");
+                            link.sleep(link.clock().now() + if forbidden { FORBIDDEN } else { AGAIN }).await;
                         }
+                    }
+                    Err(error @ zk::Error::NoAuth) => {
+                        tracing::warn!(%error, folder, "evictions are not heard: give this user the right to read and create there");
+                        link.sleep(link.clock().now() + FORBIDDEN).await;
                     }
                     Err(error) => {
                         tracing::debug!(%error, "evictions are not heard");
@@ -75,31 +82,40 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
     }
 }
 
-/// Those of the bells that are for this session.
+/// Those of the bells that are for this session. Anybody may ring; only who may write into the node has marked it, or deleted it.
 async fn heed(holdings: &Holdings, link: &Arc<Link>, folder: &str, names: &[String]) {
     let own = format!("{:x}-", link.id);
     let mut heard = Vec::new();
     for name in names {
-        if let Some(token) = name.strip_prefix(&own).and_then(|token| token.parse().ok()) {
-            holdings.evict(token);
-            heard.push(format!("{folder}/{name}"));
+        if let Some(token) = name.strip_prefix(&own).and_then(|token| token.parse::<Token>().ok()) {
+            heard.push((format!("{folder}/{name}"), token));
         }
     }
     if !heard.is_empty() {
-        delete(link, heard).await;
+        let rung = |held: &Holding| heard.iter().any(|(_, token)| *token == held.token);
+        let held: Vec<_> = holdings.of(link).into_iter().filter(rung).collect();
+        look_at(holdings, link, &held).await;
+        delete(link, heard.into_iter().map(|(path, _)| path).collect()).await;
     }
 }
 
 /// Looks at all own nodes: a bell may have come and gone while the connection was broken.
 async fn check(holdings: &Holdings, link: &Link) {
-    for some in holdings.of(link).chunks(AT_ONCE) {
+    look_at(holdings, link, &holdings.of(link)).await;
+}
+
+/// Those of them that are marked are over, and those that have gone.
+async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) {
+    for some in held.chunks(AT_ONCE) {
         let first = |held: &Holding| held.paths.first().cloned().unwrap_or_default();
         let Ok(answers) = link.within(join_all(some.iter().map(|held| link.data(first(held))))).await else {
             return;
         };
         for (held, answer) in some.iter().zip(answers) {
-            if answer.is_ok_and(|(data, _)| Payload::read(&data).evicted) {
-                holdings.evict(held.token);
+            match answer {
+                Ok((data, _)) if Payload::read(&data).evicted => holdings.evict(held.token, Loss::Evicted),
+                Err(zk::Error::NoNode) => holdings.evict(held.token, Loss::Deleted),
+                _ => {}
             }
         }
     }
@@ -189,13 +205,15 @@ async fn ring(
 ) -> Result<String> {
     let path = format!("{folder}/{}", bell(session, token));
     loop {
-        let (at, data, acls) = (path.clone(), reason.unwrap_or_default().as_bytes().to_vec(), shared.acls());
+        let (at, data) = (path.clone(), reason.unwrap_or_default().as_bytes().to_vec());
         let made: Asked<_> = link.ask(move |client| async move {
-            client.create(&at, &data, &zk::CreateMode::Ephemeral.with_acls(acls)).await
+            // The holder reads it, whatever user that is.
+            let everybody = zk::Acls::anyone_all();
+            client.create(&at, &data, &zk::CreateMode::Ephemeral.with_acls(everybody)).await
         });
         match link.within(made).await? {
             Ok(_) | Err(zk::Error::NodeExists) => return Ok(path),
-            Err(zk::Error::NoNode) => shared.make_folder(link, folder).await?,
+            Err(zk::Error::NoNode) => shared.make_open_folder(link, folder).await?,
             Err(error) => return Err(failure(&error)),
         }
     }

@@ -87,13 +87,13 @@ impl Holdings {
         inner.all.values().filter(|(_, held)| held.link.id == link.id).map(|(_, held)| held.clone()).collect()
     }
 
-    /// The holder of this grant learns that it was evicted.
-    pub(crate) fn evict(&self, token: Token) {
+    /// The holder of this grant learns that it is over.
+    pub(crate) fn evict(&self, token: Token, why: Loss) {
         let inner = self.inner();
         let held: Vec<_> = inner.all.values().filter(|(_, held)| held.token == token).collect();
         let lives: Vec<_> = held.into_iter().map(|(_, held)| Arc::clone(&held.claim)).collect();
         drop(inner);
-        lives.iter().for_each(|claim| claim.life.end(Loss::Evicted));
+        lives.iter().for_each(|claim| claim.life.end(why));
     }
 
     /// Takes out those whose own lease is over; those that were renewed meanwhile come later.

@@ -1,7 +1,7 @@
 //! What operators see: the contenders of a lock, and the locks that have some.
 
 use fencepost_core::queue::{Place, winners};
-use fencepost_core::{Info, Listing, Mode, Name, Page, Payload, Result, Token};
+use fencepost_core::{ErrorKind, Info, Listing, Mode, Name, Page, Payload, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -198,7 +198,13 @@ pub(crate) async fn all(shared: &Shared, prefix: &str, page: &Page) -> Result<Li
     for (at, some) in names.chunks(16).enumerate() {
         let looks = join_all(some.iter().map(|name| look(shared, &link, name))).await;
         for (within, (name, seen)) in some.iter().zip(looks).enumerate() {
-            let seen = seen?;
+            let seen = match seen {
+                Err(error) if error.kind() == ErrorKind::Denied => {
+                    tracing::warn!(%name, "left out: this user may not read its nodes");
+                    continue;
+                }
+                seen => seen?,
+            };
             if seen.is_empty() {
                 continue;
             }

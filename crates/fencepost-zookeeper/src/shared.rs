@@ -106,7 +106,19 @@ impl Shared {
 
     /// Makes a folder and all above it. They are containers: the server removes them when they have become empty.
     pub(crate) async fn make_folder(&self, link: &Link, path: &str) -> Result<()> {
-        let (path, acls) = (path.to_owned(), self.acls());
+        self.make(link, path, self.acls()).await
+    }
+
+    /// Makes a folder that all users below our root share.
+    pub(crate) async fn make_open_folder(&self, link: &Link, path: &str) -> Result<()> {
+        if !self.config.open && !self.config.root.is_empty() {
+            self.make_folder(link, &self.config.root).await?;
+        }
+        self.make(link, path, zk::Acls::anyone_all()).await
+    }
+
+    async fn make(&self, link: &Link, path: &str, acls: zk::Acls<'static>) -> Result<()> {
+        let path = path.to_owned();
         let made = link.ask(move |client| async move {
             match client.mkdir(&path, &zk::CreateMode::Container.with_acls(acls)).await {
                 // A server before 3.5.3.

@@ -1,6 +1,8 @@
 //! What operators see and do: payloads, evictions, users, examinations.
 
-use fencepost_core::{Eviction, Loss, Severity};
+use std::time::Instant;
+
+use fencepost_core::{Eviction, Loss, Page, Severity};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, address, bare, client, near, nodes, path, try_client};
@@ -68,6 +70,37 @@ async fn nodes_of_a_user_are_his() {
     let again = client(&url("me:secret@")).await;
     assert!(again.mutex("lock").expect("a good name").try_lock().await.expect("it answers").is_none());
     guard.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_one_root_do_not_stand_in_each_others_way() {
+    let (path, bare) = (path(), bare().await);
+    bare.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("it is made");
+    let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
+    let (mine, open) = (client(&url("me:secret@")).await, near(&path).await);
+    let hidden = mine.mutex("mine").expect("a good name").lock().await.expect("it is free");
+    let guard = open.mutex("open").expect("a good name").lock().await.expect("it is free");
+    let page = open.list("", &Page::default()).await.expect("what is not for it to read is left out");
+    let names: Vec<_> = page.resources.iter().map(|info| info.name.to_string()).collect();
+    assert_eq!(names, ["open"]);
+    // Anybody may ring; that alone is no eviction.
+    let node = nodes(address(), &path).into_iter().find(|node| node.contains("/mine/")).expect("its node");
+    let stat = bare.check_stat(&node).await.expect("it answers").expect("it is there");
+    let bell = format!("{path}/.fencepost/evicted/{:x}-{}", stat.ephemeral_owner, hidden.token());
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let start = Instant::now();
+    while bare.create(&bell, b"", &options).await.is_err() {
+        assert!(start.elapsed() < SOON, "no bell can be rung");
+    }
+    while bare.check_stat(&bell).await.expect("it answers").is_some() {
+        assert!(start.elapsed() < SOON, "it is not heard");
+    }
+    hidden.ensure_held().expect("nobody evicted it");
+    // Whose lock it is may evict it, whoever was there first.
+    open.evict("open", guard.token(), &Eviction::default()).await.expect("it holds");
+    assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
+    mine.evict("mine", hidden.token(), &Eviction::default()).await.expect("it holds");
+    assert_eq!(tokio::time::timeout(SOON, hidden.lost()).await.expect("it is told"), Loss::Evicted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
