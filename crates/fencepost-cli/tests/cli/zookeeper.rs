@@ -49,6 +49,19 @@ fn a_server_that_comes_back_costs_nobody_anything() {
     watch_goes_on(&place, &mut server);
 }
 
+/// A session is certain for less than its length, and for less than a lease that is as long.
+#[test]
+fn a_lease_longer_than_the_session_is_cut_to_it() {
+    let server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=6s", server.url()));
+    // Over several of its probes.
+    for options in [&["--ttl", "7s"][..], &["--ttl", "9s", "--grace", "5s"], &["--ttl", "60s"]] {
+        let said =
+            place.output([&["run"], options, &["backup", "--", "sh", "-c", "sleep 4; exit 5"]].concat());
+        said.expect(5);
+    }
+}
+
 #[test]
 fn a_restart_waits_for_a_server_that_is_away() {
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
