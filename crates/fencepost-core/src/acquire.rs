@@ -296,7 +296,9 @@ impl Request<'_> {
     }
 
     fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
-        let wait = self.wait.unwrap_or_default();
+        // What is left of a longer wait is no round number.
+        let millis = self.wait.unwrap_or_default().as_micros().div_ceil(1_000);
+        let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         match failure {
             Some(error) => {
                 let message = format!(

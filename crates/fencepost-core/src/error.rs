@@ -128,6 +128,12 @@ impl Error {
         self
     }
 
+    /// The operation only connects or reads, whatever became of it.
+    pub(crate) fn without_effect(mut self) -> Error {
+        self.0.effect = Effect::None;
+        self
+    }
+
     /// Says whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn transient(mut self, transient: bool) -> Error {

@@ -177,7 +177,7 @@ impl Locks {
     pub async fn inspect(&self, name: &str) -> Result<Info> {
         let name = Name::new(name)?;
         self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
-        self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()))
+        self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()).without_effect())
     }
 
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a time.
@@ -189,7 +189,7 @@ impl Locks {
     /// Safe: it only reads.
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         self.client.require(self.client.capabilities.inspect, "way to list locks")?;
-        self.client.backend.list(prefix, page).await
+        self.client.backend.list(prefix, page).await.map_err(Error::without_effect)
     }
 
     /// Evicts the holder of `name` whose grant has `token`, and only that.
@@ -307,7 +307,7 @@ impl ClientBuilder {
     /// Safe: nothing is held yet.
     pub async fn connect(self, registry: &Registry, url: &str) -> Result<Locks> {
         let (aid, thread) = self.start()?;
-        let backend = registry.open(url, aid.clone()).await?;
+        let backend = registry.open(url, aid.clone()).await.map_err(Error::without_effect)?;
         self.finish(backend, aid, thread)
     }
 

@@ -100,6 +100,12 @@ impl Failure {
     pub(crate) fn read(status: &Status, member: &str) -> Failure {
         let text = status.message();
         let said = |part: &str| text.contains(part);
+        if let Some(why) = untrusted(status) {
+            let message = format!(
+                "no TLS with {member}; see to ca, cert and key in the URL, and to the name it has there"
+            );
+            return Failure::new(ErrorKind::Configuration, message).because(why).of(What::Member);
+        }
         let failure = match status.code() {
             _ if is_unconnected(status) => Failure::unconnected(member),
             _ if said("requested lease not found") => Failure::lease_gone(),
@@ -218,14 +224,22 @@ impl Failure {
 
 /// Was there no connection at all, so that nothing was sent?
 fn is_unconnected(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(status).any(|error| error.is::<tonic::ConnectError>())
+}
+
+/// Why one side does not trust the other.
+fn untrusted(status: &Status) -> Option<String> {
+    let why = causes(status).last()?.to_string();
+    (is_unconnected(status) && (why.contains("certificate") || why.contains("alert"))).then_some(why)
+}
+
+fn causes(status: &Status) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let mut next = status.source();
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
 }
 
 impl From<Failure> for Error {

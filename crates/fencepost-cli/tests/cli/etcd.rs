@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
+use fencepost_testkit::faults::Faults;
 
 use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
 use crate::guard::restarts_in_line;
@@ -84,4 +85,17 @@ fn a_server_that_is_not_there() {
         let said = place.output(arguments);
         assert_eq!(said.expect(69).complains(&["127.0.0.1:1"]).out, "");
     }
+}
+
+#[test]
+fn a_server_that_does_not_answer() {
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=600ms", server.url()));
+    server.stop().unwrap();
+    for arguments in [&["ls"][..], &["show", "a"], &["queue", "a"], &["run", "-n", "a", "--", "true"]] {
+        let said = place.output(arguments);
+        assert!(!said.expect(69).err.contains("taken effect"), "{said:?}");
+    }
+    server.cont().unwrap();
+    place.output(["run", "-n", "a", "--", "true"]).expect(0);
 }
