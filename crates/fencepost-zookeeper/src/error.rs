@@ -30,6 +30,10 @@ pub(crate) fn failure(error: &zk::Error) -> Error {
             ErrorKind::Configuration,
             "the lock's node is an ephemeral one of somebody else, and can have no children; use another name or path",
         ),
+        zk::Error::NotEmpty => (
+            ErrorKind::Configuration,
+            "the holder's node has children, and cannot be deleted before them; see what they are",
+        ),
         zk::Error::QuotaExceeded => {
             (ErrorKind::Configuration, "the nodes' quota is exceeded; raise it, or use another path")
         }
