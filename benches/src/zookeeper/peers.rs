@@ -77,7 +77,9 @@ pub(crate) fn ahead() -> Measured {
     for figure in &figures {
         rows.push(format!("{} in {}: ours {:.0}", figure.figure, figure.unit, figure.ours));
         for peer in theirs(figure) {
-            rows.push(format!("{} {:.0}", peer.name, peer.value));
+            // In turns with it; ours above was measured by itself.
+            let beside = peer.ratio.map(|ratio| format!(" (ours {ratio:.2} ×)")).unwrap_or_default();
+            rows.push(format!("{} {:.0}{beside}", peer.name, peer.value));
             let ratio = peer.ratio.unwrap_or(figure.ours / peer.value);
             silent += usize::from(peer.value.is_nan());
             ahead += usize::from(if figure.unit == "µs" { ratio >= 1.0 } else { ratio < 1.3 });
