@@ -297,15 +297,11 @@ impl Request<'_> {
 
     fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
         // What is left of a longer wait is no round number.
-        let millis = self.wait.unwrap_or_default().as_micros().div_ceil(1_000);
-        let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
+        let failed =
+            || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
         match failure {
-            Some(error) => {
-                let message = format!(
-                    "the engine failed until the waiting time of {wait:?} was over; see to the engine"
-                );
-                Error::new(error.kind(), message).because(error)
-            }
+            Some(error) => Error::new(error.kind(), failed()).because(error),
             None => Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}"))
                 .transient(true)
                 .held_by(holders),
