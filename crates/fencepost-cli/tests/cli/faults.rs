@@ -100,3 +100,19 @@ pub(crate) fn restart_waits(place: &Place, options: &[&str], server: &mut dyn Fa
     running.kid.said().expect(143);
     assert!(!running.pipe.is_open());
 }
+
+/// A server that is not there is named by what needs it, and nothing runs.
+pub(crate) fn nobody_there(url: &str, address: &str, more: &[&[&str]]) {
+    let place = Place::at(url);
+    let always = [
+        &["run", "-n", "a", "--", "echo", "ran"][..],
+        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["ls"],
+        &["show", "a"],
+        &["doctor"],
+    ];
+    for arguments in always.iter().chain(more) {
+        let said = place.output(*arguments);
+        assert_eq!(said.expect(69).complains(&[address]).out, "");
+    }
+}

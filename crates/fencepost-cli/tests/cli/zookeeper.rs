@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper};
 
-use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
+use crate::faults::{
+    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on,
+};
 use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place};
 use crate::redis::verbs::{evicting, running, waiting, watching};
@@ -71,17 +73,7 @@ fn a_restart_waits_for_a_server_that_is_away() {
 
 #[test]
 fn a_server_that_is_not_there() {
-    let place = Place::at("zookeeper://127.0.0.1:1?timeout=300ms");
-    for arguments in [
-        &["run", "-n", "a", "--", "echo", "ran"][..],
-        &["run", "-w", "60s", "a", "--", "echo", "ran"],
-        &["ls"],
-        &["show", "a"],
-        &["doctor"],
-    ] {
-        let said = place.output(arguments);
-        assert_eq!(said.expect(69).complains(&["127.0.0.1:1"]).out, "");
-    }
+    nobody_there("zookeeper://127.0.0.1:1?timeout=300ms", "127.0.0.1:1", &[]);
 }
 
 #[test]
