@@ -61,6 +61,9 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
     if claim.detached {
         text.push_str(", by a lease");
     }
+    if claim.endless {
+        text.push_str(", without end: nothing keeps it alive");
+    }
     text
 }
 
@@ -96,6 +99,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "reason": claim.reason,
         "evicted": claim.evicted,
         "detached": claim.detached,
+        "endless": claim.endless,
     })
 }
 

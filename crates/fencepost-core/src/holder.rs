@@ -82,6 +82,10 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.is_empty() && self.pid == 0 {
+            // Somebody else's, which does not say.
+            return f.write_str(&self.label);
+        }
         write!(f, "{} (host {}, pid {})", self.label, self.host, self.pid)
     }
 }
@@ -107,6 +111,8 @@ pub struct ClaimInfo {
     pub evicted: bool,
     /// It is held by a detached lease, by no process.
     pub detached: bool,
+    /// Nothing keeps it alive, neither lease nor session: it stays until somebody takes it away.
+    pub endless: bool,
 }
 
 impl ClaimInfo {

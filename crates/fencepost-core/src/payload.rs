@@ -158,6 +158,7 @@ impl Payload {
             reason: self.reason,
             evicted: self.evicted,
             detached: self.detached,
+            endless: false,
         }
     }
 }

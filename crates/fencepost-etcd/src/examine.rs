@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use crate::error::Failure;
 use crate::lease;
+use crate::listing;
 use crate::net::{ALARM, MEMBERS, STATUS};
 use crate::peer::Peer;
 use crate::proto::{
@@ -14,6 +15,9 @@ use crate::proto::{
     StatusResponse,
 };
 use crate::shared::Shared;
+
+/// So many portions of keys are looked through.
+const PORTIONS: usize = 10;
 
 /// Versions from which on a deposed leader neither renews nor revokes leases behind its successor's back (2023).
 const SOUND: [(u64, u64, u64); 2] = [(3, 4, 25), (3, 5, 8)];
@@ -44,6 +48,7 @@ pub(crate) async fn examine(shared: &Arc<Shared>) -> Result<Report> {
     findings.push(quorum(shared, &statuses).await);
     findings.push(alarms(shared).await);
     findings.push(sessions(shared).await);
+    findings.push(endless(shared).await);
     findings.push(Finding::ok(
         "clocks",
         "leases run by the leader's own steady clock and deadlines by ours; no wall clock decides anything",
@@ -139,6 +144,39 @@ async fn alarms(shared: &Shared) -> Finding {
         Ok(_) => Finding::ok("alarms", "none is raised"),
         Err(failure) => Finding::note("alarms", format!("they are not told: {}", failure.cause())),
     }
+}
+
+/// Keys in locks' folders that nothing ends: whoever asks for such a lock waits for ever.
+async fn endless(shared: &Arc<Shared>) -> Finding {
+    let folders = match listing::scan(shared, "", PORTIONS).await {
+        Ok(folders) => folders,
+        Err(error) => return Finding::note("keys", format!("they are not told: {error}")),
+    };
+    let (mut locks, mut others) = (Vec::new(), Vec::new());
+    for (name, found) in &folders {
+        let Some((key, count)) = &found.endless else { continue };
+        let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+        let told = format!("{name} by {key}{more}");
+        if found.is_listed(shared) { locks.push(told) } else { others.push(told) }
+    }
+    let told = |all: &[String]| match all {
+        [first] => first.clone(),
+        [first, rest @ ..] => format!("{first}; and {} more", rest.len()),
+        [] => String::new(),
+    };
+    if !locks.is_empty() {
+        let message = format!("keys without a lease hold locks for ever: {}", told(&locks));
+        return Finding::warning("keys", message)
+            .advice("if nobody needs them: fencepost show NAME, then evict NAME --token T --now");
+    }
+    if !others.is_empty() {
+        let message = format!(
+            "keys of other programs stand where those of locks would: whoever asks for a lock of such a name waits for ever: {}",
+            told(&others)
+        );
+        return Finding::note("keys", message).advice("give the locks a folder of their own: prefix=locks/");
+    }
+    Finding::ok("keys", "all in the locks' folders end with a lease")
 }
 
 /// Does the cluster give the shortest lease that we allow?

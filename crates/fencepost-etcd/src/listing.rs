@@ -1,12 +1,12 @@
 //! What operators see and do.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::queue::Held;
 use fencepost_core::{
-    ClaimInfo, Error, ErrorKind, Eviction, Info, Listing, Name, Page, Payload, Result, Token,
+    ClaimInfo, Error, ErrorKind, Eviction, Holder, Info, Listing, Mode, Name, Page, Payload, Result, Token,
 };
 use futures_util::future::join_all;
 
@@ -43,8 +43,9 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
             leases.push((claims.len(), kv.lease));
         }
         let token = free.then(|| Token::new(kv.create_revision.unsigned_abs()));
-        claims.push(Payload::read(&kv.value).into_info(mode, token, wall, wall));
+        claims.push(claim(kv, mode, token, wall));
     }
+    leases.retain(|(_, lease)| *lease != 0);
     leases.truncate(LEASES);
     let asked = leases.into_iter().map(|(at, id)| async move { (at, left(shared, id).await) });
     for (at, left) in join_all(asked).await {
@@ -52,6 +53,18 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
     }
     let last_token = claims.iter().filter_map(|claim: &ClaimInfo| claim.token).max();
     Ok(Info { name: name.clone(), last_token, claims })
+}
+
+/// A contender as operators see it.
+fn claim(kv: &KeyValue, mode: Mode, token: Option<Token>, wall: u64) -> ClaimInfo {
+    let mut payload = Payload::read(&kv.value);
+    let endless = kv.lease == 0;
+    if endless && payload.id.is_none() {
+        // Put by hand, or by a program that does not know of locks: of it there is only the key.
+        let (key, said) = (String::from_utf8_lossy(&kv.key), &payload.holder.label);
+        payload.holder.label = Holder::cut(format!("unknown, by the key {key} without a lease: {said}"));
+    }
+    ClaimInfo { endless, ..payload.into_info(mode, token, wall, wall) }
 }
 
 /// How long a lease still runs, as far as the server says.
@@ -64,7 +77,9 @@ async fn left(shared: &Arc<Shared>, id: i64) -> Option<Duration> {
 /// A page of the resources that somebody holds or waits for.
 pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Result<Listing> {
     // The keys' order is not that of the names, because of the escapes.
-    let mut names: Vec<Name> = names(shared, prefix).await?.into_iter().collect();
+    let folders = scan(shared, prefix, usize::MAX).await?.into_iter();
+    let mut names: Vec<Name> =
+        folders.filter(|(_, found)| found.is_listed(shared)).map(|(name, _)| name).collect();
     if let Some(after) = &page.after {
         names.retain(|name| name > after);
     }
@@ -85,13 +100,34 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
     Ok(listing)
 }
 
-async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<BTreeSet<Name>> {
+/// What a look at the keys alone tells of a folder.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Somebody claims the lock, as far as one can tell by a key.
+    claimed: bool,
+    /// The first of its keys that have no lease, and how many there are.
+    pub(crate) endless: Option<(String, usize)>,
+}
+
+impl Found {
+    /// Is it a lock's? Below a prefix that is a folder all are. Elsewhere what is no lock may stand in the store.
+    pub(crate) fn is_listed(&self, shared: &Shared) -> bool {
+        self.claimed || shared.config.prefix.ends_with('/')
+    }
+}
+
+/// The folders of names that begin with `prefix`, from so many portions of keys.
+pub(crate) async fn scan(
+    shared: &Arc<Shared>,
+    prefix: &str,
+    portions: usize,
+) -> Result<BTreeMap<Name, Found>> {
     let beginning = keys::beginning(&shared.config.prefix, prefix);
     let end = keys::end(&beginning);
     // No key is empty.
     let mut from = if beginning.is_empty() { vec![0] } else { beginning };
-    let mut names = BTreeSet::new();
-    loop {
+    let mut folders = BTreeMap::<Name, Found>::new();
+    for _ in 0..portions {
         let question = RangeRequest {
             key: from,
             range_end: end.clone(),
@@ -100,13 +136,21 @@ async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<BTreeSet<Name>> {
             ..RangeRequest::default()
         };
         let answer: RangeResponse = shared.net.call(RANGE, question, None).await?;
-        let claims = answer.kvs.iter().filter(|kv| keys::is_claim(kv));
-        names.extend(claims.filter_map(|kv| keys::name_of(&shared.config.prefix, &kv.key)));
+        for kv in &answer.kvs {
+            let Some(name) = keys::name_of(&shared.config.prefix, &kv.key) else { continue };
+            let found = folders.entry(name).or_default();
+            found.claimed |= keys::is_claim(kv);
+            if kv.lease == 0 {
+                let first = || (String::from_utf8_lossy(&kv.key).into_owned(), 0);
+                found.endless.get_or_insert_with(first).1 += 1;
+            }
+        }
         match answer.kvs.last() {
             Some(last) if answer.more => from = [&*last.key, &[0]].concat(),
-            _ => return Ok(names),
+            _ => break,
         }
     }
+    Ok(folders)
 }
 
 /// Evicts the holder whose key has this create revision.
@@ -142,7 +186,8 @@ fn writes(
     how: &Eviction,
 ) -> Result<Vec<crate::proto::RequestOp>> {
     let mut payload = Payload::read(&kv.value);
-    let number = keys::number(&kv.key).filter(|_| payload.id.is_some());
+    // What has no lease was put there by hand, even if it looks like ours: nobody would take its mark away.
+    let number = keys::number(&kv.key).filter(|_| payload.id.is_some() && kv.lease != 0);
     let mut writes = Vec::new();
     if how.now {
         let delete = DeleteRequest { key: kv.key.clone(), range_end: Vec::new() };
@@ -152,8 +197,12 @@ fn writes(
         let put = PutRequest { key: kv.key.clone(), value: payload.to_bytes(), ignore_lease: true, lease: 0 };
         writes.push(Op::Put(put).into());
     } else {
-        let message = "its holder is a program of another library, which cannot be told; it can only be evicted at once \
-                       (--now), and may go on working";
+        let message = if kv.lease == 0 {
+            "nobody keeps its key alive, so nobody can be told; evicting it at once (--now) deletes the key"
+        } else {
+            "its holder is a program of another library, which cannot be told; it can only be evicted at once (--now), and \
+             may go on working"
+        };
         return Err(Error::new(ErrorKind::Unsupported, message).of(name.clone()).on(ENGINE));
     }
     if let Some(number) = number {

@@ -117,6 +117,7 @@ impl Record {
             expires_in: self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now))),
             evicted: self.state == 4,
             detached: self.detached,
+            endless: false,
             reason: self.reason,
         }
     }

@@ -1,7 +1,7 @@
 //! What operators see: the contenders of a lock, and the locks that have some.
 
 use fencepost_core::queue::{Place, winners};
-use fencepost_core::{ErrorKind, Info, Listing, Mode, Name, Page, Payload, Result, Token};
+use fencepost_core::{ClaimInfo, ErrorKind, Info, Listing, Mode, Name, Page, Payload, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -162,7 +162,8 @@ fn info(shared: &Shared, name: Name, all: Vec<Seen>) -> Info {
     let claims = all.into_iter().map(|seen| {
         let token = seen.holds.then(|| seen.token());
         let since = u64::try_from(seen.stat.ctime).unwrap_or(0).saturating_mul(1_000);
-        seen.payload.into_info(seen.mode, token, now, since)
+        let endless = seen.stat.ephemeral_owner == 0;
+        ClaimInfo { endless, ..seen.payload.into_info(seen.mode, token, now, since) }
     });
     Info { name, last_token: None, claims: claims.collect() }
 }

@@ -71,6 +71,7 @@ impl Place {
             reason: self.claim.reason.as_deref().map(str::to_owned),
             evicted,
             detached,
+            endless: false,
         }
     }
 }

@@ -107,6 +107,7 @@ impl Voters {
                 reason: voter.claim.reason.as_deref().map(str::to_owned),
                 evicted: false,
                 detached: false,
+                endless: false,
             }
         })
     }

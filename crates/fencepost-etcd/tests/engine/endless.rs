@@ -1,0 +1,72 @@
+//! Keys in a lock's folder that nothing ends: put by hand, or by a program that knows nothing of locks.
+
+use crate::kit::{connect, server, stand};
+use fencepost_core::{Eviction, Locks, Page};
+
+const NOW: Eviction = Eviction { now: true, reason: None };
+
+async fn told(locks: &Locks) -> String {
+    let report = locks.examine().await.expect("it answers");
+    report.findings.iter().map(|finding| format!("{finding}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_without_a_lease_is_listed_and_can_be_evicted() {
+    let etcd = server();
+    let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
+    etcd.look().run(&["put", "locks/stock/by-hand", "ann was here"]);
+    assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none(), "it holds the lock");
+    let listing = locks.list("", &Page::default()).await.unwrap();
+    let info = listing.resources.first().expect("it is listed");
+    let held = info.holders().next().unwrap();
+    assert!(held.endless && held.expires_in.is_none(), "{held:?}");
+    for word in ["unknown", "locks/stock/by-hand", "ann was here"] {
+        assert!(held.holder.label.contains(word), "{held:?}");
+    }
+    let report = told(&locks).await;
+    assert!(report.contains("locks/stock/by-hand"), "{report}");
+    let token = held.token.unwrap();
+    let error = locks.evict("stock", token, &Eviction::default()).await.unwrap_err();
+    assert!(error.is_unsupported() && error.to_string().contains("deletes the key"), "{error}");
+    let waiting = stand(&locks, "stock", 2).await;
+    locks.evict("stock", token, &NOW).await.unwrap();
+    let guard = waiting.granted().await;
+    assert!(!locks.inspect("stock").await.unwrap().claims[0].endless);
+    guard.release().await.unwrap();
+    locks.close().await;
+    assert!(etcd.look().keys("").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_looks_like_one_of_ours_leaves_no_mark() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let key = etcd.look().keys("stock/").remove(0);
+    let value = etcd.look().run(&["get", "--print-value-only", &key]);
+    guard.release().await.unwrap();
+    etcd.look().run(&["put", "stock/6b-9", value.trim()]);
+    let info = locks.inspect("stock").await.unwrap();
+    assert!(info.claims[0].endless, "{info:?}");
+    locks.evict("stock", info.claims[0].token.unwrap(), &NOW).await.unwrap();
+    locks.close().await;
+    assert!(etcd.look().keys("").is_empty(), "{:?}", etcd.look().keys(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_others_is_no_list_of_locks() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    etcd.look().run(&["put", "config/port", "80"]);
+    assert!(locks.list("", &Page::default()).await.unwrap().resources.is_empty());
+    let report = told(&locks).await;
+    assert!(report.contains("config/port") && report.contains("prefix="), "{report}");
+    // As soon as somebody waits for it, it is one.
+    let waiting = stand(&locks, "config", 2).await;
+    let listing = locks.list("", &Page::default()).await.unwrap();
+    assert_eq!(listing.resources.len(), 1);
+    assert!(told(&locks).await.contains("for ever: config by config/port"));
+    etcd.look().run(&["del", "config/port"]);
+    waiting.granted().await.release().await.unwrap();
+    locks.close().await;
+}
