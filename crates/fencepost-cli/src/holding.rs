@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Error, Guard, Mode};
+use fencepost_core::{Error, Guard, Loss, Mode};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::Request;
 use crate::exit::Failure;
+use crate::show;
 use crate::supervise::Tenure;
 
 /// The guards of one grant, sorted by name; never empty.
@@ -152,15 +153,25 @@ impl Tenure for Holding {
     }
 
     async fn lost(&self) -> String {
-        let mut waits: Vec<_> = self.0.iter().map(|guard| (guard.name(), Box::pin(guard.lost()))).collect();
+        let mut waits: Vec<_> = self.0.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
         poll_fn(|cx| {
-            for (name, lost) in &mut waits {
+            for (guard, lost) in &mut waits {
                 if let Poll::Ready(why) = lost.as_mut().poll(cx) {
-                    return Poll::Ready(format!("'{name}': {why}"));
+                    let name = guard.name();
+                    return Poll::Ready(match self.trouble() {
+                        Some(trouble) if matches!(why, Loss::Expired | Loss::SessionEnded) => {
+                            format!("'{name}': {why}: {trouble}")
+                        }
+                        _ => format!("'{name}': {why}"),
+                    });
                 }
             }
             Poll::Pending
         })
         .await
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.0.iter().find_map(Guard::trouble).map(|trouble| show::plain(&trouble))
     }
 }

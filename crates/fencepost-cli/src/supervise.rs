@@ -25,6 +25,9 @@ pub(crate) trait Tenure {
 
     /// Resolves with the reason when it is lost. May be dropped and called again.
     fn lost(&self) -> impl Future<Output = String>;
+
+    /// Why it could not be renewed, if that is so.
+    fn trouble(&self) -> Option<String>;
 }
 
 /// What happens to the program when the lock is lost.
@@ -138,7 +141,7 @@ pub(crate) async fn supervise(
             biased;
             event = watch.link.next() => match event {
                 Some(Event::Gone) => break true,
-                Some(event) => watch.hear(event),
+                Some(event) => watch.hear(event, tenure),
                 None => break false,
             },
             signal = signals.next() => watch.pass_on(signal),
@@ -175,7 +178,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn hear(&mut self, event: Event) {
+    fn hear(&mut self, event: Event, tenure: &impl Tenure) {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
             Event::Failed(errno) => {
@@ -186,7 +189,8 @@ impl Watch {
             Event::Ending(Why::Lease) => {
                 self.lost.get_or_insert_with(|| "no renewal was confirmed in time".to_owned());
                 self.warned = true;
-                say!("fencepost: the lock could not be renewed in time: stopping the program");
+                let trouble = tenure.trouble().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+                say!("fencepost: the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {
                 say!("fencepost: held as long as --max-hold allows: stopping the program");

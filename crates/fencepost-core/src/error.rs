@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::holder::ClaimInfo;
-use crate::life::Loss;
+use crate::life::{Life, Loss};
 
 /// A result with fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -100,6 +100,18 @@ impl Error {
         error
     }
 
+    /// The grant of `resource` is gone, whose life this was.
+    pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, life: &Life) -> Error {
+        let error = Error::lost(resource, loss);
+        match life.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
+            None => error,
+            Some(trouble) => {
+                let message = format!("{}; the last renewal failed: {trouble}", error.0.message);
+                error.saying(&message)
+            }
+        }
+    }
+
     /// The same with another message.
     #[must_use]
     pub(crate) fn saying(mut self, message: &str) -> Error {
@@ -129,7 +141,8 @@ impl Error {
     }
 
     /// The operation only connects or reads, whatever became of it.
-    pub(crate) fn without_effect(mut self) -> Error {
+    #[must_use]
+    pub fn without_effect(mut self) -> Error {
         self.0.effect = Effect::None;
         self
     }

@@ -213,6 +213,12 @@ impl Guard {
         self.owned.claim.life.lost(self.owned.client.aid.clock()).await
     }
 
+    /// What the engine said to the last renewal, if that failed and none was confirmed since: with a guard that is Suspect or lost,
+    /// most likely the cause.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        self.owned.claim.life.trouble()
+    }
+
     /// What work that is held to it may know of it.
     pub(crate) fn tenure(&self) -> Tenure {
         Tenure::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
@@ -296,7 +302,7 @@ impl Guard {
             State::Lost(why) => why,
             State::Held | State::Suspect => Loss::Deleted,
         };
-        Err(Error::lost(owned.claim.want().name.clone(), why))
+        Err(Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.life))
     }
 
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
@@ -323,7 +329,7 @@ impl Guard {
     }
 
     fn lost_error(&self, why: Loss) -> Error {
-        Error::lost(self.name().clone(), why).on(self.owned.client.engine())
+        Error::lost_by(self.name().clone(), why, &self.owned.claim.life).on(self.owned.client.engine())
     }
 }
 

@@ -201,13 +201,14 @@ impl Shared {
         let bound = bound.unwrap_or(Moment::ZERO).max(start + Duration::from_secs(5));
         // If this future is dropped here the client's host has stopped: the lives run out by the clock.
         let answer = clock.within(bound, session.keep(&claims)).await;
-        let failed = match answer {
-            Some(Ok(())) => false,
+        let trouble: Option<Arc<str>> = match answer {
+            Some(Ok(())) => None,
             Some(Err(error)) => {
+                let error = error.without_effect();
                 tracing::debug!(%error, claims = claims.len(), "renewal failed, trying again");
-                true
+                Some(error.to_string().into())
             }
-            None => true,
+            None => Some("the engine did not answer".into()),
         };
         let now = clock.now();
         // A few at a time: who locks or releases waits for no more than that.
@@ -215,7 +216,7 @@ impl Shared {
         let mut again = Vec::with_capacity(FEW);
         while claims.len() > 0 {
             for claim in claims.by_ref().take(FEW) {
-                match next_due(&claim, failed, now) {
+                match next_due(&claim, trouble.as_ref(), now) {
                     Some(due) => again.push((due, Stake { claim, session: Arc::clone(&session) })),
                     None => crate::telemetry::dropped_by_keeper(&claim),
                 }
@@ -232,7 +233,7 @@ impl Shared {
 }
 
 /// When the claim is to be renewed next; `None`: it is over.
-fn next_due(claim: &Claim, failed: bool, now: Moment) -> Option<Moment> {
+fn next_due(claim: &Claim, trouble: Option<&Arc<str>>, now: Moment) -> Option<Moment> {
     let life = &claim.life;
     if life.ended().is_some() {
         return None;
@@ -243,11 +244,11 @@ fn next_due(claim: &Claim, failed: bool, now: Moment) -> Option<Moment> {
     }
     let due = life.due();
     // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
-    if !failed && (due > now || !confirmed) {
+    if trouble.is_none() && (due > now || !confirmed) {
         return Some(due.max(now + AT_ONCE));
     }
     if confirmed {
-        life.doubt();
+        life.doubt_by(trouble.cloned());
     }
     // Try again soon, and more often as the end comes near.
     let left = if confirmed { life.until().since(now) } else { claim.ttl() };

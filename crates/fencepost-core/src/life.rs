@@ -67,6 +67,8 @@ pub struct Life {
     waiting: Mutex<Option<Box<Watchers>>>,
     /// What else must live. Few lives have it.
     rest: OnceLock<Box<Rest>>,
+    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt).
+    trouble: Mutex<Option<Arc<str>>>,
 }
 
 /// So many of these must live.
@@ -94,6 +96,7 @@ impl Life {
             end: OnceLock::new(),
             waiting: Mutex::default(),
             rest: OnceLock::new(),
+            trouble: Mutex::default(),
         }
     }
 
@@ -136,6 +139,22 @@ impl Life {
     /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
     pub fn doubt(&self) {
         self.suspect.store(0, Ordering::Release);
+    }
+
+    /// The same, with what the engine said, if it said anything.
+    pub fn doubt_by(&self, trouble: Option<Arc<str>>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        self.doubt();
+    }
+
+    /// Why the last renewal failed, if none was confirmed since: its own, or that of what it rests on.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        if self.suspect.load(Ordering::Acquire) == 0
+            && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            return Some(Arc::clone(trouble));
+        }
+        self.rest().and_then(|rest| rest.of().iter().find_map(|life| life.trouble()))
     }
 
     /// A certain loss. The first one wins.

@@ -65,8 +65,15 @@ impl Tenure {
     pub fn ensure_held(&self) -> Result<()> {
         match self.state() {
             State::Held | State::Suspect => Ok(()),
-            State::Lost(why) => Err(Error::lost(self.name().clone(), why).on(self.engine)),
+            State::Lost(why) => {
+                Err(Error::lost_by(self.name().clone(), why, &self.claim.life).on(self.engine))
+            }
         }
+    }
+
+    /// What the engine said to the last renewal, if that failed and none was confirmed since.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        self.claim.life.trouble()
     }
 
     /// Completes when the lock is lost, with the reason.

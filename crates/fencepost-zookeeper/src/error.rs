@@ -81,6 +81,12 @@ pub(crate) fn silence() -> Error {
         .unknown()
 }
 
+/// There is no connection, and the session may outlive that or not.
+pub(crate) fn broken() -> Error {
+    let message = "the connection to ZooKeeper broke; see to the servers and the network";
+    Error::new(ErrorKind::Unreachable, message).on(ENGINE)
+}
+
 /// There is no session, and none came in time.
 pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>) -> Error {
     if let Some(zk::Error::AuthFailed) = last {

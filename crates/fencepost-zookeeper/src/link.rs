@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Clock, Life, Loss, Moment, Reply, Result, Session, State};
+use fencepost_core::{Aid, Claim, Clock, Error, Life, Loss, Moment, Reply, Result, Session, State};
 use zookeeper_client as zk;
 
 use crate::crowd::Views;
-use crate::error::{failure, is_over, silence};
+use crate::error::{broken, failure, is_over, silence};
 use crate::runner;
 
 /// A request of the driver, with what it borrows. It is sent with its first poll.
@@ -181,14 +181,18 @@ impl Link {
             Some(Ok(())) => self.confirm(sent),
             Some(Err(error)) => {
                 tracing::debug!(%error, "a probe of the session failed");
-                self.life.doubt();
+                self.doubt(failure(&error));
                 if is_over(&error) {
                     self.end(Loss::SessionEnded);
                 }
                 self.sleep(sent + self.length / 20).await;
             }
-            None => self.life.doubt(),
+            None => self.doubt(silence()),
         }
+    }
+
+    fn doubt(&self, error: Error) {
+        self.life.doubt_by(Some(error.without_effect().to_string().into()));
     }
 
     /// Heeds what the driver says of the connection: it is late with the end, not with the break.
@@ -201,7 +205,7 @@ impl Link {
             }
             if state == zk::SessionState::Disconnected {
                 self.breaks.fetch_add(1, Ordering::Relaxed);
-                self.life.doubt();
+                self.doubt(broken());
             }
         }
     }

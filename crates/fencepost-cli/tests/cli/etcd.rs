@@ -9,7 +9,7 @@ use crate::faults::{
     killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
-use crate::kit::Place;
+use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, running, waiting, watching};
 
 /// The shortest lease that the command takes.
@@ -89,4 +89,27 @@ fn a_server_that_does_not_answer() {
     }
     server.cont().unwrap();
     place.output(["run", "-n", "a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
+    let server = Etcd::start(&Config::new()).unwrap();
+    let look = server.look();
+    for command in [
+        &["user", "add", "root:topsecret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "app:hunter2"],
+        &["role", "add", "locks"],
+        &["role", "grant-permission", "locks", "--prefix=true", "readwrite", "locks/"],
+        &["user", "grant-role", "app", "locks"],
+        &["auth", "enable"],
+    ] {
+        look.run(command);
+    }
+    let place = Place::at(&format!("etcd://app:hunter2@{}?prefix=locks/", server.address()));
+    let holder = place.running(&["--ttl", "4s"], "backup", HOLD);
+    look.of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
+    let said = holder.kid.said();
+    said.expect(76).complains(&["could not be renewed in time (", "does not let this user"]);
+    assert!(!said.err.contains("hunter2"), "{said:?}");
 }

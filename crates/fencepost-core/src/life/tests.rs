@@ -129,3 +129,21 @@ fn an_end_wakes_the_watchers() {
     life.end(Loss::Evicted);
     assert!(flag.is_set());
 }
+
+#[test]
+fn the_last_failure_is_told_until_a_renewal_is_confirmed() {
+    let clock = Clock::manual();
+    let part = Arc::new(Life::new());
+    part.confirm(&clock, clock.now(), TTL);
+    let whole = Life::new();
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    assert_eq!(whole.trouble(), None);
+    part.doubt_by(Some("permission denied".into()));
+    assert_eq!(part.trouble().as_deref(), Some("permission denied"));
+    assert_eq!(whole.trouble(), part.trouble());
+    part.confirm(&clock, clock.now(), TTL);
+    assert_eq!((part.trouble(), whole.trouble()), (None, None));
+    part.doubt();
+    part.doubt_by(None);
+    assert_eq!(part.trouble(), None, "an earlier one is none of today's");
+}

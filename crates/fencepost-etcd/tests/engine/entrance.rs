@@ -1,12 +1,11 @@
 //! Users and TLS.
 
-use crate::kit::{connect, server, try_connect};
+use crate::kit::{SHORT, SOON, connect, server, try_connect};
 use fencepost_core::{Registry, Severity};
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
-    let etcd = server();
+/// Has it know a user who may do what locks need.
+fn users(etcd: &Etcd) {
     let look = etcd.look();
     look.run(&["user", "add", "root:topsecret"]);
     look.run(&["user", "grant-role", "root", "root"]);
@@ -15,6 +14,12 @@ async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
     look.run(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", "locks/"]);
     look.run(&["user", "grant-role", "app", "locks"]);
     look.run(&["auth", "enable"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
+    let etcd = server();
+    users(&etcd);
     let host = etcd.address();
     let locks = connect(&format!("etcd://app:hunter2@{host}?prefix=locks/")).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -81,4 +86,24 @@ async fn a_url_that_breaks_a_rule_names_it() {
         .await
         .unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("prefix"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_a_right_is_told_so_with_the_loss() {
+    let etcd = server();
+    users(&etcd);
+    let locks = connect(&format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address())).await;
+    let guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 2).await.unwrap();
+    assert_eq!(guard.trouble(), None);
+    etcd.look().of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
+    tokio::time::timeout(SHORT * 2 + SOON, guard.lost()).await.expect("it is lost");
+    let error = guard.ensure_held().unwrap_err();
+    let told = error.to_string();
+    assert!(
+        error.is_lost() && told.contains("renewal failed") && told.contains("does not let this user"),
+        "{told}"
+    );
+    assert!(!told.contains("hunter2"), "{told}");
+    drop(guard);
+    locks.close().await;
 }
