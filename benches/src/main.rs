@@ -21,6 +21,7 @@ use figure::{Figure, Measured};
 use host::Host;
 use memory::crowd::Question;
 use memory::rate;
+use partition::Partition;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -97,10 +98,10 @@ fn main() -> ExitCode {
         ["etcd-longest", waiters] => etcd::handoff::longest(number(waiters)),
         ["etcd-killed-holders"] => etcd::killed::holders(),
         ["etcd-killed-leaders"] => etcd::killed::leaders(),
-        ["etcd-partition"] => etcd::partition::holders(),
+        ["etcd-partition"] => Partition::of_leases(&etcd::start()).holders(),
         ["etcd-torture", cycles, seed] => etcd::torture::cycles(number(cycles), number(seed) as u64),
         ["etcd-cancelled"] => etcd::cancelled::requests(),
-        ["redis-partition"] => redis::partition::holders(),
+        ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
         ["zookeeper-requests"] => zookeeper::cycle::commands(),

@@ -3,7 +3,7 @@
 use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::server::Proxy;
+use fencepost_testkit::server::{Proxy, Standalone};
 use std::time::Duration;
 
 const ROUNDS: usize = 4;
@@ -26,6 +26,20 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
+    /// Holders on a server that gives them the shortest leases there are.
+    pub(crate) fn of_leases(server: &impl Standalone) -> Partition {
+        const LEASE: Duration = Duration::from_secs(2);
+        let proxy = Proxy::start(server.address()).expect("a proxy");
+        Partition {
+            far: server.url_at(proxy.address()),
+            near: server.url_at(server.address()),
+            proxy,
+            ttl: Some(LEASE),
+            well: LEASE / 3 * 2,
+            held: format!("with a lease of {} s", LEASE.as_secs()),
+        }
+    }
+
     /// Counts holders that believed in their lock when the next was granted.
     pub(crate) fn holders(mut self) -> Measured {
         let runtime = runtime();

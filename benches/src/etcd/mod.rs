@@ -6,7 +6,6 @@ pub(crate) mod cycle;
 pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod killed;
-pub(crate) mod partition;
 pub(crate) mod peer;
 pub(crate) mod torture;
 
@@ -14,7 +13,7 @@ use crate::figure::Figure;
 use fencepost_testkit::etcd::{Config, Etcd};
 
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
-fn start() -> Etcd {
+pub(crate) fn start() -> Etcd {
     Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")
 }
 

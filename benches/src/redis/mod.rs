@@ -8,13 +8,14 @@ pub(crate) mod held;
 pub(crate) mod killed;
 mod observer;
 pub(crate) mod owners;
-pub(crate) mod partition;
 pub(crate) mod peers;
 pub(crate) mod redlock;
 mod server;
 pub(crate) mod stopped;
 pub(crate) mod torture;
 pub(crate) mod waiting;
+
+pub(crate) use server::start;
 
 use crate::figure::{Figure, Measured};
 
