@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub shared: bool,
     /// Permits are possible.
     pub permits: bool,
+    /// Why modes are missing that the engine has otherwise, and what to do: an option of the URL takes them away.
+    pub modes: Option<&'static str>,
     /// A claim may want several resources, all or none.
     pub sets: bool,
     /// How long tokens grow.
@@ -79,6 +81,7 @@ impl Capabilities {
             fair: true,
             shared: true,
             permits: true,
+            modes: None,
             sets: false,
             tokens: Tokens::Durable,
             replicas: true,

@@ -73,6 +73,17 @@ impl Client {
         Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
     }
 
+    /// A mode of claiming.
+    pub(crate) fn require_mode(&self, has: bool, what: &str) -> Result<()> {
+        match self.capabilities.modes {
+            Some(why) if !has => {
+                Err(Error::new(ErrorKind::Unsupported, format!("there are no {what} here: {why}"))
+                    .on(self.engine()))
+            }
+            _ => self.require(has, what),
+        }
+    }
+
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
     }

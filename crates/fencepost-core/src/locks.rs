@@ -89,7 +89,7 @@ impl Locks {
     /// shared holders.
     pub fn rwlock(&self, name: &str) -> Result<RwLock> {
         let name = Name::new(name)?;
-        self.client.require(self.client.capabilities.shared, "shared holders")?;
+        self.client.require_mode(self.client.capabilities.shared, "shared holders")?;
         Ok(RwLock::new(Arc::clone(&self.client), name))
     }
 
@@ -104,7 +104,7 @@ impl Locks {
         if permits == 0 {
             return Err(Error::invalid("a semaphore has at least one permit").of(name));
         }
-        self.client.require(self.client.capabilities.permits, "permits")?;
+        self.client.require_mode(self.client.capabilities.permits, "permits")?;
         Ok(Semaphore::new(Arc::clone(&self.client), name, permits))
     }
 

@@ -45,6 +45,7 @@ impl Backend for ZooBackend {
             detach: false,
             shared: layout.has_shared(),
             permits: layout.has_permits(),
+            modes: layout.lacks(),
             ..Capabilities::full(ENGINE)
         }
     }

@@ -141,6 +141,21 @@ impl Layout {
         self.lease.is_some()
     }
 
+    /// Why some modes are not possible.
+    pub(crate) fn lacks(&self) -> Option<&'static str> {
+        match (self.has_shared(), self.has_permits()) {
+            (true, true) => None,
+            (true, false) => Some(
+                "kazoo's names (layout=kazoo) are for mutexes and read-write locks; leave layout out, with another path in the \
+                 URL, for Curator's names, which have all",
+            ),
+            (false, _) => Some(
+                "names by a template (node=…) are for mutexes alone; leave node out, with another path in the URL, for \
+                 Curator's names, which have all",
+            ),
+        }
+    }
+
     /// The folder of a lock whose own node is `node`.
     pub(crate) fn folder(&self, root: &str, node: &str) -> String {
         format!("{root}/{}{node}{}", self.before, self.after)

@@ -135,6 +135,15 @@ async fn a_name_is_one_node_and_nobody_elses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_kazoo_has_not_is_refused_in_the_name_of_its_layout() {
+    let locks = client(&format!("zookeeper://{}{}?layout=kazoo", address(), path())).await;
+    let error = locks.semaphore("a", 2).map(drop).expect_err("kazoo has none that others can join");
+    assert!(error.is_unsupported() && error.to_string().contains("leave layout out"), "{error}");
+    locks.rwlock("a").expect("kazoo has them");
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn names_of_a_template_and_the_locks_of_a_small_client() {
     let path = path();
     let url = format!("zookeeper://{}{path}?session=4s&node=%7Bname%7D/locks/_c_%7Bhex%7D-lock-", address());
@@ -150,7 +159,10 @@ async fn names_of_a_template_and_the_locks_of_a_small_client() {
     assert!(other.mutex("a/b").expect("a good name").try_lock().await.expect("it answers").is_none());
     let listed = other.list("a", &Page::default()).await.expect("it can list");
     assert_eq!(listed.resources.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["a/b"]);
-    assert!(locks.rwlock("a/b").expect_err("such names are for mutexes").is_unsupported());
+    for refused in [locks.rwlock("a/b").map(drop), locks.semaphore("a/b", 2).map(drop)] {
+        let error = refused.expect_err("such names are for mutexes");
+        assert!(error.is_unsupported() && error.to_string().contains("leave node out"), "{error}");
+    }
     // The lock that comes with the driver waits for ours, and ours for it.
     let theirs = tokio::spawn({
         let (bare, folder) = (bare.clone(), folder.clone());

@@ -223,6 +223,7 @@ impl Backend for Quorum {
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
             all.permits &= node.permits;
+            all.modes = all.modes.or(node.modes);
             all.tokens = all.tokens.min(node.tokens);
             all.detach &= node.detach;
             all.inspect &= node.inspect;
