@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A URL taken apart: `scheme:rest?option=value&…`. `Debug` shows neither user nor password nor options.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,7 +39,12 @@ impl Address {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             Ok((decode(key)?, decode(value)?))
         });
-        let options = options.collect::<Result<_>>()?;
+        let options: Vec<(String, String)> = options.collect::<Result<_>>()?;
+        let again = |at: &usize| options[..*at].iter().any(|(key, _)| *key == options[*at].0);
+        if let Some(at) = (0..options.len()).find(again) {
+            let (key, _) = &options[at];
+            return Err(Error::invalid(format!("the option {key:?} is given twice; say it once")));
+        }
         Ok(Address { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned(), options })
     }
 
@@ -59,29 +64,34 @@ impl Address {
         decode(part)
     }
 
-    /// The value of option `key`, the last one if it is given twice.
+    /// The value of option `key`.
     pub fn option(&self, key: &str) -> Option<&str> {
-        self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| &**value)
+        self.options.iter().find(|(known, _)| known == key).map(|(_, value)| &**value)
     }
 
     /// A secret from where it need not stand in a URL: the environment variable that option `{option}_env` names, else the
     /// file that `{option}_file` names, less its last line's end.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid): what is named isn't there or can't be read.
+    /// [`is_configuration`](Error::is_configuration): what is named isn't there or can't be read. [`is_invalid`](Error::is_invalid):
+    /// both are named.
     pub fn secret(&self, option: &str) -> Result<Option<String>> {
-        if let Some(name) = self.option(&format!("{option}_env")) {
-            return std::env::var(name).map(Some).map_err(|_| {
-                Error::invalid(format!("{option}_env names {name:?}, which is not set in the environment"))
-            });
-        }
-        let Some(path) = self.option(&format!("{option}_file")) else { return Ok(None) };
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
-            Err(error) => {
-                Err(Error::invalid(format!("{option}_file names {path:?}, which cannot be read"))
-                    .because(error))
-            }
+        let broken = |message| Error::new(ErrorKind::Configuration, message);
+        let [env, file] = ["env", "file"].map(|kind| self.option(&format!("{option}_{kind}")));
+        match (env, file) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(Error::invalid(format!(
+                "{option}_env and {option}_file exclude each other; leave one out"
+            ))),
+            (Some(name), None) => std::env::var(name).map(Some).map_err(|_| {
+                broken(format!("{option}_env names {name:?}, which is not set in the environment"))
+            }),
+            (None, Some(path)) => match std::fs::read_to_string(path) {
+                Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+                Err(error) => {
+                    Err(broken(format!("{option}_file names {path:?}, which cannot be read")).because(error))
+                }
+            },
         }
     }
 
@@ -115,6 +125,17 @@ impl Address {
         }
         let port = after.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?;
         Some((host, port))
+    }
+
+    /// The servers of a list, if none is named twice.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): one is.
+    pub fn each_once<T: PartialEq>(servers: Vec<T>) -> Result<Vec<T>> {
+        if (1..servers.len()).any(|at| servers[..at].contains(&servers[at])) {
+            return Err(Error::invalid("a server stands twice in the URL; name each once"));
+        }
+        Ok(servers)
     }
 
     /// The same with the options of `other`, less those named: for a part of a URL whose options stand at its end.
@@ -215,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_twice_is_refused() {
+        for url in ["memory:?a=b&a=c", "memory:?a&b&a", "memory:?a=b&%61=b"] {
+            let error = Address::parse(url).unwrap_err();
+            assert!(
+                error.is_invalid() && error.to_string().contains("\"a\" is given twice"),
+                "{url}: {error}"
+            );
+        }
+        assert!(Address::each_once(vec!["h:1", "h:2"]).is_ok());
+        assert!(
+            Address::each_once(vec!["h:1", "i:1", "h:1"]).unwrap_err().to_string().contains("stands twice")
+        );
+    }
+
+    #[test]
     fn a_secret_may_stand_in_the_environment_or_a_file() {
         let path = std::env::temp_dir().join(format!("fencepost-address-{}", std::process::id()));
         std::fs::write(&path, "hunter2\r\n").unwrap();
@@ -225,8 +261,12 @@ mod tests {
         assert_eq!(address.secret("b").unwrap(), Some(std::env::var("PATH").unwrap()));
         assert_eq!(address.secret("c").unwrap(), None);
         let address = Address::parse("x:?a_file=/nowhere/at/all&b_env=FENCEPOST_NOT_SET").unwrap();
-        assert!(address.secret("a").unwrap_err().to_string().contains("a_file"));
-        assert!(address.secret("b").unwrap_err().to_string().contains("b_env"));
+        for (option, word) in [("a", "a_file"), ("b", "b_env")] {
+            let error = address.secret(option).unwrap_err();
+            assert!(error.is_configuration() && error.to_string().contains(word), "{error}");
+        }
+        let both = Address::parse("x:?a_file=/a&a_env=A").unwrap().secret("a").unwrap_err();
+        assert!(both.is_invalid() && both.to_string().contains("exclude each other"), "{both}");
     }
 
     #[test]

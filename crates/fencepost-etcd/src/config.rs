@@ -83,7 +83,7 @@ impl Config {
             Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
-            members: hosts.split(',').map(member).collect::<Result<_>>()?,
+            members: Address::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
             login: login(user, address)?,
             tls: if secure { Some(tls(address)?) } else { None },
             prefix,
@@ -174,6 +174,8 @@ mod tests {
             ("etcd://a b", "host:port"),
             ("etcd://host?prefix=a%0a", "control"),
             ("etcd://host?timeout=0s", "duration"),
+            ("etcd://a,b,a:2379", "stands twice"),
+            ("etcd://a/x,b/x", "nothing follows"),
         ] {
             let error = parsed(url).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");

@@ -259,7 +259,7 @@ fn login(user: Option<&str>, address: &Address, option: &str) -> Result<Login> {
 }
 
 fn places(hosts: &str, port: u16) -> Result<Vec<Place>> {
-    hosts.split(',').map(|host| place(host, port)).collect()
+    Address::each_once(hosts.split(',').map(|host| place(host, port)).collect::<Result<_>>()?)
 }
 
 fn place(text: &str, port: u16) -> Result<Place> {

@@ -78,7 +78,7 @@ impl Config {
             Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
-            hosts: hosts.split(',').map(host).collect::<Result<_>>()?,
+            hosts: Address::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
             root: root(path)?,
             login,
             session: duration("session", Duration::from_secs(30))?,
@@ -100,6 +100,11 @@ fn data(text: Option<&str>) -> Result<Option<String>> {
 
 /// The path of the URL as a path of nodes.
 fn root(path: &str) -> Result<String> {
+    if path.contains(',') {
+        return Err(Error::invalid(
+            "the path of nodes stands once, behind all servers: zookeeper://h1,h2/app; a comma in it is written %2C",
+        ));
+    }
     let path = Address::decode(path)?;
     let path = path.trim_end_matches('/');
     if path.is_empty() {
@@ -173,6 +178,7 @@ mod tests {
             ("zookeeper://a,b:7/", &["a:2181", "b:7"], ""),
             ("zookeeper://[::1]:7/app/locks", &["[::1]:7"], "/app/locks"),
             ("zookeeper://a/app%20x/", &["a:2181"], "/app x"),
+            ("zookeeper://a/x%2Cy", &["a:2181"], "/x,y"),
         ] {
             let config = parse(url).unwrap();
             assert_eq!(
@@ -203,6 +209,8 @@ mod tests {
             ("zookeeper://a:0", "host:port"),
             ("zookeeper://a,,b", "separated by commas"),
             ("zookeeper://a/b//c", "empty part"),
+            ("zookeeper://a/x,b/x", "behind all servers"),
+            ("zookeeper://a,b,a:2181", "stands twice"),
             ("zookeeper://a/../b", "a dot for a part"),
             ("zookeeper://a/zookeeper", "belongs to ZooKeeper"),
             ("zookeeper://me@a", "a name and a password"),

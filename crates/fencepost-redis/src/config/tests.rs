@@ -97,8 +97,6 @@ fn what_cannot_work_is_refused_with_advice() {
         ("redis://::1", "[IPv6]"),
         ("redis://[::1", "[IPv6]"),
         ("redis://me@host", "password_env"),
-        ("redis://host?password_env=FENCEPOST_NOT_SET", "not set"),
-        ("redis://host?password_file=/nowhere/at/all", "cannot be read"),
         ("redis://host?timeout=5", "500ms"),
         ("redis://host?timeout=0s", "1ms"),
         ("redis://host?replicas=two", "replicas=2"),
@@ -112,8 +110,18 @@ fn what_cannot_work_is_refused_with_advice() {
         ("redis+sentinel://a,b", "mymaster"),
         ("redis+cluster://a/1", "no databases"),
         ("redis+cluster://", "host:port"),
+        ("redis+cluster://a,b,a:6379", "stands twice"),
+        ("redis+cluster://a/0,b/0", "no databases"),
+        ("redis+sentinel://a/x,b/x", "database is a number"),
     ] {
         let error = parse(url).expect_err(url);
         assert!(error.is_invalid() && error.to_string().contains(advice), "{url}: {error}");
+    }
+    for (url, advice) in [
+        ("redis://host?password_env=FENCEPOST_NOT_SET", "not set"),
+        ("redis://host?password_file=/nowhere/at/all", "cannot be read"),
+    ] {
+        let error = parse(url).expect_err(url);
+        assert!(error.is_configuration() && error.to_string().contains(advice), "{url}: {error}");
     }
 }
