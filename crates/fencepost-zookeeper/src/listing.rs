@@ -65,11 +65,12 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
     let first = winners(&places).count();
     let oldest = |nodes: &[Node]| nodes.iter().map(|node| node.stat.czxid).min().unwrap_or(i64::MAX);
     let (oldest_in_line, oldest_lease) = (oldest(&line), oldest(&leases));
-    // All say the same number; who says none takes the others' word.
-    let told = leases.iter().filter_map(|node| match node.payload.mode {
+    // Each is judged by the number it says; who says none takes the others' word.
+    let own = |node: &Node| match node.payload.mode {
         Some(Mode::Permits { of, .. }) => Some(of),
         _ => None,
-    });
+    };
+    let told = leases.iter().filter_map(own);
     let waits = queue.first().and_then(|head| of_the_head(head, &leases));
     let of = told
         .max()
@@ -78,6 +79,8 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
     let mut taken = 0;
     for node in leases {
         taken += 1;
+        // Who has come by a permit stays so, because those before it only get fewer.
+        let of = own(&node).unwrap_or(of);
         let holds = taken <= of && node.stat.czxid < oldest_in_line;
         // The permits of one claim are made by one transaction.
         let same = |seen: &&mut Seen| {
@@ -314,6 +317,22 @@ mod tests {
         let leases = || vec![node("leases", 2, 1), node("leases", 4, 2)];
         assert_eq!(told(leases(), vec![node("locks", 3, 2)]), (vec![2], vec![4]));
         assert_eq!(told(leases(), Vec::new()), (vec![2, 4], vec![]));
+    }
+
+    #[test]
+    fn each_is_shown_with_the_number_it_says() {
+        let node = |czxid, of| {
+            let mut node = ours("leases", czxid, 1, czxid as u128);
+            node.payload.mode = Some(Mode::Permits { n: 1, of });
+            node
+        };
+        // The third is one of five; the fourth says three, and waits.
+        let mut waits = ours("locks", 5, 1, 6);
+        waits.payload.mode = Some(Mode::Permits { n: 1, of: 3 });
+        let all = judge(Vec::new(), vec![node(2, 3), node(3, 3), node(4, 5), node(6, 3)], vec![waits]);
+        let shown: Vec<_> = all.iter().map(|seen| (seen.stat.czxid, seen.holds, seen.mode)).collect();
+        let mode = |of| Mode::Permits { n: 1, of };
+        assert_eq!(shown, [(2, true, mode(3)), (3, true, mode(3)), (4, true, mode(5)), (6, false, mode(3))]);
     }
 
     #[test]
