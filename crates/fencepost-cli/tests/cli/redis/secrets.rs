@@ -39,15 +39,16 @@ fn a_password_comes_from_the_url_the_environment_or_a_file() {
     let said = run(&wrong);
     said.expect(77).complains(&["does not know this user and password"]);
     assert!(!said.err.contains("hunter3"), "{said:?}");
-    silent(&run(&by_env.replace("LOCKS_PASSWORD", "NO_SUCH"))).expect(64).complains(&["NO_SUCH", "not set"]);
+    silent(&run(&by_env.replace("LOCKS_PASSWORD", "NO_SUCH"))).expect(78).complains(&["NO_SUCH", "not set"]);
     silent(&run(&by_file.replace("password_file=", "password_file=/no")))
-        .expect(64)
+        .expect(78)
         .complains(&["cannot be read"]);
     // A URL that breaks a rule is not repeated.
     for url in [
         format!("redis://:{SECRET}@{address}"),
         format!("redis://:{ESCAPED}@{address}/x"),
         format!("redis://:{ESCAPED}@{address}?nonsense=1"),
+        format!("redis://:{ESCAPED}@{address}?timeout=1s&timeout=2s"),
         format!("redis://:{ESCAPED}@:0"),
         format!("redis:{ESCAPED}@{address}"),
         format!("redlock:redis://:{ESCAPED}@{address}"),
