@@ -51,7 +51,10 @@ pub(crate) fn who(claim: &ClaimInfo) -> String {
 
 /// A claim as one phrase: who, how, since when, what for.
 pub(crate) fn phrase(claim: &ClaimInfo) -> String {
-    let mut text = format!("{}, {} for {}", who(claim), mode(claim.mode), age(claim.age));
+    let mut text = format!("{}, {}", who(claim), mode(claim.mode));
+    if let Some(since) = since(claim) {
+        text.push_str(&format!(" for {since}"));
+    }
     if let Some(reason) = &claim.reason {
         text.push_str(&format!(", reason: {}", plain(reason)));
     }
@@ -65,6 +68,13 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
         text.push_str(", without end: nothing keeps it alive");
     }
     text
+}
+
+/// How long it has held or waited, as a person reads it; "up to" so long where the engine does not keep when it was granted.
+/// `None`: nobody says.
+pub(crate) fn since(claim: &ClaimInfo) -> Option<String> {
+    let at_most = if claim.from_arrival { "up to " } else { "" };
+    (claim.since_micros > 0).then(|| format!("{at_most}{}", age(claim.age)))
 }
 
 /// An age as a person reads it.
@@ -86,6 +96,8 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         Mode::Shared => ("shared", None),
         Mode::Permits { n, of } => ("permits", Some(json!({ "n": n, "of": of }))),
     };
+    let known = (claim.since_micros > 0).then_some(claim.since_micros);
+    let since = if claim.holds() && !claim.from_arrival { "grant" } else { "arrival" };
     json!({
         "holder": claim.holder.label,
         "host": claim.holder.host,
@@ -93,8 +105,9 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "mode": mode,
         "permits": permits,
         "token": claim.token.map(|token| token.get()),
-        "since_micros": claim.since_micros,
-        "age_ms": millis(claim.age),
+        "since": known.map(|_| since),
+        "since_micros": known,
+        "age_ms": known.map(|_| millis(claim.age)),
         "expires_in_ms": claim.expires_in.map(millis),
         "reason": claim.reason,
         "evicted": claim.evicted,

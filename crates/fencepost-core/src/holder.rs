@@ -99,8 +99,10 @@ pub struct ClaimInfo {
     pub mode: Mode,
     /// The grant's token; `None` while it waits.
     pub token: Option<Token>,
-    /// Wall-clock microseconds since 1970 at which it was granted, or began to wait.
+    /// Wall-clock microseconds since 1970 at which it was granted, or began to wait. Zero: nobody says.
     pub since_micros: u64,
+    /// It holds, and `since_micros` is when it arrived in line: the engine does not keep when it was granted, which was then or later.
+    pub from_arrival: bool,
     /// How long ago that was, by the clock of whoever looks; for showing only.
     pub age: Duration,
     /// How long its lease still runs if nobody renews it. `None`: it has none, or is not a holder.
@@ -124,7 +126,11 @@ impl ClaimInfo {
 
 impl fmt::Display for ClaimInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} for {}s", self.holder, self.mode, self.age.as_secs())?;
+        write!(f, "{}, {}", self.holder, self.mode)?;
+        if self.since_micros > 0 {
+            let at_most = if self.from_arrival { "up to " } else { "" };
+            write!(f, " for {at_most}{}s", self.age.as_secs())?;
+        }
         match &self.reason {
             Some(reason) => write!(f, ", reason: {reason}"),
             None => Ok(()),

@@ -12,6 +12,14 @@ use crate::token::Token;
 /// The longest text of somebody else's payload that is shown.
 const SHOWN: usize = 200;
 
+/// The beginning of a text that may be as long as its engine allows, and how long it is.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}… ({} bytes in all)", &text[..text.floor_char_boundary(most)], text.len())
+}
+
 /// Who claims and why, as a claim writes it beside itself in an engine that keeps free text with an entry (ZooKeeper, etcd).
 /// It is compact JSON, for people and programs of any language; nothing that decides about a grant is read from it but the
 /// numbers of [`Mode::Permits`].
@@ -52,7 +60,7 @@ impl Payload {
 
     /// Somebody else's: what is left of it is its text.
     pub fn foreign(bytes: &[u8]) -> Payload {
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
+        let text = cut(&String::from_utf8_lossy(bytes), SHOWN);
         let label: String = text.chars().filter(|c| !c.is_control()).collect();
         let label = if label.is_empty() { "unknown".to_owned() } else { label };
         Payload {
@@ -68,7 +76,7 @@ impl Payload {
     }
 
     /// Reads what an entry has beside it. It never fails: what is not ours is [`foreign`](Payload::foreign), and what is
-    /// missing or odd in ours is left out.
+    /// missing or odd in ours is left out. Texts for operators are cut where they are longer than any of ours.
     pub fn read(bytes: &[u8]) -> Payload {
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(fields)) if fields.contains_key("fencepost") => Payload::from_fields(&fields),
@@ -78,6 +86,8 @@ impl Payload {
 
     fn from_fields(fields: &Map<String, Value>) -> Payload {
         let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
+        let shown =
+            |key: &str| fields.get(key).and_then(Value::as_str).map(|text| cut(text, Holder::MAX_BYTES));
         let number = |key: &str| fields.get(key).and_then(Value::as_u64);
         let small = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
         let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -95,12 +105,12 @@ impl Payload {
             id: id.map(ClaimId::from_u128),
             mode,
             holder: Holder {
-                label: text("holder").unwrap_or_else(|| "unknown".to_owned()),
-                host: text("host").unwrap_or_default(),
+                label: shown("holder").unwrap_or_else(|| "unknown".to_owned()),
+                host: shown("host").unwrap_or_default(),
                 pid: small("pid").unwrap_or(0),
             },
             since_micros: number("since").unwrap_or(0),
-            reason: text("reason"),
+            reason: shown("reason"),
             evicted: flag("evicted"),
             detached: flag("detached"),
             data: text("data"),
@@ -145,14 +155,17 @@ impl Payload {
     }
 
     /// As operators see it. `mode` is what the engine knows of it, `token` that of its grant if it holds, `now` the wall clock
-    /// of whoever looks, `since` the engine's own word on when the entry arrived, for payloads that don't say.
+    /// of whoever looks, `since` the engine's own word on when the entry arrived, for payloads that don't say; zero: it has none.
     pub fn into_info(self, mode: Mode, token: Option<Token>, now: u64, since: u64) -> ClaimInfo {
         let since_micros = if self.since_micros == 0 { since } else { self.since_micros };
+        // An unknown time is no age.
+        let now = if since_micros == 0 { 0 } else { now };
         ClaimInfo {
             holder: self.holder,
             mode,
             token,
             since_micros,
+            from_arrival: token.is_some(),
             age: Duration::from_micros(now.saturating_sub(since_micros)),
             expires_in: None,
             reason: self.reason,
@@ -220,7 +233,8 @@ mod tests {
             let payload = Payload::read(bytes);
             assert_eq!((payload.holder.label.as_str(), payload.id, payload.mode), (label, None, None));
         }
-        assert!(Payload::read(&[b'x'; 10_000]).holder.label.len() <= SHOWN);
+        let long = Payload::read(&[b'x'; 900_000]).holder.label;
+        assert!(long.len() < SHOWN + 40 && long.ends_with("x… (900000 bytes in all)"), "{long}");
     }
 
     #[test]
@@ -233,13 +247,29 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_cut_with_a_word_on_their_length() {
+        let long = "ü".repeat(450_000);
+        let holder = Holder { label: long.clone(), host: long.clone(), pid: 7 };
+        let read = Payload::read(&Payload { holder, reason: Some(long), ..payload() }.to_bytes());
+        for text in [read.holder.label, read.holder.host, read.reason.unwrap()] {
+            assert!(
+                text.len() < Holder::MAX_BYTES + 40 && text.ends_with("ü… (900000 bytes in all)"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn an_operator_sees_what_it_says() {
         let mut payload = payload();
         let now = payload.since_micros + 3_000_000;
         let info = payload.clone().into_info(Mode::Exclusive, Some(Token::new(9)), now, 1);
         assert_eq!((info.age, info.reason.as_deref()), (Duration::from_secs(3), Some("nightly")));
-        assert!(info.evicted && info.holds());
+        assert!(info.evicted && info.holds() && info.from_arrival);
+        assert!(info.to_string().contains(" for up to 3s"), "{info}");
         payload.since_micros = 0;
-        assert_eq!(payload.into_info(Mode::Shared, None, now, now - 5).age, Duration::from_micros(5));
+        assert_eq!(payload.clone().into_info(Mode::Shared, None, now, now - 5).age, Duration::from_micros(5));
+        let unknown = Payload::foreign(b"x").into_info(Mode::Shared, None, now, 0);
+        assert_eq!((unknown.age, unknown.to_string()), (Duration::ZERO, "x, shared".to_owned()));
     }
 }

@@ -64,7 +64,7 @@ fn claim(kv: &KeyValue, mode: Mode, token: Option<Token>, wall: u64) -> ClaimInf
         let (key, said) = (String::from_utf8_lossy(&kv.key), &payload.holder.label);
         payload.holder.label = Holder::cut(format!("unknown, by the key {key} without a lease: {said}"));
     }
-    ClaimInfo { endless, ..payload.into_info(mode, token, wall, wall) }
+    ClaimInfo { endless, ..payload.into_info(mode, token, wall, 0) }
 }
 
 /// How long a lease still runs, as far as the server says.

@@ -118,6 +118,7 @@ impl Record {
             evicted: self.state == 4,
             detached: self.detached,
             endless: false,
+            from_arrival: false,
             reason: self.reason,
         }
     }

@@ -70,6 +70,7 @@ fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Tr
             evicted: row.is_evicted(),
             detached: row.process.is_none(),
             endless: false,
+            from_arrival: false,
         });
     }
     // In the order of arrival holders stand first; a sort that keeps order says so in any case.

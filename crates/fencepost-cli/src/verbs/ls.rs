@@ -64,7 +64,7 @@ fn rows(found: &[Info]) -> Vec<Vec<String>> {
             vec![
                 show::plain(info.name.as_str()),
                 first.and_then(|claim| claim.token).map_or_else(|| "-".to_owned(), |token| token.to_string()),
-                first.map_or_else(|| "-".to_owned(), |claim| show::age(claim.age)),
+                first.and_then(show::since).unwrap_or_else(|| "-".to_owned()),
                 info.waiters().count().to_string(),
                 if more == 0 { who } else { format!("{who} and {more} more") },
             ]

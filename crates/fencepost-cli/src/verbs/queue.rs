@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             let reason = claim.reason.as_deref().map_or_else(|| "-".to_owned(), show::plain);
             vec![
                 (place + 1).to_string(),
-                show::age(claim.age),
+                show::since(claim).unwrap_or_else(|| "-".to_owned()),
                 claim.mode.to_string(),
                 show::who(claim),
                 reason,

@@ -113,3 +113,23 @@ fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
     said.expect(76).complains(&["could not be renewed in time (", "does not let this user"]);
     assert!(!said.err.contains("hunter2"), "{said:?}");
 }
+
+#[test]
+fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
+    let server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?prefix=locks/", server.url()));
+    let _holder = place.running(&["--ttl", "20s"], "backup", HOLD);
+    assert!(place.output(["ls"]).expect(0).out.contains("up to "));
+    assert!(place.output(["show", "backup"]).expect(0).out.contains("exclusive for up to "));
+    assert_eq!(place.show("backup")["holders"][0]["since"], "arrival");
+    server.look().run(&["put", "locks/stuck/by-hand", &"x".repeat(100_000)]);
+    let shown = place.output(["show", "stuck"]).expect(0).out.clone();
+    assert!(shown.len() < 1_000 && shown.contains("(100000 bytes in all)"), "{shown}");
+    assert!(shown.contains("without end") && !shown.contains(" for "), "{shown}");
+    let held = &place.show("stuck")["holders"][0];
+    assert!(held["since"].is_null() && held["age_ms"].is_null() && held["endless"] == true, "{held}");
+    let token = held["token"].to_string();
+    place.output(["evict", "stuck", "--token", &token, "--yes"]).expect(64).complains(&["--now"]);
+    place.output(["evict", "stuck", "--token", &token, "--yes", "--now"]).expect(0);
+    place.output(["run", "-n", "stuck", "--", "true"]).expect(0);
+}

@@ -22,6 +22,7 @@ fn listings_show_holders_and_waiters() {
     assert_eq!(held["pid"].as_i64(), Some(holder.kid.pid().into()));
     assert_eq!((held["reason"].as_str(), held["mode"].as_str()), (Some("nightly"), Some("exclusive")));
     assert!(held["token"].as_u64().is_some() && held["since_micros"].as_u64().is_some());
+    assert_eq!(held["since"], "grant");
     assert_eq!(line[0]["pid"].as_i64(), Some(first.pid().into()));
     assert_eq!(line[1]["pid"].as_i64(), Some(second.pid().into()));
     assert_eq!(line[0]["token"], Value::Null);

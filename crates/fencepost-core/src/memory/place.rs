@@ -72,6 +72,7 @@ impl Place {
             evicted,
             detached,
             endless: false,
+            from_arrival: false,
         }
     }
 }

@@ -108,6 +108,7 @@ impl Voters {
                 evicted: false,
                 detached: false,
                 endless: false,
+                from_arrival: false,
             }
         })
     }
