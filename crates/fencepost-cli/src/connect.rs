@@ -30,7 +30,7 @@ const OUTAGE: Duration = Duration::from_secs(10);
 pub(crate) fn registry() -> Registry {
     let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
     let registry = fencepost_etcd::register(registry);
-    fencepost_redis::register(registry).with("zookeeper", fencepost_zookeeper::open)
+    fencepost_zookeeper::register(fencepost_redis::register(registry))
 }
 
 /// Opens the engine that the user chose.

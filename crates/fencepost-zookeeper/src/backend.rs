@@ -13,7 +13,7 @@ use crate::error::ENGINE;
 use crate::shared::Shared;
 use crate::{evict, examine, listing, runner};
 
-/// Opens the deployment that a URL names: register it as `Registry::new().with("zookeeper", fencepost_zookeeper::open)`.
+/// Opens the deployment that a URL names: register it with [`register`](crate::register).
 ///
 /// # Errors
 /// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
@@ -25,7 +25,7 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
             runner::start()?;
-            let shared = Shared::start(config, aid);
+            let shared = Shared::start(config, aid)?;
             shared.link().await?;
             Ok(Arc::new(ZooBackend { shared }) as Arc<dyn Backend>)
         }),

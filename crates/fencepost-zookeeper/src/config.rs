@@ -4,19 +4,27 @@ use std::fmt;
 use std::time::Duration;
 
 use fencepost_core::{Address, Error, Result};
+use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
 use crate::layout::Layout;
 
 const OPTIONS: &[&str] =
     &["acl", "data", "layout", "node", "password_env", "password_file", "session", "timeout", "watch"];
+
+/// The schemes of this crate.
+pub const SCHEMES: &[&str] = &["zookeeper", "zookeepers"];
+
 const PORT: u16 = 2181;
+/// Where servers are wont to listen for TLS (`secureClientPort`): none is fixed.
+const PORT_OF_TLS: u16 = 2281;
 
 /// Where ZooKeeper is and how it is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
-    /// `host:port`, at least one.
-    pub(crate) hosts: Vec<String>,
+    /// Host and port, at least one.
+    pub(crate) servers: Vec<(String, u16)>,
+    pub(crate) tls: Option<Tls>,
     /// What all locks are under: empty, or a path that begins with a slash and does not end with one.
     pub(crate) root: String,
     pub(crate) login: Option<Login>,
@@ -47,12 +55,24 @@ impl fmt::Debug for Login {
 }
 
 impl Config {
+    /// `host:port` of each server.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let shown = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        self.servers.iter().map(shown).collect()
+    }
+
     pub(crate) fn parse(address: &Address) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }
 
     fn read(address: &Address) -> Result<Config> {
-        address.only(OPTIONS)?;
+        let secure = address.scheme == "zookeepers";
+        let of_tls = fencepost_tls::OPTIONS.iter().filter(|_| secure);
+        address.only(&OPTIONS.iter().chain(of_tls).copied().collect::<Vec<_>>())?;
+        let port = if secure { PORT_OF_TLS } else { PORT };
         let Some(rest) = address.rest.strip_prefix("//") else {
             return Err(Error::invalid("two slashes and a host are missing; write zookeeper://host:2181"));
         };
@@ -78,7 +98,10 @@ impl Config {
             Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
-            hosts: Address::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
+            servers: Address::each_once(
+                hosts.split(',').map(|text| server(text, port)).collect::<Result<_>>()?,
+            )?,
+            tls: if secure { Some(Tls::read(address)?) } else { None },
             root: root(path)?,
             login,
             session: duration("session", Duration::from_secs(30))?,
@@ -152,15 +175,15 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
     }
 }
 
-fn host(text: &str) -> Result<String> {
+fn server(text: &str, port: u16) -> Result<(String, u16)> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, port) = Address::server(text, PORT).ok_or_else(rule)?;
+    let (host, port) = Address::server(text, port).ok_or_else(rule)?;
     let host = Address::decode(host)?;
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control() || c == '/') {
         return Err(rule());
     }
-    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    Ok((host, port))
 }
 
 #[cfg(test)]
@@ -182,7 +205,7 @@ mod tests {
         ] {
             let config = parse(url).unwrap();
             assert_eq!(
-                (&*config.hosts, &*config.root),
+                (&*config.hosts(), &*config.root),
                 (&hosts.iter().map(|h| h.to_string()).collect::<Vec<_>>()[..], root),
                 "{url}"
             );
@@ -203,6 +226,16 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_a_scheme_and_options_of_its_own() {
+        let config = parse("zookeepers://a,b:7?ca=/ca&cert=/c&key=/k").unwrap();
+        assert_eq!(config.hosts(), ["a:2281", "b:7"]);
+        let identity = Some(("/c".into(), "/k".into()));
+        assert_eq!(config.tls, Some(Tls { ca: Some("/ca".into()), identity }));
+        assert_eq!(parse("zookeepers://a").unwrap().tls, Some(Tls::default()));
+        assert_eq!(parse("zookeeper://a").unwrap().tls, None);
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_with_advice() {
         for (url, advice) in [
             ("zookeeper:a", "two slashes"),
@@ -219,6 +252,8 @@ mod tests {
             ("zookeeper://a?acl=most", "open or creator"),
             ("zookeeper://a?watch=all", "folders or nodes"),
             ("zookeeper://a?sesion=4s", "acl, data, layout"),
+            ("zookeeper://a?ca=/x", "not an option"),
+            ("zookeepers://a?cert=/x", "go together"),
             ("zookeeper://a?session=4", "10s"),
             ("zookeeper://a?session=1ms", "100ms"),
             ("zookeeper://a?layout=etcd", "curator or kazoo"),

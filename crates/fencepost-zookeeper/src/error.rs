@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use fencepost_core::{Error, ErrorKind};
+use fencepost_tls::Trouble;
 use zookeeper_client as zk;
 
 /// The engine's name in errors.
@@ -88,11 +89,17 @@ pub(crate) fn broken() -> Error {
 }
 
 /// There is no session, and none came in time.
-pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>) -> Error {
+pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Option<Trouble>) -> Error {
     if let Some(zk::Error::AuthFailed) = last {
         return failure(&zk::Error::AuthFailed);
     }
-    let message = format!("no session could be had with {}; does ZooKeeper run there?", hosts.join(", "));
+    if let Some(trouble) = trouble {
+        return Error::from(trouble).on(ENGINE);
+    }
+    let message = format!(
+        "no session could be had with {}; does ZooKeeper run there, and does it want TLS (zookeepers:)?",
+        hosts.join(", ")
+    );
     let error = Error::new(ErrorKind::Unreachable, message).on(ENGINE);
     match last {
         Some(last) => error.because(last.clone()),

@@ -1,8 +1,9 @@
 //! ZooKeeper engine of fencepost: locks beside Curator, kazoo and their kin on the same nodes.
 //!
-//! Register it as `Registry::new().with("zookeeper", fencepost_zookeeper::open)`.
+//! Register it with [`register`].
 //!
-//! `zookeeper://h1,h2:2181/app/locks`, with a user of the scheme digest as `user:password@`, and these options:
+//! `zookeeper://h1,h2:2181/app/locks`, or `zookeepers:` with TLS (the port is then 2281 by default), with a user of the scheme
+//! digest as `user:password@`, and these options:
 //!
 //! | option | values | meaning |
 //! |---|---|---|
@@ -14,6 +15,8 @@
 //! | `acl` | `open`, `creator` | who may do what with our nodes; `creator` by default where there is a user |
 //! | `data` | up to 4096 bytes | a text of the caller's that each node carries |
 //! | `password_env`, `password_file` | a name, a path | where the password is, if not in the URL |
+//! | `ca` | a path | the authorities to trust, with `zookeepers:`; the system's by default |
+//! | `cert`, `key` | paths | a certificate and its key, by which the server knows us, with `zookeepers:` |
 //!
 //! # What is guaranteed
 //! - Mutual exclusion between all clients of one ensemble that keep to the same layout, in whatever language.
@@ -25,7 +28,6 @@
 //! - The token is the transaction that made the node (its `czxid`): it grows as long as the ensemble's data is there.
 //!
 //! # What is not
-//! - TLS. Use a tunnel, or a network that you trust.
 //! - A lease (`ttl`) shorter than the session ends by this client's own doing. If the client dies the session has to end first.
 //! - No grant can be detached from its process: nothing outlives its session.
 //! - Curator keeps mutexes and read-write locks apart by their names although they may share a folder: so a lock that is read
@@ -46,11 +48,20 @@ mod link;
 mod listing;
 mod mixed;
 mod name;
+mod own;
 mod runner;
 mod shared;
 mod spot;
 mod standing;
+mod tunnel;
 mod view;
 
 pub use backend::open;
+pub use config::SCHEMES;
 pub use guarded::{Guarded, Write};
+
+/// Adds every scheme of this crate to a registry.
+#[must_use]
+pub fn register(registry: fencepost_core::Registry) -> fencepost_core::Registry {
+    SCHEMES.iter().fold(registry, |registry, scheme| registry.with(scheme, open))
+}

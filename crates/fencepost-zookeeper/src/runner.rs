@@ -12,7 +12,7 @@ use std::future::{Future, poll_fn};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use async_task::Runnable;
+use async_task::{Runnable, Task};
 use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::ENGINE;
@@ -63,6 +63,13 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
         async_task::Builder::new().propagate_panic(true).spawn(move |()| task, |task| RUNNER.schedule(task));
     runnable.schedule();
     task.detach();
+}
+
+/// Runs a task beside the sessions until what is answered is dropped. It must never block.
+pub(crate) fn task(task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+    let (runnable, task) = async_task::spawn(task, |task| RUNNER.schedule(task));
+    runnable.schedule();
+    task
 }
 
 /// What the driver spawns while `connect` is polled comes here.

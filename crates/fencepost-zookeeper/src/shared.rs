@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Loss, Moment, Name, Payload, Result};
+use fencepost_core::{Aid, Claim, Error, Loss, Moment, Name, Payload, Result};
 use zookeeper_client as zk;
 
 use crate::config::Config;
@@ -15,6 +15,7 @@ use crate::holding::{Holdings, give_back};
 use crate::link::Link;
 use crate::name::to_node;
 use crate::runner;
+use crate::tunnel::Tunnel;
 
 /// How soon a session is tried for again, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
 /// The session of now.
 #[derive(Default)]
 struct Current {
+    /// The way there, with TLS.
+    tunnel: Option<Arc<Tunnel>>,
     link: Option<Arc<Link>>,
     /// Why there is none.
     last: Option<zk::Error>,
@@ -37,14 +40,31 @@ struct Current {
     waiting: Vec<Waker>,
 }
 
+impl Current {
+    /// Does somebody have to mend something before there can be a session?
+    fn is_hopeless(&self) -> bool {
+        match self.last {
+            None => false,
+            Some(zk::Error::AuthFailed) => true,
+            Some(_) => self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_hopeless()),
+        }
+    }
+}
+
 impl Shared {
     /// Makes a session, and a new one whenever it ends.
-    pub(crate) fn start(config: Config, aid: Aid) -> Arc<Shared> {
+    ///
+    /// # Errors
+    /// The URL asks for a TLS that cannot be had here.
+    pub(crate) fn start(config: Config, aid: Aid) -> Result<Arc<Shared>> {
+        let tunnel = config.tls.as_ref().map(|tls| Tunnel::open(&config.servers, tls, config.timeout));
+        let tunnel = tunnel.transpose()?.map(Arc::new);
         let holdings = Arc::new(Holdings::default());
-        let shared = Arc::new(Shared { config, aid, holdings, state: Mutex::default() });
+        let state = Mutex::new(Current { tunnel, ..Current::default() });
+        let shared = Arc::new(Shared { config, aid, holdings, state });
         shared.aid.spawn(pump(Arc::downgrade(&shared)));
         shared.aid.spawn(give_back(Arc::downgrade(&shared.holdings), shared.aid.clock().clone()));
-        shared
+        Ok(shared)
     }
 
     fn state(&self) -> MutexGuard<'_, Current> {
@@ -69,8 +89,8 @@ impl Shared {
             if let Some(link) = state.link.clone().filter(|link| !link.is_over()) {
                 return Poll::Ready(Ok(link));
             }
-            if let Some(zk::Error::AuthFailed) = state.last {
-                return Poll::Ready(Err(no_session(&self.config.hosts, state.last.as_ref())));
+            if state.is_hopeless() {
+                return Poll::Ready(Err(self.no_session(&state)));
             }
             if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                 state.waiting.push(cx.waker().clone());
@@ -79,8 +99,13 @@ impl Shared {
         });
         match self.aid.clock().within(until, come).await {
             Some(answer) => answer,
-            None => Err(no_session(&self.config.hosts, self.state().last.as_ref())),
+            None => Err(self.no_session(&self.state())),
         }
+    }
+
+    fn no_session(&self, state: &Current) -> Error {
+        let trouble = state.tunnel.as_ref().and_then(|tunnel| tunnel.trouble());
+        no_session(&self.config.hosts(), state.last.as_ref(), trouble)
     }
 
     /// The same, waited for as long as a request may take.
@@ -136,6 +161,7 @@ impl Shared {
         let mut link = None;
         self.change(|state| {
             state.closed = true;
+            state.tunnel = None;
             link = state.link.take();
         });
         self.holdings.wake();
@@ -154,8 +180,16 @@ impl Shared {
             let auth = format!("{}:{}", login.user, login.password);
             connector = connector.with_auth("digest", auth.as_bytes());
         }
-        let hosts = self.config.hosts.join(",");
-        let client = runner::with_sessions_here(connector.connect(&hosts)).await?;
+        let tunnel = self.state().tunnel.clone();
+        let client = match &tunnel {
+            None if self.config.tls.is_some() => return Err(zk::Error::ClientClosed),
+            None => runner::with_sessions_here(connector.connect(&self.config.hosts().join(","))).await?,
+            Some(tunnel) => {
+                let client = runner::with_sessions_here(connector.connect(tunnel.addresses())).await?;
+                tunnel.stays_for(&client);
+                client
+            }
+        };
         // Connecting may have taken longer than the session lasts: it counts from a question of its own.
         let sent = self.aid.clock().now();
         client.sync("/").await?;

@@ -21,7 +21,7 @@
 //! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
-//! - `zookeeper` (default): the engine `zookeeper://HOSTS/PATH`.
+//! - `zookeeper` (default): the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //!
 //! The engine `memory:` is always there.
@@ -105,6 +105,6 @@ pub fn registry() -> Registry {
     #[cfg(feature = "etcd")]
     let registry = fencepost_etcd::register(registry);
     #[cfg(feature = "zookeeper")]
-    let registry = registry.with("zookeeper", fencepost_zookeeper::open);
+    let registry = fencepost_zookeeper::register(registry);
     registry
 }

@@ -6,6 +6,11 @@ use std::process::Command;
 
 /// Makes a certificate for the loopback interface: `cert.pem` and `key.pem` in the folder.
 pub(crate) fn certify(dir: &Path) -> io::Result<()> {
+    certify_for(dir, "IP:127.0.0.1,DNS:localhost")
+}
+
+/// The same for other names, as they stand in a certificate.
+pub(crate) fn certify_for(dir: &Path, names: &str) -> io::Result<()> {
     let made = Command::new("openssl")
         .args([
             "req",
@@ -21,7 +26,7 @@ pub(crate) fn certify(dir: &Path) -> io::Result<()> {
         // Not an authority, which rustls would refuse as a server's certificate.
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
+        .args(["-addext", &format!("subjectAltName={names}")])
         .current_dir(dir)
         .output()?;
     if !made.status.success() {

@@ -7,7 +7,7 @@ mod proxy;
 mod temp;
 mod warden;
 
-pub(crate) use certificate::certify;
+pub(crate) use certificate::{certify, certify_for};
 pub use process::{Plan, Server, With, free_port};
 pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;

@@ -21,6 +21,11 @@ pub trait Standalone: Faults + Sized {
     /// Where it listens.
     fn address(&self) -> SocketAddr;
 
+    /// Where its clients connect to.
+    fn entrance(&self) -> SocketAddr {
+        self.address()
+    }
+
     /// Its URL by an address, which may be a proxy's.
     fn url_at(&self, address: SocketAddr) -> String;
 }
@@ -40,7 +45,7 @@ impl<S: Standalone> Proxied<S> {
     /// One of them does not start.
     pub fn start(config: &S::Config) -> io::Result<Proxied<S>> {
         let server = S::start(config)?;
-        let proxy = Proxy::start(server.address())?;
+        let proxy = Proxy::start(server.entrance())?;
         Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
     }
 
@@ -52,7 +57,7 @@ impl<S: Standalone> Proxied<S> {
 
     /// The server's own URL, past the proxy.
     pub fn direct_url(&self) -> String {
-        self.with(|server| server.url_at(server.address()))
+        self.with(|server| server.url_at(server.entrance()))
     }
 
     /// The server's own address, past the proxy.

@@ -1,5 +1,7 @@
 //! How a server is set up.
 
+use crate::server::free_port;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -8,11 +10,24 @@ use std::time::Duration;
 const JARS: &str = "/usr/share/java";
 
 /// What a server needs beside its own jar, whose manifest names most of it.
-const SERVER: [&str; 5] = ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "metrics-core"];
+const SERVER: [&str; 6] =
+    ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "netty-codec", "metrics-core"];
 
 /// A class path of jars of the system, by their names.
 pub fn class_path(jars: &[&str]) -> String {
     jars.iter().map(|jar| format!("{JARS}/{jar}.jar")).collect::<Vec<_>>().join(":")
+}
+
+/// Where the server on `port` speaks TLS: the same port as long as it has this one.
+pub(super) fn secure_port(port: u16, dir: &Path) -> io::Result<u16> {
+    let file = dir.join("secure-port");
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    if let Some((_, secure)) = text.split_once(' ').filter(|(plain, _)| *plain == port.to_string()) {
+        return secure.parse().map_err(io::Error::other);
+    }
+    let secure = free_port()?;
+    std::fs::write(file, format!("{port} {secure}"))?;
+    Ok(secure)
 }
 
 /// What a test wants of a server; by default it ticks each 100 ms, so that sessions may be as short as 200 ms, and leaves the
@@ -22,12 +37,22 @@ pub struct Config {
     tick: Duration,
     synced: bool,
     fast: bool,
+    pub(super) tls: Option<Tls>,
     lines: Vec<String>,
+}
+
+/// How a server speaks TLS.
+#[derive(Debug, Clone)]
+pub(super) struct Tls {
+    /// Whom its certificate is for.
+    pub(super) names: &'static str,
+    /// It wants its clients' certificates.
+    pub(super) mutual: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { tick: Duration::from_millis(100), synced: false, fast: false, lines: Vec::new() }
+        Config { tick: Duration::from_millis(100), synced: false, fast: false, tls: None, lines: Vec::new() }
     }
 }
 
@@ -59,6 +84,28 @@ impl Config {
         self
     }
 
+    /// It speaks TLS on a port of its own, beside the plain one. The certificate is in
+    /// [`ZooKeeper::certificate`](super::ZooKeeper::certificate).
+    #[must_use]
+    pub fn tls(self) -> Config {
+        self.tls_for("IP:127.0.0.1,DNS:localhost")
+    }
+
+    /// The same with a certificate for other names, as they stand in it: `DNS:host` or `IP:address`.
+    #[must_use]
+    pub fn tls_for(mut self, names: &'static str) -> Config {
+        self.tls = Some(Tls { names, mutual: false });
+        self
+    }
+
+    /// It speaks TLS, with those alone who have its own certificate and key.
+    #[must_use]
+    pub fn mutual_tls(mut self) -> Config {
+        self = self.tls();
+        self.tls.iter_mut().for_each(|tls| tls.mutual = true);
+        self
+    }
+
     /// One more line of the configuration file.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Config {
@@ -82,6 +129,17 @@ impl Config {
             // Loopback is all there is: an ensemble that thinks of interfaces would wait for others.
             "multiAddress.reachabilityCheckEnabled=false".to_owned(),
         ];
+        if let Some(tls) = &self.tls {
+            let (shown, auth) = (dir.display(), if tls.mutual { "need" } else { "none" });
+            lines.extend([
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+                format!("secureClientPort={}", secure_port(port, dir).expect("a free port")),
+                "secureClientPortAddress=127.0.0.1".to_owned(),
+                format!("ssl.keyStore.location={shown}/both.pem\nssl.keyStore.type=PEM"),
+                format!("ssl.trustStore.location={shown}/cert.pem\nssl.trustStore.type=PEM"),
+                format!("ssl.clientAuth={auth}\nssl.hostnameVerification=false"),
+            ]);
+        }
         lines.extend_from_slice(members);
         lines.extend_from_slice(&self.lines);
         lines.join("\n") + "\n"

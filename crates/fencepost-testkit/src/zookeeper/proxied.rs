@@ -4,9 +4,17 @@ use super::{Config, ZooKeeper};
 use crate::server::{self, Standalone};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// A server and the proxy in front of it, with all hooks. Clones are the same one.
 pub type Proxied = server::Proxied<ZooKeeper>;
+
+impl Proxied {
+    /// The certificate that a server with [`Config::tls`] shows.
+    pub fn certificate(&self) -> PathBuf {
+        self.with(ZooKeeper::certificate)
+    }
+}
 
 impl Standalone for ZooKeeper {
     type Config = Config;
@@ -17,6 +25,10 @@ impl Standalone for ZooKeeper {
 
     fn address(&self) -> SocketAddr {
         self.address()
+    }
+
+    fn entrance(&self) -> SocketAddr {
+        self.entrance()
     }
 
     fn url_at(&self, address: SocketAddr) -> String {

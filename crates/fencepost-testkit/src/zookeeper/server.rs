@@ -1,17 +1,21 @@
 //! One ZooKeeper server.
 
-use super::config::Config;
+use super::config::{Config, secure_port};
 use super::look::serves;
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server};
+use crate::server::{Plan, Server, certify_for};
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// A running server that stands alone.
-pub struct ZooKeeper(Server);
+pub struct ZooKeeper {
+    server: Server,
+    /// Where it speaks TLS.
+    secure: Option<SocketAddr>,
+}
 
 impl ZooKeeper {
     /// Starts one and waits until it answers.
@@ -19,59 +23,92 @@ impl ZooKeeper {
     /// # Errors
     /// It does not start; the error holds the end of its log.
     pub fn start(config: &Config) -> io::Result<ZooKeeper> {
-        let config = config.clone();
-        let mut plan = Plan::new("zookeeper", move |port, dir| command(&config, port, dir));
-        plan.ready = Box::new(|port, _| serves(SocketAddr::from(([127, 0, 0, 1], port))));
+        let (own, tls) = (config.clone(), config.tls.is_some());
+        let mut plan = Plan::new("zookeeper", move |port, dir| {
+            command(&own, port, dir).unwrap_or_else(|error| panic!("no folder for ZooKeeper: {error}"))
+        });
+        plan.ready = Box::new(move |port, dir| {
+            let listens = || secure_port(port, dir).and_then(|port| TcpStream::connect(("127.0.0.1", port)));
+            serves(local(port)) && (!tls || listens().is_ok())
+        });
         plan.patience = Duration::from_secs(60);
-        Server::start(plan).map(ZooKeeper)
+        let server = Server::start(plan)?;
+        let secure = tls.then(|| secure_port(server.port(), server.dir())).transpose()?.map(local);
+        Ok(ZooKeeper { server, secure })
     }
 
-    /// Where it listens.
+    /// Where it listens without TLS.
     pub fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.server.address()
     }
 
-    /// Its URL: `zookeeper://127.0.0.1:PORT`.
+    /// Where its clients connect to: with TLS, if it has that.
+    pub fn entrance(&self) -> SocketAddr {
+        self.secure.unwrap_or_else(|| self.address())
+    }
+
+    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    pub fn certificate(&self) -> PathBuf {
+        self.server.dir().join("cert.pem")
+    }
+
+    /// The key of that certificate.
+    pub fn key(&self) -> PathBuf {
+        self.server.dir().join("key.pem")
+    }
+
+    /// Its URL: `zookeeper://127.0.0.1:PORT`, or with TLS `zookeepers://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        self.url_at(self.address())
+        self.url_at(self.entrance())
     }
 
     /// Its URL by another address, such as a proxy's.
     pub fn url_at(&self, address: SocketAddr) -> String {
-        format!("zookeeper://{address}")
+        format!("{}://{address}", if self.secure.is_some() { "zookeepers" } else { "zookeeper" })
     }
 
     /// Its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.0.pid()
+        self.server.pid()
     }
 
     /// The end of its log.
     pub fn log(&self) -> String {
-        self.0.log()
+        self.server.log()
     }
 }
 
-fn command(config: &Config, port: u16, dir: &Path) -> Command {
+fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
+    if let Some(tls) = &config.tls
+        && !dir.join("both.pem").exists()
+    {
+        certify_for(dir, tls.names)?;
+        let both = [std::fs::read(dir.join("key.pem"))?, std::fs::read(dir.join("cert.pem"))?].concat();
+        std::fs::write(dir.join("both.pem"), both)?;
+    }
     let file = dir.join("zoo.cfg");
-    std::fs::write(&file, config.file(port, dir, &[])).expect("the server's folder can be written");
-    config.command("org.apache.zookeeper.server.ZooKeeperServerMain", &file)
+    std::fs::write(&file, config.file(port, dir, &[]))?;
+    Ok(config.command("org.apache.zookeeper.server.ZooKeeperServerMain", &file))
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 impl Faults for ZooKeeper {
     fn kill(&mut self) -> Result<(), Fault> {
-        self.0.kill()
+        self.server.kill()
     }
 
     fn restart(&mut self) -> Result<(), Fault> {
-        self.0.restart()
+        self.server.restart()
     }
 
     fn stop(&mut self) -> Result<(), Fault> {
-        self.0.stop()
+        self.server.stop()
     }
 
     fn cont(&mut self) -> Result<(), Fault> {
-        self.0.cont()
+        self.server.cont()
     }
 }

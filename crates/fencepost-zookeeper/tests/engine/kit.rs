@@ -27,7 +27,7 @@ pub(crate) fn path() -> String {
 }
 
 pub(crate) async fn try_client(url: &str) -> Result<Locks> {
-    let registry = Registry::new().with("zookeeper", fencepost_zookeeper::open);
+    let registry = fencepost_zookeeper::register(Registry::new());
     Locks::builder().connect(&registry, url).await
 }
 

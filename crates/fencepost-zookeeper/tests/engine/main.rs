@@ -6,3 +6,4 @@ mod guarded;
 mod kit;
 mod operators;
 mod sessions;
+mod tls;

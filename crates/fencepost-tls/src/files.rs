@@ -1,0 +1,79 @@
+//! Files of certificates and keys.
+
+use std::path::Path;
+
+use fencepost_core::ErrorKind;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::trouble::Trouble;
+
+/// The certificates of authorities.
+pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+    let bytes = std::fs::read(path).map_err(|error| no_authorities(path).because(&error))?;
+    match certificates(&bytes) {
+        Ok(found) if found.is_empty() => Err(no_authorities(path).because(&"it holds none")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(no_authorities(path).because(&error)),
+    }
+}
+
+/// `ca` is not what it should be.
+pub(crate) fn no_authorities(path: &Path) -> Trouble {
+    bad(format!("ca names {}, which is no readable file of PEM certificates", path.display()))
+}
+
+/// Our certificate, and those between it and its authority.
+pub(crate) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+    let bytes = read("cert", path)?;
+    let shown = path.display();
+    match certificates(&bytes) {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ if PrivateKeyDer::from_pem_slice(&bytes).is_ok() => {
+            Err(bad(format!("cert names {shown}, which holds a key; are cert and key swapped?")))
+        }
+        Ok(_) => Err(bad(format!("cert names {shown}, which holds no PEM certificate"))),
+        Err(error) => {
+            Err(bad(format!("cert names {shown}, which is no file of PEM certificates")).because(&error))
+        }
+    }
+}
+
+/// The key of our certificate.
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
+    let bytes = read("key", path)?;
+    let shown = path.display();
+    if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
+        return Ok(key);
+    }
+    Err(bad(match certificates(&bytes) {
+        Ok(found) if !found.is_empty() => {
+            format!("key names {shown}, which holds a certificate; are cert and key swapped?")
+        }
+        _ if bytes.windows(9).any(|part| part == b"ENCRYPTED") => {
+            format!(
+                "key names {shown}, which is encrypted; write it without a passphrase, for this user alone"
+            )
+        }
+        _ => format!("key names {shown}, which holds no PEM key"),
+    }))
+}
+
+/// Certificate and key do not go together, or are of no kind that we know.
+pub(crate) fn mismatch(cert: &Path, key: &Path) -> Trouble {
+    bad(format!("cert and key name {} and {}, which do not belong together", cert.display(), key.display()))
+}
+
+fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
+    CertificateDer::pem_slice_iter(bytes).collect()
+}
+
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, Trouble> {
+    std::fs::read(path).map_err(|error| {
+        bad(format!("{option} names {}, which cannot be read", path.display())).because(&error)
+    })
+}
+
+fn bad(message: String) -> Trouble {
+    Trouble::new(ErrorKind::Configuration, message)
+}

@@ -1,0 +1,89 @@
+//! TLS for the engines of fencepost that make their own connections: whom they trust, who they are, and what a failure means.
+//!
+//! The options `ca`, `cert` and `key` of a URL become a configuration of rustls, with ring. It is named here, because a program may
+//! have several providers linked and none installed. Servers' certificates and names are always checked.
+//!
+//! The files are read once, when a client is made. What they hold is in no message and no `Debug`; their paths are.
+
+mod files;
+mod trouble;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fencepost_core::{Address, Error, ErrorKind, Result};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+
+pub use trouble::{Schemes, Trouble};
+
+/// The options of a URL that are about TLS.
+pub const OPTIONS: &[&str] = &["ca", "cert", "key"];
+
+/// What a URL says about TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tls {
+    /// A file of authorities; the system's if there is none.
+    pub ca: Option<PathBuf>,
+    /// Files of a certificate and of its key, by which a server knows us.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Tls {
+    /// Reads the [`OPTIONS`] of a URL; no file is opened.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): only one of `cert` and `key` is there.
+    pub fn read(address: &Address) -> Result<Tls> {
+        let file = |key| address.option(key).map(PathBuf::from);
+        let identity = match (file("cert"), file("key")) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::invalid(
+                    "cert and key go together: the files of a certificate and of its key",
+                ));
+            }
+        };
+        Ok(Tls { ca: file("ca"), identity })
+    }
+
+    /// The configuration for connections. Reads the files.
+    ///
+    /// # Errors
+    /// What is wrong with which file, or that this system has no authorities.
+    pub fn config(&self) -> Result<Arc<ClientConfig>, Trouble> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Trouble::new(ErrorKind::Internal, "TLS cannot be set up").because(&error))?
+            .with_root_certificates(self.roots()?);
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => {
+                let (chain, secret) = (files::chain(cert)?, files::key(key)?);
+                builder
+                    .with_client_auth_cert(chain, secret)
+                    .map_err(|error| files::mismatch(cert, key).because(&error))?
+            }
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, Trouble> {
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &self.ca {
+            for authority in files::authorities(path)? {
+                roots.add(authority).map_err(|error| files::no_authorities(path).because(&error))?;
+            }
+            return Ok(roots);
+        }
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(Trouble::new(
+                ErrorKind::Configuration,
+                "this system has no authorities for TLS; install ca-certificates, or name a file with ca=/path",
+            ));
+        }
+        Ok(roots)
+    }
+}

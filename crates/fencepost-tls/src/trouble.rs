@@ -1,0 +1,141 @@
+//! What a failure of TLS means, and what to do about it.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use fencepost_core::{Error, ErrorKind};
+use rustls::{AlertDescription, CertificateError};
+
+/// A failure of TLS in words, to be told to any number of callers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// What kind of error it is.
+    pub kind: ErrorKind,
+    /// What is wrong, and what to do.
+    pub message: String,
+    /// In the words of whoever found it.
+    pub cause: Option<String>,
+}
+
+/// How URLs of an engine begin, without TLS and with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Schemes {
+    /// As in `redis:`.
+    pub plain: &'static str,
+    /// As in `rediss:`.
+    pub tls: &'static str,
+}
+
+impl Trouble {
+    /// A failure of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Trouble {
+        Trouble { kind, message: message.into(), cause: None }
+    }
+
+    /// The same with a cause.
+    #[must_use]
+    pub fn because(mut self, cause: &dyn Display) -> Trouble {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Nobody answers the greeting, or what comes is no TLS: to a server without TLS it is the beginning of a request.
+    pub fn none(address: &dyn Display, schemes: Schemes) -> Trouble {
+        let Schemes { plain, tls } = schemes;
+        Trouble::new(
+            ErrorKind::Unreachable,
+            format!(
+                "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: without \
+                 it a URL begins with {plain}, and not with {tls}"
+            ),
+        )
+    }
+
+    /// What a connection failed with, if that is an affair of TLS. `known`: we have a certificate of our own.
+    pub fn of(error: &io::Error, address: &dyn Display, schemes: Schemes, known: bool) -> Option<Trouble> {
+        let cause = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        let trouble = |message: String| Trouble::new(ErrorKind::Configuration, message);
+        let found = match cause {
+            rustls::Error::InvalidMessage(_) => Trouble::none(address, schemes),
+            rustls::Error::InvalidCertificate(bad) => trouble(match bad {
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                    format!(
+                        "the certificate of {address} is for another name; write one that stands in it into the URL"
+                    )
+                }
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. } => {
+                    format!(
+                        "the certificate of {address} is not valid today; renew it, or set this machine's clock right"
+                    )
+                }
+                _ => format!(
+                    "{address} has no certificate that is trusted here; name its authority with ca=/path"
+                ),
+            }),
+            rustls::Error::AlertReceived(alert) if is_of_certificates(*alert) => trouble(if known {
+                format!(
+                    "{address} does not take our certificate; see to cert and key, and to the authorities that it trusts"
+                )
+            } else {
+                wanted(address)
+            }),
+            // OpenSSL says no more than this in TLS 1.2 to who has no certificate.
+            rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) if !known => {
+                trouble(format!("{}; or it has no cipher in common with us", wanted(address)))
+            }
+            rustls::Error::AlertReceived(
+                AlertDescription::HandshakeFailure
+                | AlertDescription::InsufficientSecurity
+                | AlertDescription::ProtocolVersion,
+            )
+            | rustls::Error::PeerIncompatible(_) => trouble(format!(
+                "{address} has no version of TLS in common with us, or no cipher; allow it TLS 1.2 or 1.3"
+            )),
+            rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => trouble(format!(
+                "{address} does not go by this name in TLS; write one that stands in its certificate into the URL"
+            )),
+            _ => Trouble::new(
+                ErrorKind::Unreachable,
+                format!("{address} and we do not get on in TLS; see to its log"),
+            ),
+        };
+        Some(found.because(cause))
+    }
+}
+
+fn wanted(address: &dyn Display) -> String {
+    format!("{address} wants to know its clients by certificates; name yours with cert=/path and key=/path")
+}
+
+fn is_of_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Error {
+        let error = Error::new(trouble.kind, trouble.message);
+        match trouble.cause {
+            Some(cause) => error.because(cause),
+            None => error,
+        }
+    }
+}

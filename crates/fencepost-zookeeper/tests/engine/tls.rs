@@ -1,0 +1,191 @@
+//! Servers that are reached by TLS.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use fencepost_core::Locks;
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
+
+use crate::kit::{SOON, client, eventually, nodes, path, try_client};
+
+/// What tests know of a server.
+#[derive(Clone)]
+struct Known {
+    url: String,
+    plain: SocketAddr,
+    secure: SocketAddr,
+    ca: PathBuf,
+    key: PathBuf,
+}
+
+impl Known {
+    fn of(server: &ZooKeeper) -> Known {
+        let (ca, key) = (server.certificate(), server.key());
+        Known { url: server.url(), plain: server.address(), secure: server.entrance(), ca, key }
+    }
+
+    /// A URL by which it is trusted.
+    fn trusted(&self, path: &str) -> String {
+        format!("{}{path}?session=4s&ca={}", self.url, self.ca.display())
+    }
+
+    /// One that says who we are, too.
+    fn known(&self, path: &str) -> String {
+        format!("{}&cert={}&key={}", self.trusted(path), self.ca.display(), self.key.display())
+    }
+}
+
+/// A server that everybody may speak with. It stays until the process ends.
+fn open() -> Known {
+    static SERVER: LazyLock<Known> = LazyLock::new(|| started(&Config::new().tls()));
+    SERVER.clone()
+}
+
+/// A server that wants certificates.
+fn mutual() -> Known {
+    static SERVER: LazyLock<Known> = LazyLock::new(|| started(&Config::new().mutual_tls()));
+    SERVER.clone()
+}
+
+fn started(config: &Config) -> Known {
+    let server = ZooKeeper::start(config).expect("a server starts");
+    let known = Known::of(&server);
+    // Its warden ends it with this process.
+    std::mem::forget(server);
+    known
+}
+
+async fn cycle(locks: &Locks) {
+    let guard = locks.mutex("lock").expect("a good name").lock().wait(SOON).await.expect("it is free");
+    guard.release().await.expect("it was held");
+}
+
+/// Why no client can be had.
+async fn refused(url: &str) -> String {
+    let error = try_client(url).await.expect_err(url);
+    assert!(error.is_configuration() || error.is_unreachable(), "{error}");
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_exclude_each_other() {
+    let (server, path) = (open(), path());
+    let (one, other) = (client(&server.trusted(&path)).await, client(&server.trusted(&path)).await);
+    let guard = one.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mutex = other.mutex("lock").expect("a good name");
+    assert!(mutex.try_lock().await.expect("it answers").is_none());
+    let waiting = tokio::spawn(async move { mutex.lock().wait(SOON).await });
+    eventually("it stands in line", || nodes(server.plain, &path).len() == 2).await;
+    guard.release().await.expect("it was held");
+    waiting.await.expect("no panic").expect("its turn comes").release().await.expect("it was held");
+    eventually("nothing is left", || nodes(server.plain, &path).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_may_go_by_its_name() {
+    let server = open();
+    let url = server.trusted("/named").replace("127.0.0.1", "localhost");
+    cycle(&client(&url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_trusted_is_refused_with_the_reason() {
+    let server = open();
+    let why = refused(&server.url).await;
+    assert!(why.contains("no certificate that is trusted here") && why.contains("ca=/path"), "{why}");
+    assert!(why.contains(&server.secure.to_string()), "the server is not named: {why}");
+    let why = refused(&format!("{}?ca={}", server.url, mutual().ca.display())).await;
+    assert!(why.contains("no certificate that is trusted here"), "{why}");
+    let why = refused(&format!("{}?ca=/nowhere", server.url)).await;
+    assert!(why.contains("ca names /nowhere"), "{why}");
+    let elsewhere = started(&Config::new().tls_for("DNS:elsewhere.example"));
+    let why = refused(&elsewhere.trusted("")).await;
+    assert!(why.contains("for another name"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_speaks_something_else_is_told() {
+    let server = open();
+    let why = refused(&format!("zookeepers://{}?timeout=2s&ca={}", server.plain, server.ca.display())).await;
+    assert!(why.contains("does not answer in TLS") && why.contains("begins with zookeeper:"), "{why}");
+    let why = refused(&format!("zookeeper://{}?timeout=2s", server.secure)).await;
+    assert!(why.contains("zookeepers:"), "{why}");
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let why = refused(&format!("zookeepers://{nobody}?timeout=2s&ca={}", server.ca.display())).await;
+    assert!(why.contains(&nobody.to_string()) && why.contains("cannot be reached"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_wants_certificates_gets_one() {
+    let server = mutual();
+    cycle(&client(&server.known("/mutual")).await).await;
+    let why = refused(&server.trusted("/mutual")).await;
+    assert!(why.contains("wants to know its clients by certificates") && why.contains("cert=/path"), "{why}");
+    let stranger = open();
+    let url = format!(
+        "{}&cert={}&key={}",
+        server.trusted("/mutual"),
+        stranger.ca.display(),
+        stranger.key.display()
+    );
+    let why = refused(&url).await;
+    assert!(why.contains("does not take our certificate"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_that_hangs_holds_up_no_other() {
+    let server = open();
+    let hangs = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let both = format!("{},{}", hangs.local_addr().expect("an address"), server.secure);
+    let url = server.trusted("/hangs").replace(&server.secure.to_string(), &both);
+    // Which one is tried first is a matter of chance.
+    for _ in 0..3 {
+        let locks = client(&url).await;
+        cycle(&locks).await;
+        locks.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_finds_its_clients() {
+    let mut server = ZooKeeper::start(&Config::new().tls()).expect("a server starts");
+    let locks = client(&Known::of(&server).trusted("/back").replace("4s", "20s")).await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    server.kill().expect("it runs");
+    eventually("the guard is suspect", || guard.state() == fencepost_core::State::Suspect).await;
+    server.restart().expect("it starts again");
+    eventually("the guard is held again", || guard.state() == fencepost_core::State::Held).await;
+    guard.release().await.expect("it was held all the time");
+    cycle(&locks).await;
+    let connections = || {
+        let text = word(server.address(), "mntr").expect("it answers");
+        let line = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
+        line.and_then(|number| number.trim().parse::<u32>().ok()).expect("a count")
+    };
+    // The question is a connection itself.
+    let before = connections();
+    locks.close().await;
+    eventually("no connection is left", || connections() + 1 == before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_is_cut_off_learns_of_its_loss() {
+    let mut server = Proxied::start(&Config::new().tls()).expect("a server starts");
+    let ca = server.certificate();
+    let locks = client(&format!("{}/cut?session=2s&ca={}", server.url(), ca.display())).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    for silent in [true, false] {
+        let guard = mutex.lock().wait(SOON).await.expect("it is free");
+        if silent { server.silence() } else { server.cut() }.expect("the network can fail");
+        let near = client(&format!("{}/cut?session=30s&ca={}", server.direct_url(), ca.display())).await;
+        let next = near.mutex("lock").expect("a good name").lock().wait(SOON).await.expect("its turn comes");
+        assert!(guard.ensure_held().is_err(), "two hold it");
+        tokio::time::timeout(Duration::ZERO, guard.lost()).await.expect("the holder is told");
+        server.mend().expect("the network can be mended");
+        next.release().await.expect("it was held");
+    }
+    cycle(&locks).await;
+}
