@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fencepost_core::{Address, Error, Result};
+use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
 
 const OPTIONS: &[&str] =
-    &["ca", "connect_timeout", "password_env", "password_file", "prefix", "replicas", "retention", "timeout"];
+    &["connect_timeout", "password_env", "password_file", "prefix", "replicas", "retention", "timeout"];
 const OF_UNIX: &[&str] = &["db"];
 const OF_SENTINEL: &[&str] =
     &["sentinel_password", "sentinel_password_env", "sentinel_password_file", "sentinel_user"];
@@ -88,13 +89,6 @@ impl fmt::Debug for Login {
     }
 }
 
-/// TLS is used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tls {
-    /// A file of authorities; the system's if there is none.
-    pub(crate) ca: Option<PathBuf>,
-}
-
 impl Config {
     /// What all keys and channels begin with.
     pub(crate) fn prefix(&self) -> &str {
@@ -118,8 +112,8 @@ impl Config {
             "sentinel" => OPTIONS.iter().chain(OF_SENTINEL).copied().collect(),
             _ => OPTIONS.to_vec(),
         };
-        let known: Vec<_> = known.into_iter().filter(|option| secure || *option != "ca").collect();
-        address.only(&known)?;
+        let of_tls = fencepost_tls::OPTIONS.iter().filter(|_| secure);
+        address.only(&known.into_iter().chain(of_tls.copied()).collect::<Vec<_>>())?;
         let Some(rest) = address.rest.strip_prefix("//") else {
             return Err(Error::invalid(format!(
                 "two slashes and a host are missing; write {}",
@@ -209,7 +203,7 @@ impl Config {
             servers,
             login,
             database,
-            tls: secure.then(|| Tls { ca: address.option("ca").map(PathBuf::from) }),
+            tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
             replicas: match address.option("replicas") {
                 None => 0,

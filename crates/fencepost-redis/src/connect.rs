@@ -53,8 +53,12 @@ pub(crate) async fn connect(
     inbox: Option<Inbox>,
 ) -> Result<(MultiplexedConnection, Task), Failure> {
     let address = place.to_string();
-    let stream =
-        stream(place, manner.security.as_ref()).await.map_err(|error| unreachable(&error, &address))?;
+    let security = manner.security.as_ref();
+    let of_tls =
+        |error: &(dyn std::error::Error + 'static)| security.and_then(|tls| tls.failure(error, &address));
+    let stream = stream(place, security)
+        .await
+        .map_err(|error| of_tls(&error).unwrap_or_else(|| unreachable(&error, &address)))?;
     let mut info = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_db(manner.database)
@@ -83,7 +87,8 @@ pub(crate) async fn connect(
     }
     match MultiplexedConnection::new_with_config(&info, stream, config).await {
         Ok((connection, task)) => Ok((connection, Box::pin(task))),
-        Err(error) => Err(handshake(&error, &address)),
+        // In TLS 1.3 a server says no to a client's certificate when the greeting is over.
+        Err(error) => Err(of_tls(&error).unwrap_or_else(|| handshake(&error, &address))),
     }
 }
 
@@ -115,12 +120,6 @@ fn watch(stream: &TcpStream) {
     }
 }
 
-/// Was the greeting answered by something else than TLS?
-fn is_no_tls(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    matches!(cause, Some(tokio_rustls::rustls::Error::InvalidMessage(_)))
-}
-
 fn unreachable(error: &io::Error, address: &str) -> Failure {
     let message = match error.kind() {
         io::ErrorKind::ConnectionRefused => format!("nothing listens at {address}; is Redis running there?"),
@@ -128,16 +127,6 @@ fn unreachable(error: &io::Error, address: &str) -> Failure {
         io::ErrorKind::PermissionDenied => {
             return Failure::new(ErrorKind::Denied, format!("the socket {address} is not for this user"))
                 .because(error);
-        }
-        io::ErrorKind::InvalidData if is_no_tls(error) => return crate::tls::none(&address).because(error),
-        io::ErrorKind::InvalidData => {
-            return Failure::new(
-                ErrorKind::Configuration,
-                format!(
-                    "{address} has no certificate that is trusted here; name its authority with ca=/path"
-                ),
-            )
-            .because(error);
         }
         _ => format!("{address} cannot be reached"),
     };

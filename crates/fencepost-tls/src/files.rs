@@ -77,3 +77,55 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, Trouble> {
 fn bad(message: String) -> Trouble {
     Trouble::new(ErrorKind::Configuration, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use fencepost_testkit::server::TempDir;
+
+    use crate::Tls;
+
+    /// A certificate and its key, in files of these names.
+    fn make(dir: &Path, cert: &str, key: &str) {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-subj", "/CN=localhost", "-keyout", key, "-out", cert])
+            .current_dir(dir)
+            .stderr(Stdio::null())
+            .status();
+        assert!(made.expect("openssl").success());
+    }
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_by_its_name() {
+        let dir = TempDir::new("tls").expect("a folder");
+        make(dir.path(), "cert", "key");
+        make(dir.path(), "other-cert", "other-key");
+        std::fs::write(dir.path().join("text"), "hunter2").expect("a file");
+        std::fs::write(dir.path().join("locked"), "-----BEGIN ENCRYPTED PRIVATE KEY-----\n").expect("a file");
+        let of = |ca: &str, cert: &str, key: &str| {
+            let at = |name: &str| dir.path().join(name);
+            Tls { ca: Some(at(ca)), identity: Some((at(cert), at(key))) }
+        };
+        of("cert", "cert", "key").config().expect("all is well");
+        for (tls, says, names) in [
+            (of("text", "cert", "key"), "ca names", "text"),
+            (of("nowhere", "cert", "key"), "ca names", "nowhere"),
+            (of("cert", "nowhere", "key"), "cannot be read", "nowhere"),
+            (of("cert", "text", "key"), "no PEM certificate", "text"),
+            (of("cert", "cert", "text"), "no PEM key", "text"),
+            (of("cert", "cert", "locked"), "is encrypted", "locked"),
+            (of("cert", "key", "cert"), "are cert and key swapped?", "key"),
+            (of("cert", "cert", "other-cert"), "are cert and key swapped?", "other-cert"),
+            (of("cert", "cert", "other-key"), "do not belong together", "other-key"),
+        ] {
+            let trouble = tls.config().expect_err(says);
+            assert_eq!(trouble.kind, ErrorKind::Configuration, "{trouble}");
+            assert!(trouble.message.contains(says) && trouble.message.contains(names), "{trouble}");
+            assert!(!format!("{trouble:?} {tls:?}").contains("hunter2"), "{trouble:?}");
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! What a failure of TLS means, and what to do about it.
 
+use std::error::Error as StdError;
 use std::fmt::{self, Display};
 use std::io;
+use std::sync::Arc;
 
 use fencepost_core::{Error, ErrorKind};
 use rustls::{AlertDescription, CertificateError};
@@ -52,8 +54,13 @@ impl Trouble {
     }
 
     /// What a connection failed with, if that is an affair of TLS. `known`: we have a certificate of our own.
-    pub fn of(error: &io::Error, address: &dyn Display, schemes: Schemes, known: bool) -> Option<Trouble> {
-        let cause = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    pub fn of(
+        error: &(dyn StdError + 'static),
+        address: &dyn Display,
+        schemes: Schemes,
+        known: bool,
+    ) -> Option<Trouble> {
+        let cause = cause(error)?;
         let trouble = |message: String| Trouble::new(ErrorKind::Configuration, message);
         let found = match cause {
             rustls::Error::InvalidMessage(_) => Trouble::none(address, schemes),
@@ -103,6 +110,22 @@ impl Trouble {
             ),
         };
         Some(found.because(cause))
+    }
+}
+
+/// What rustls said, wherever it is in there.
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    // The driver of Redis shares what it passes on.
+    if let Some(shared) = error.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
+        return cause(&**shared);
+    }
+    match error.downcast_ref::<io::Error>() {
+        // Its `source` would be that of what it holds.
+        Some(error) => cause(error.get_ref()?),
+        None => cause(error.source()?),
     }
 }
 

@@ -60,7 +60,7 @@ fn options_are_read() {
     assert_eq!(config.retention, Duration::from_secs(7 * 86_400));
     assert_eq!(config.timeout, Duration::from_millis(500));
     assert_eq!(config.connect_timeout, Duration::from_secs(3));
-    assert_eq!(config.tls, Some(Tls { ca: Some(PathBuf::from("/a.pem")) }));
+    assert_eq!(config.tls, Some(Tls { ca: Some(PathBuf::from("/a.pem")), identity: None }));
     assert_eq!(parse("redis://h?replicas=2").expect("a URL").replicas, 2);
     let config = parse("redis://h").expect("a URL");
     assert_eq!(config.replicas, 0);
@@ -103,6 +103,7 @@ fn what_cannot_work_is_refused_with_advice() {
         ("redis://host?prefix=", "prefix"),
         ("redis://host?prefix=redlock:x:", "redlock:"),
         ("redis://host?ca=/a.pem", "not an option"),
+        ("rediss://host?cert=/a.pem", "go together"),
         ("redis://host?db=1", "not an option"),
         ("redis://host?tiemout=1s", "timeout"),
         ("redis+unix://", "redis+unix:///run"),

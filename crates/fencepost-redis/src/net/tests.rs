@@ -198,6 +198,22 @@ async fn tls_trusts_the_named_authority_alone() {
 }
 
 #[tokio::test]
+async fn a_server_that_wants_certificates_gets_one() {
+    let (server, thread) = (server(&redis::Config::new().mutual_tls()), Thread::start());
+    let (ca, key) = (server.certificate(), server.key());
+    let trusted = format!("rediss://127.0.0.1:{}?ca={}", server.port(), ca.display());
+    let known = format!("{trusted}&cert={}&key={}", ca.display(), key.display());
+    let one = client(&known, &thread).await.expect("a client");
+    assert_eq!(number(&one.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    let error = client(&trusted, &thread).await.err().expect("nobody is known without a certificate");
+    let text = error.to_string();
+    assert!(
+        error.is_configuration() && text.contains("by certificates") && text.contains("cert=/path"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn tls_where_none_is_spoken_is_named() {
     let (redis, thread) = (plain(), Thread::start());
     let ca = server(&redis::Config::new().tls());

@@ -11,6 +11,7 @@ pub struct Config {
     pub(super) user: Option<(String, String)>,
     pub(super) clock: bool,
     pub(super) tls: bool,
+    mutual: bool,
 }
 
 impl Config {
@@ -59,6 +60,12 @@ impl Config {
         self
     }
 
+    /// It speaks TLS, with those alone who have its own certificate and key.
+    pub fn mutual_tls(mut self) -> Config {
+        self.mutual = true;
+        self.tls()
+    }
+
     /// The file, for a port and a folder.
     pub(super) fn file(&self, port: u16, dir: &Path) -> String {
         let dir = dir.display();
@@ -68,7 +75,8 @@ impl Config {
         );
         let mut line = |line: &str| writeln!(file, "{line}").expect("a string takes everything");
         if self.tls {
-            line(&format!("tls-port {port}\ntls-auth-clients no\ntls-ca-cert-file {dir}/cert.pem"));
+            let auth = if self.mutual { "yes" } else { "no" };
+            line(&format!("tls-port {port}\ntls-auth-clients {auth}\ntls-ca-cert-file {dir}/cert.pem"));
             line(&format!("tls-cert-file {dir}/cert.pem\ntls-key-file {dir}/key.pem"));
         }
         if let Some(password) = &self.password {

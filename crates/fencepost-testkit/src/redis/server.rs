@@ -89,6 +89,11 @@ impl Redis {
         self.server.dir().join("cert.pem")
     }
 
+    /// The key of that certificate.
+    pub fn key(&self) -> PathBuf {
+        self.server.dir().join("key.pem")
+    }
+
     /// Its wall clock, which a test moves ([`Config::clock`]), stands still at so many microseconds since 1970 until the next
     /// call of this.
     ///
