@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Finding, Report, Result};
+use fencepost_core::{Finding, Report, Result, Severity};
 use futures_util::future::join_all;
 
 use crate::error::Failure;
@@ -30,12 +30,13 @@ pub(crate) async fn examine(shared: &Arc<Shared>) -> Result<Report> {
     {
         return Err(Failure::error(failure));
     }
+    let alarms = alarms(shared).await;
     let mut findings = Vec::new();
     let mut statuses: Vec<StatusResponse> = Vec::new();
     for (peer, status) in peers.iter().zip(seen) {
         match status {
             Ok(status) => {
-                findings.extend(member(peer, &status));
+                findings.extend(member(peer, &status, alarms.severity != Severity::Note));
                 statuses.push(status);
             }
             Err(failure) => findings.push(
@@ -46,7 +47,7 @@ pub(crate) async fn examine(shared: &Arc<Shared>) -> Result<Report> {
         }
     }
     findings.push(quorum(shared, &statuses).await);
-    findings.push(alarms(shared).await);
+    findings.push(alarms);
     findings.push(sessions(shared).await);
     findings.push(endless(shared).await);
     findings.push(Finding::ok(
@@ -56,7 +57,8 @@ pub(crate) async fn examine(shared: &Arc<Shared>) -> Result<Report> {
     Ok(Report::from(findings))
 }
 
-fn member(peer: &Peer, status: &StatusResponse) -> Vec<Finding> {
+/// `alarms`: those that are raised are told elsewhere.
+fn member(peer: &Peer, status: &StatusResponse, alarms: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut parts = status.version.split(['.', '-', '+']).map_while(|part| part.parse::<u64>().ok());
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
@@ -88,7 +90,8 @@ fn member(peer: &Peer, status: &StatusResponse) -> Vec<Finding> {
             Finding::problem("leader", "it knows of no leader").advice("see whether it reaches the others"),
         );
     }
-    findings.extend(status.errors.iter().map(|error| Finding::warning("errors", error.clone())));
+    let errors = status.errors.iter().filter(|error| !(alarms && error.contains("alarm:")));
+    findings.extend(errors.map(|error| Finding::warning("errors", error.clone())));
     findings.into_iter().map(|finding| finding.at(&peer.address)).collect()
 }
 

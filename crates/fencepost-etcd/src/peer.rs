@@ -150,11 +150,41 @@ fn security(tls: &Tls) -> Result<ClientTlsConfig, Failure> {
     };
     let mut config = ClientTlsConfig::new();
     config = match &tls.ca {
-        Some(path) => config.ca_certificate(Certificate::from_pem(read("ca", path)?)),
+        Some(path) => {
+            let ca = read("ca", path)?;
+            if !has(&ca, CERTIFICATE) {
+                return Err(wrong("ca", path, "no certificate"));
+            }
+            config.ca_certificate(Certificate::from_pem(ca))
+        }
         None => config.with_native_roots(),
     };
     if let Some((cert, key)) = &tls.identity {
-        config = config.identity(Identity::from_pem(read("cert", cert)?, read("key", key)?));
+        let pair = (read("cert", cert)?, read("key", key)?);
+        match (has(&pair.0, CERTIFICATE), has(&pair.1, KEY)) {
+            (true, true) => {}
+            (false, false) if has(&pair.0, KEY) && has(&pair.1, CERTIFICATE) => {
+                let message = "cert and key are swapped: cert names a file with a private key, and key one with a certificate";
+                return Err(Failure::new(ErrorKind::Configuration, message));
+            }
+            (false, _) => return Err(wrong("cert", cert, "no certificate")),
+            (true, false) => return Err(wrong("key", key, "no private key")),
+        }
+        config = config.identity(Identity::from_pem(pair.0, pair.1));
     }
     Ok(config)
+}
+
+/// What a part of a PEM file begins with.
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
+/// The end of it: there are several kinds of keys.
+const KEY: &[u8] = b"PRIVATE KEY-----";
+
+fn has(pem: &[u8], mark: &[u8]) -> bool {
+    pem.windows(mark.len()).any(|part| part == mark)
+}
+
+fn wrong(what: &str, path: &Path, lack: &str) -> Failure {
+    let shown = path.display();
+    Failure::new(ErrorKind::Configuration, format!("{what} names {shown}, which has {lack} in PEM"))
 }

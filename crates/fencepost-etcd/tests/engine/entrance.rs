@@ -1,7 +1,7 @@
 //! Users and TLS.
 
 use crate::kit::{SHORT, SOON, connect, server, try_connect};
-use fencepost_core::{Registry, Severity};
+use fencepost_core::{Finding, Registry, Severity};
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 
 /// Has it know a user who may do what locks need.
@@ -54,6 +54,20 @@ async fn tls_trusts_whom_it_is_told_to() {
     assert!(error.is_configuration() && error.to_string().contains("see to ca"), "{error}");
     let error = try_connect(&format!("{}?ca=/nowhere", etcd.url())).await.unwrap_err();
     assert!(error.is_configuration(), "{error}");
+    let cert = etcd.certificate().display().to_string();
+    let key = etcd.certificate().with_file_name("key.pem").display().to_string();
+    for (cert, key, what) in
+        [(&key, &cert, "cert names"), (&cert, &cert, "key names"), (&key, &key, "cert names")]
+    {
+        let url = format!("{}?ca={}&cert={cert}&key={key}", etcd.url(), etcd.certificate().display());
+        let error = try_connect(&url).await.unwrap_err();
+        assert!(error.is_configuration() && error.to_string().contains(what), "{error}");
+    }
+    let url = format!("{}?ca={}&cert={key}&key={cert}", etcd.url(), etcd.certificate().display());
+    let error = try_connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("cert and key are swapped"), "{error}");
+    let error = try_connect(&format!("{}?ca={key}", etcd.url())).await.unwrap_err();
+    assert!(error.to_string().contains("ca names"), "{error}");
     let error = try_connect(&etcd.url().replace("etcds:", "etcd:")).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
 }
@@ -77,6 +91,19 @@ async fn an_examination_tells_what_the_cluster_is() {
     assert_eq!(report.worst(), Severity::Warning, "the URL names one of three: {report:?}");
     one.close().await;
     assert!(cluster.look().leases().is_empty(), "the examination leaves a lease");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alarm_is_told_once() {
+    let etcd = Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap();
+    let locks = connect(&etcd.url()).await;
+    let full = |n: u32| etcd.look().try_run(&["put", &format!("filler{n}"), &"x".repeat(50_000)]).is_err();
+    assert!((0..100).any(full), "it has no end");
+    let report = locks.examine().await.unwrap();
+    let told = |finding: &&Finding| ["alarms", "errors"].contains(&finding.subject);
+    let told: Vec<_> = report.findings.iter().filter(told).collect();
+    assert!(told.len() == 1 && told[0].says.contains("out of space"), "{report:?}");
+    locks.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
