@@ -5,6 +5,7 @@ use zookeeper_client as zk;
 
 use crate::link::Asked;
 use crate::shared::Shared;
+use crate::versions::versions;
 
 /// Examines the deployment: the session that the server gives, its members, and what this user may do.
 ///
@@ -24,6 +25,7 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
         )
         .advice("see to minSessionTimeout, maxSessionTimeout and tickTime, or ask for this with session=")
     });
+    findings.extend(versions(&shared.config, link.clock()).await);
     findings.push(members(shared).await?);
     findings.push(watches(shared).await?);
     findings.push(Finding::ok(

@@ -54,6 +54,7 @@ mod shared;
 mod spot;
 mod standing;
 mod tunnel;
+mod versions;
 mod view;
 
 pub use backend::open;

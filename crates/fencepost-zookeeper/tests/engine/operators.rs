@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fencepost_core::{Eviction, Loss, Page, Severity};
+use fencepost_core::{Eviction, Finding, Loss, Page, Severity};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, address, bare, client, near, nodes, path, try_client};
@@ -113,6 +113,33 @@ async fn an_examination_says_what_stands_alone() {
     assert_eq!(find("session").severity, Severity::Ok);
     assert_eq!(find("watches").severity, Severity::Ok);
     assert!(report.worst() < Severity::Problem, "{report:?}");
+    // A server that is busy may not say it in time.
+    let start = Instant::now();
+    while !locks.examine().await.expect("it can look").findings.iter().any(|finding| {
+        finding.subject == "version"
+            && finding.says.contains("ZooKeeper 3.")
+            && finding.says.contains("standalone")
+    }) {
+        assert!(start.elapsed() < SOON, "it does not say its version: {report:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_says_which_server_is_not_there() {
+    let locks = client(&format!("zookeeper://{},127.0.0.1:1{}", address(), path())).await;
+    let start = Instant::now();
+    loop {
+        let report = locks.examine().await.expect("it can look");
+        let gone = |finding: &Finding| {
+            finding.place.as_deref() == Some("127.0.0.1:1") && finding.says.contains("cannot be reached")
+        };
+        if report.findings.iter().any(gone) {
+            break;
+        }
+        // On a busy machine even a refusal may be late.
+        assert!(start.elapsed() < SOON, "{report:?}");
+    }
+    locks.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
