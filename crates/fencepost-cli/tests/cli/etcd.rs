@@ -133,3 +133,12 @@ fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
     place.output(["evict", "stuck", "--token", &token, "--yes", "--now"]).expect(0);
     place.output(["run", "-n", "stuck", "--", "true"]).expect(0);
 }
+
+#[test]
+fn what_the_program_calls_uses_the_same_engine() {
+    let server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let nested = |name: &str| format!("\"$FENCEPOST\" run -n {name} -- true");
+    place.output(["run", "outer", "--", "sh", "-c", &nested("outer")]).expect(75).complains(&["outer"]);
+    place.output(["run", "outer", "--", "sh", "-c", &nested("inner")]).expect(0);
+}
