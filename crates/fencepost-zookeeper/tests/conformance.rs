@@ -56,6 +56,21 @@ impl Fixture for Kazoo {
     }
 }
 
+/// One server that is reached by TLS.
+struct Tls;
+
+static SECURE: LazyLock<Mutex<ZooKeeper>> =
+    LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new().tls()).expect("a server starts")));
+
+impl Fixture for Tls {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let server = SECURE.lock().unwrap_or_else(PoisonError::into_inner);
+        let options = format!("&ca={}", server.certificate().display());
+        let place = Place::at(&server.url(), server.address(), &options);
+        Box::pin(async { place })
+    }
+}
+
 /// One ensemble, for all cases.
 struct Three;
 
@@ -71,7 +86,7 @@ impl Fixture for Three {
 }
 
 fn registry() -> Registry {
-    Registry::new().with("zookeeper", fencepost_zookeeper::open)
+    fencepost_zookeeper::register(Registry::new())
 }
 
 impl Namespace for Place {
@@ -113,6 +128,22 @@ mod one {
             network_is_dark_within_a_lease, network_gets_slow
         ]
     );
+}
+
+mod tls {
+    use super::*;
+
+    macro_rules! cases {
+        ($($case:ident)*) => {
+            $(#[test] fn $case() { fencepost_testkit::conformance::run(Tls, stringify!($case), &[]); })*
+        };
+    }
+
+    // Those that ask something of the connection; the whole suite knows no difference.
+    cases! {
+        exclusive drop_frees_at_once drop_needs_no_runtime cancel_at_every_await crash_frees
+        lost_replies mixed_history close_leaves_nothing
+    }
 }
 
 mod three {
