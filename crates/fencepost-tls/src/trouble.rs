@@ -47,8 +47,8 @@ impl Trouble {
         Trouble::new(
             ErrorKind::Unreachable,
             format!(
-                "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: without \
-                 it a URL begins with {plain}, and not with {tls}"
+                "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: a URL with \
+                 {tls} is for TLS, one with {plain} goes without"
             ),
         )
     }
@@ -160,5 +160,38 @@ impl From<Trouble> for Error {
             Some(cause) => error.because(cause),
             None => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_tells_what_to_do() {
+        let schemes = Schemes { plain: "redis:", tls: "rediss:" };
+        let read = |error: rustls::Error, known| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, error);
+            Trouble::of(&error, &"h:1", schemes, known).expect("an affair of TLS")
+        };
+        let alert = rustls::Error::AlertReceived;
+        let bad = rustls::Error::InvalidCertificate;
+        for (error, known, says) in [
+            (alert(AlertDescription::CertificateRequired), false, "name yours with cert=/path"),
+            (alert(AlertDescription::HandshakeFailure), false, "name yours with cert=/path"),
+            (alert(AlertDescription::HandshakeFailure), true, "allow it TLS 1.2 or 1.3"),
+            (alert(AlertDescription::UnknownCA), true, "does not take our certificate"),
+            (alert(AlertDescription::ProtocolVersion), false, "allow it TLS 1.2 or 1.3"),
+            (bad(CertificateError::UnknownIssuer), false, "name its authority with ca=/path"),
+            (bad(CertificateError::NotValidForName), false, "for another name"),
+            (bad(CertificateError::Expired), false, "not valid today"),
+        ] {
+            let trouble = read(error, known);
+            assert_eq!(trouble.kind, ErrorKind::Configuration, "{trouble}");
+            assert!(trouble.message.contains(says) && trouble.message.contains("h:1"), "{trouble}");
+        }
+        let trouble = read(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), false);
+        assert!(trouble.kind == ErrorKind::Unreachable && trouble.message.contains("redis:"), "{trouble}");
+        assert_eq!(Trouble::of(&io::Error::other("x"), &"h:1", schemes, false), None);
     }
 }
