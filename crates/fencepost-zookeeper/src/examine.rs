@@ -25,7 +25,7 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
         )
         .advice("see to minSessionTimeout, maxSessionTimeout and tickTime, or ask for this with session=")
     });
-    findings.extend(versions(&shared.config, link.clock()).await);
+    findings.extend(versions(&shared.config, shared.tunnel().as_deref(), link.clock()).await);
     findings.push(members(shared).await?);
     findings.push(watches(shared).await?);
     findings.push(Finding::ok(

@@ -103,6 +103,11 @@ impl Shared {
         }
     }
 
+    /// The way to the servers, with TLS.
+    pub(crate) fn tunnel(&self) -> Option<Arc<Tunnel>> {
+        self.state().tunnel.clone()
+    }
+
     fn no_session(&self, state: &Current) -> Error {
         let trouble = state.tunnel.as_ref().and_then(|tunnel| tunnel.trouble());
         no_session(&self.config.hosts(), state.last.as_ref(), trouble)
@@ -180,7 +185,7 @@ impl Shared {
             let auth = format!("{}:{}", login.user, login.password);
             connector = connector.with_auth("digest", auth.as_bytes());
         }
-        let tunnel = self.state().tunnel.clone();
+        let tunnel = self.tunnel();
         let client = match &tunnel {
             None if self.config.tls.is_some() => return Err(zk::Error::ClientClosed),
             None => runner::with_sessions_here(connector.connect(&self.config.hosts().join(","))).await?,

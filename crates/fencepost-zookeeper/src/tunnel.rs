@@ -103,6 +103,14 @@ impl Tunnel {
         &self.addresses
     }
 
+    /// A connection of our own to one of the servers, past the driver.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn reach(&self, at: usize) -> Result<TlsStream<TcpStream>, Trouble> {
+        self.doors[at].connect().await
+    }
+
     /// The ports stay until this session is over for the driver.
     pub(crate) fn stays_for(self: &Arc<Tunnel>, client: &zk::Client) {
         let tunnel = Arc::clone(self);

@@ -1,31 +1,39 @@
 //! Which version each server is of, and how it fares, by its own word.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::time::Duration;
 
-use async_io::Async;
+use async_net::TcpStream;
 use fencepost_core::{Clock, Finding};
 use futures_util::future::join_all;
+use futures_util::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::Config;
+use crate::tunnel::Tunnel;
 
 /// A server has so long to say.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// It says less than that.
-const LONGEST: usize = 1 << 16;
+const LONGEST: u64 = 1 << 16;
 
 /// A finding for each server. All are asked at once, by the four letters `srvr`, as any operator's tool would.
-pub(crate) async fn versions(config: &Config, clock: &Clock) -> Vec<Finding> {
-    if config.tls.is_some() {
-        // There they would have to be asked by TLS, which few set up for it.
-        return vec![Finding::note("version", "the servers' versions are not asked for over TLS")];
-    }
+/// `tunnel` is the way with TLS.
+pub(crate) async fn versions(config: &Config, tunnel: Option<&Tunnel>, clock: &Clock) -> Vec<Finding> {
     let until = clock.now() + PATIENCE;
-    let asked = config.servers.iter().zip(config.hosts()).map(|((host, port), shown)| async move {
-        let finding = match clock.within(until, srvr(host, *port)).await {
+    let asked = config.hosts().into_iter().enumerate().map(|(at, shown)| async move {
+        let (host, port) = &config.servers[at];
+        let asked = async {
+            match tunnel {
+                None => srvr(host, *port).await.map_err(|error| format!("it cannot be reached: {error}")),
+                Some(tunnel) => {
+                    let stream = tunnel.reach(at).await.map_err(|trouble| trouble.message)?;
+                    ask(stream).await.map_err(|error| format!("it hangs up: {error}"))
+                }
+            }
+        };
+        let finding = match clock.within(until, asked).await {
             Some(Ok(text)) => judge(&text),
-            Some(Err(error)) => Finding::warning("reach", format!("it cannot be reached: {error}"))
+            Some(Err(why)) => Finding::warning("reach", why)
                 .advice("see to it, or take it out of the URL: sessions that are with it move to another"),
             None => {
                 Finding::note("version", format!("it is not told: no answer to srvr within {PATIENCE:?}"))
@@ -37,26 +45,18 @@ pub(crate) async fn versions(config: &Config, clock: &Clock) -> Vec<Finding> {
 }
 
 async fn srvr(host: &str, port: u16) -> io::Result<String> {
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in async_net::resolve((host, port)).await? {
-        match Async::<TcpStream>::connect(address).await {
-            Ok(stream) => return ask(&stream).await,
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+    ask(TcpStream::connect((host, port)).await?).await
 }
 
-async fn ask(stream: &Async<TcpStream>) -> io::Result<String> {
-    stream.write_with(|mut stream| stream.write_all(b"srvr")).await?;
-    let (mut text, mut part) = (Vec::new(), [0; 1024]);
-    while text.len() < LONGEST {
-        match stream.read_with(|mut stream| stream.read(&mut part)).await? {
-            0 => break,
-            more => text.extend_from_slice(&part[..more]),
-        }
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+    stream.write_all(b"srvr").await?;
+    stream.flush().await?;
+    let mut text = Vec::new();
+    match stream.take(LONGEST).read_to_end(&mut text).await {
+        // Over TLS it may hang up without a last word.
+        Err(error) if text.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(String::from_utf8_lossy(&text).into_owned()),
     }
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn judge(text: &str) -> Finding {

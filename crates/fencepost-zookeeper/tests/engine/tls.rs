@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::Locks;
 use fencepost_testkit::faults::Faults;
@@ -136,6 +136,25 @@ async fn a_server_that_wants_certificates_gets_one() {
     );
     let why = refused(&url).await;
     assert!(why.contains("does not take our certificate"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_goes_by_tls_as_well() {
+    let server = open();
+    let both = format!("{},127.0.0.1:1", server.secure);
+    let locks = client(&server.trusted("/look").replace(&server.secure.to_string(), &both)).await;
+    let start = Instant::now();
+    loop {
+        let report = locks.examine().await.expect("it can look");
+        let says = |subject: &str, what: &str| {
+            report.findings.iter().any(|finding| finding.subject == subject && finding.says.contains(what))
+        };
+        if says("version", "ZooKeeper 3.") && says("reach", "127.0.0.1:1 cannot be reached") {
+            break;
+        }
+        // A server that is busy may not say it in time.
+        assert!(start.elapsed() < SOON, "{report:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
