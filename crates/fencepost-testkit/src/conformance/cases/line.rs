@@ -79,13 +79,17 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
     let guard = lock(&one, "lock", X).await.expect("it is free");
     let mutex = two.mutex("lock").expect("a good name");
     let wait = Duration::from_millis(300);
-    let start = Instant::now();
-    let error = mutex.lock().wait(wait).await.expect_err("it is held");
-    let waited = start.elapsed();
-    assert!(error.is_timeout(), "{error}");
-    assert!(waited >= wait && waited < wait + SOON, "it waited {waited:?} of {wait:?}");
-    if two.capabilities().inspect {
-        assert!(error.to_string().contains("the one who holds"), "who holds it is not named: {error}");
+    // Who holds it is asked for shortly before the end, the sooner the longer it waits: a slow engine may be asked again.
+    for (attempt, wait) in [wait, wait, 2 * wait, 4 * wait, 4 * wait].into_iter().enumerate() {
+        let start = Instant::now();
+        let error = mutex.lock().wait(wait).await.expect_err("it is held");
+        let waited = start.elapsed();
+        assert!(error.is_timeout(), "{error}");
+        assert!(waited >= wait && waited < wait + SOON, "it waited {waited:?} of {wait:?}");
+        if !two.capabilities().inspect || error.to_string().contains("the one who holds") {
+            break;
+        }
+        assert!(attempt < 4, "who holds it is not named: {error}");
     }
     let start = Instant::now();
     assert!(mutex.try_lock().wait(wait).await.expect("busy is no error").is_none());
