@@ -32,7 +32,7 @@ pub(crate) enum Entered {
 impl Entered {
     pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
         match value {
-            Value::Int(token) => return Ok(Entered::Holds(Token::new(*token as u64))),
+            Value::Int(token) => return Ok(Entered::Holds(Token::new(token.unsigned_abs()))),
             Value::BulkString(waits) => return Entered::waits(waits).ok_or_else(|| nonsense(value)),
             _ => {}
         }

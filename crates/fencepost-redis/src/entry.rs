@@ -8,11 +8,12 @@ use std::time::Duration;
 use fencepost_core::{
     Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
 };
+use redis::Value;
 
 use crate::answer::{Departed, Entered, ints, nonsense};
 use crate::ballot::{RAISE, TAKE_BACK, VOTE};
 use crate::error::ENGINE;
-use crate::line::{BEAT, ENTER, LEAVE, LIVE, TAKE};
+use crate::line::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::shared::Shared;
@@ -34,6 +35,8 @@ pub(crate) struct RedisEntry {
     number: u64,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
+    /// Its vote was granted in the form that ends without a script, see scripts/vote.lua.
+    lone: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -51,7 +54,17 @@ impl RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let unanswered = AtomicU32::new(0);
         let shared = Arc::clone(shared);
-        RedisEntry { shared, claim, place: None, at, unanswered, leaving: None, number: 0, refused: false }
+        RedisEntry {
+            shared,
+            claim,
+            place: None,
+            at,
+            unanswered,
+            leaving: None,
+            number: 0,
+            refused: false,
+            lone: false,
+        }
     }
 
     fn place(&mut self) -> Arc<Place> {
@@ -128,6 +141,7 @@ impl RedisEntry {
                 self.shared.places.hold(&place);
                 self.at = At::Holding;
                 self.refused = false;
+                self.lone = self.claim.vote.is_some() && matches!(value, Value::Int(1..));
                 Attempt::Granted(Grant::of(token))
             }
             Entered::Waits { ahead, again, number, last } => {
@@ -187,7 +201,7 @@ impl RedisEntry {
         // Dropped here, the lease is extended or not; nothing else changes.
         let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
         let (value, copies) = answer.map_err(Trouble::into_error)?;
-        if let redis::Value::Int(token) = value {
+        if let Value::Int(token) = value {
             if copies < replicas {
                 return Err(self.shared.net.short(copies, replicas).error());
             }
@@ -218,6 +232,18 @@ impl RedisEntry {
         let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let setting = &self.shared.setting;
+        let mut repeated = false;
+        if self.lone && !tombstone {
+            let call = Call::plain(slot, Setting::end(&key, self.claim.id));
+            // Dropped here, it has ended or not: as below.
+            match self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)? {
+                // By the server's clock its lease may have ended before.
+                Value::Int(1) => return Ok(if before { Left::Released } else { Left::Nothing }),
+                // Somebody asked for it meanwhile, or an answer was lost.
+                Value::Int(_) => repeated = call.was_repeated(),
+                other => return Err(nonsense(&other)),
+            }
+        }
         let call = match &self.claim.vote {
             None => Call::new(&LEAVE, slot, setting.leave(&key, self.claim.id, tombstone, self.number)),
             Some(vote) => {
@@ -237,7 +263,7 @@ impl RedisEntry {
             Some(_) if untimed && !before => Left::Nothing,
             Some(left) => left,
             // The request before this one took effect, and its answer was lost.
-            None if (again || call.was_repeated()) && before => {
+            None if (again || repeated || call.was_repeated()) && before => {
                 if held {
                     Left::Released
                 } else {
@@ -310,8 +336,8 @@ impl Entry for RedisEntry {
             let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
             let call = Call::new(&RAISE, slot, self.shared.setting.raise(&key, self.claim.id, to, again));
             match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
-                redis::Value::Int(1) => Ok(()),
-                redis::Value::Int(_) => Err(Error::new(
+                Value::Int(1) => Ok(()),
+                Value::Int(_) => Err(Error::new(
                     ErrorKind::Mismatch,
                     format!("token {to} cannot be this grant's any more"),
                 )

@@ -229,8 +229,9 @@ impl Link {
                     Ok(value)
                 }
                 Some(Answer::NoScript) => {
-                    let Some(call) = call else { return Err(Stop::Astray(silent(&self.address))) };
-                    let load = call.script.load();
+                    let script = call.and_then(|call| call.script);
+                    let Some(script) = script else { return Err(Stop::Astray(silent(&self.address))) };
+                    let load = script.load();
                     let load = Request { command: &load, wait: None };
                     match Box::pin(self.ask(wire, &line, load, false, until)).await {
                         Some(Answer::Value(_)) => continue,

@@ -30,11 +30,12 @@ pub(crate) enum Lane {
     Keeper,
 }
 
-/// One call of a script whose keys are all in one slot.
+/// One call of a script whose keys are all in one slot, or a command in its place.
 pub(crate) struct Call {
-    pub(crate) script: &'static Script,
+    /// What the command calls, if that is a script.
+    pub(crate) script: Option<&'static Script>,
     pub(crate) slot: u16,
-    /// Made by [`Script::command`].
+    /// Made by [`Script::command`], if it calls one.
     pub(crate) command: Cmd,
     /// How its last argument ends, if that says which run of the server answers: true only over a connection that has met this one.
     run: Option<Arc<str>>,
@@ -43,7 +44,12 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(script: &'static Script, slot: u16, command: Cmd) -> Call {
-        Call { script, slot, command, run: None, repeated: AtomicBool::new(false) }
+        Call { script: Some(script), ..Call::plain(slot, command) }
+    }
+
+    /// One that is no script.
+    pub(crate) fn plain(slot: u16, command: Cmd) -> Call {
+        Call { script: None, slot, command, run: None, repeated: AtomicBool::new(false) }
     }
 
     /// One whose last argument ends with the name of the run of the server that answers it, if there is one.
@@ -66,7 +72,7 @@ impl Call {
 
     /// Does it ask for a lock? A server that answers this takes writes.
     pub(crate) fn asks(&self) -> bool {
-        [&ENTER, &VOTE].into_iter().any(|script| std::ptr::eq(script, self.script))
+        [&ENTER, &VOTE].into_iter().any(|asks| self.script.is_some_and(|script| std::ptr::eq(asks, script)))
     }
 
     /// Was it sent more than once? A copy may then still be on its way when the answer is here.

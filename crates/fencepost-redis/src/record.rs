@@ -130,12 +130,15 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Opti
     let mut last_token = None;
     let mut records = Vec::new();
     let mut alive = Vec::new();
+    let is_there = |id: &[u8]| fields.iter().any(|(field, _)| field.strip_prefix(b"l") == Some(id));
     for (field, value) in fields {
         match field.first() {
             Some(b's') => {
                 let lone;
                 (last_token, lone) = summary(value)?;
-                records.extend(lone);
+                // At a node of a quorum it may have ended: see scripts/vote.lua.
+                let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
+                records.extend(lone.filter(|_| !ended));
             }
             Some(b'c') => records.extend(Record::read(value)),
             Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => alive.push(&field[1..]),
@@ -167,7 +170,7 @@ fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
     let mut reader = Reader(bytes);
     let short = match reader.byte()? {
         1 => false,
-        3 => true,
+        3 | 4 => true,
         _ => return None,
     };
     if !short {

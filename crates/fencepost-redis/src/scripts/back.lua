@@ -5,8 +5,8 @@
 local own, name = ARGV[1], KEYS[1]
 local got = redis.call('HMGET', name, 's', 'r')
 local s = got[1]
--- What happens nearly always: an exclusive holder leaves, and nobody was refused.
-if not got[2] and not ARGV[3] then
+-- What happens nearly always, where HDEL is not enough, see vote.lua: an exclusive holder leaves, and nobody was refused.
+if s and string.byte(s) == 3 and not got[2] and not ARGV[3] then
   -- include free
 end
 local entry, ARGV = ARGV[2] ~= '' and ARGV[2], { own, '', ARGV[3] }

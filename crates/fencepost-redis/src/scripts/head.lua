@@ -7,7 +7,8 @@
 --            Of an idle lock it is shorter, see IDLE, and the only field: 3, time last granted or renewed, last token, when the key
 --            expires, the line's next number. So it is of a lock that is held exclusively and was idle before: what its claim asked
 --            with follows, see scripts/front.lua; the lease runs from that time, and the token is the last. Whatever is neither a
---            renewal nor the end of that grant gives it a field of its own first.
+--            renewal nor the end of that grant gives it a field of its own first. At a node of a quorum it may begin with 4, see
+--            scripts/vote.lua: then it is held only as long as the field `l<id>` is there.
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has

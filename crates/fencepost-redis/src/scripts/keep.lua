@@ -15,7 +15,8 @@ for k = 1, #KEYS do
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
   local s, deadline = got[1], 0
   -- What happens nearly always: it was idle before, and nobody else wants it.
-  if s and count == 1 and waits ~= '1' and string.byte(s) == 3 and string.sub(s, 51, 66) == ARGV[at + 2] then
+  local form = s and count == 1 and waits ~= '1' and string.byte(s) or 0
+  if form > 2 and string.sub(s, 51, 66) == ARGV[at + 2] and (form == 3 or redis.call('HGET', KEYS[k], 'l' .. ARGV[at + 2])) then
     local since, length, how
     _, since, last, exp, tail, how, length = struct.unpack('>BddddBd', s)
     deadline = since + length
@@ -25,7 +26,7 @@ for k = 1, #KEYS do
       key, move, deadline = KEYS[k], false, math.max(deadline, now + ttl)
       expire(deadline, retention)
       touch()
-      local held = struct.pack('>BddddBd', 3, now, last, exp, tail, how, deadline - now)
+      local held = struct.pack('>BddddBd', form, now, last, exp, tail, how, deadline - now)
       redis.call('HSET', key, 's', held .. string.sub(s, 43))
       if move then redis.call('PEXPIREAT', key, exp) end
       answer[#answer + 1] = math.ceil((deadline - now) / 1000)

@@ -84,6 +84,7 @@ end
 local function purge()
   local late, changed = now < seen or mind > 0 and mind <= now, lone ~= nil
   if lone then
+    if string.byte(lone) == 4 then del('l' .. string.sub(lone, 51, 66)) end
     touch()
     -- It has no number in line, and has been held since its token was given, as far as the clock that gave it tells.
     local _, at, tok, _, _, _, lease = struct.unpack('>BddddBd', lone)

@@ -1,10 +1,10 @@
 local form = string.byte(s)
 if form == 1 then
   _, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
-elseif form == 3 then
+elseif form == 3 or form == 4 then
   _, seen, last, exp, tail = struct.unpack(IDLE, s)
   head = tail
-  if #s > 33 then
+  if #s > 33 and (form == 3 or redis.call('HGET', key, 'l' .. string.sub(s, 51, 66))) then
     x, lone, mind = 1, s, seen + struct.unpack('>d', s, 35)
   end
 else

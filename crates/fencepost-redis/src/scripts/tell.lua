@@ -3,7 +3,9 @@
 -- little later, in case that the first do not: a process that was stopped takes messages, too.
 local s, at, most = redis.call('HGET', KEYS[1], 's'), 0, 100
 local x, sh, ph, pn, _ = 0, 0, 0, 0, nil
-if s and string.byte(s) == 1 then _, x, sh, ph, pn = struct.unpack('>BBI4I4d', s) elseif s and #s > 33 then x = 1 end
+if s and string.byte(s) == 1 then _, x, sh, ph, pn = struct.unpack('>BBI4I4d', s) elseif s and #s > 33 then
+  if string.byte(s) == 3 or redis.call('HGET', KEYS[1], 'l' .. string.sub(s, 51, 66)) then x = 1 end
+end
 while x == 0 and at < 16 and most > 0 do
   local one = redis.call('ZRANGE', refused, at, at)[1]
   if not one then break end

@@ -63,13 +63,20 @@ impl Seen {
         }
         let left = u64::try_from(left).map_err(|_| format!("the key's time to live is {left}"))?;
         let mut seen = Seen { present: true, expires: now / 1_000 + left, ..Seen::default() };
+        let mut short = false;
         let (mut summary, mut places, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
-        let line = fields.iter().filter(|(field, _)| !matches!(&**field, b"e" | b"r")).count();
+        let ends: Vec<Id> = fields.iter().filter_map(|(field, _)| id(field.strip_prefix(b"l")?)).collect();
+        let line = fields.iter().filter(|(field, _)| !matches!(field[0], b'e' | b'r' | b'l')).count();
         for (field, value) in fields {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
             let read = match kind {
-                b's' if value[0] == 3 => lone(value).map(|claim| seen.claims.extend(claim)).and_then(|()| {
+                b's' if matches!(value[0], 3 | 4) => lone(value).and_then(|claim| {
+                    // What ends without a script is there as long as its field is.
+                    short = value[0] == 4;
+                    let claim = claim.filter(|(id, _)| !short || ends == [*id]);
+                    (!short || claim.is_some() != ends.is_empty()).then_some(())?;
+                    seen.claims.extend(claim);
                     bytes.take::<9>();
                     summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
                     (line == 1).then_some(())
@@ -91,6 +98,7 @@ impl Seen {
                     seen.refusals = true;
                     Some(())
                 }
+                b'l' => value.is_empty().then_some(()),
                 b'p' => bytes.number().zip(bytes.u32()).map(|(until, count)| {
                     seen.alive.insert(text(name), until);
                     counts.insert(text(name), count);
@@ -100,6 +108,9 @@ impl Seen {
             read.ok_or_else(|| format!("the field {field:?} cannot be read: {value:?}"))?;
         }
         let summary = summary.ok_or("there is no summary")?;
+        if !ends.is_empty() && (!short || seen.refusals) {
+            return Err(format!("{ends:x?} could end without a script"));
+        }
         seen.last = summary.last;
         let scanned = seen.scan();
         let found = summary.clone().loose(&scanned);

@@ -34,7 +34,7 @@ fn random_histories_of_a_node_agree_with_its_rules() {
 }
 
 /// Lua that stands before the scripts, and what bug that is.
-const BUGS: [(&str, &str); 9] = [
+const BUGS: [(&str, &str); 12] = [
     ("nobody is told", "if c == 'PUBLISH' then return 1 end"),
     (
         "whom no message reaches is believed to be told",
@@ -50,6 +50,15 @@ const BUGS: [(&str, &str); 9] = [
     (
         "every lock is believed to have been granted in this run",
         "if c == 'HMGET' and select(3, ...) == 'e' then local got = real.call(c, ...) got[2] = string.sub(ARGV[2], (struct.unpack('>I2', ARGV[2], 26))) return got end",
+    ),
+    ("who may end without a script is not seen", "if c == 'HLEN' then return 2 end"),
+    (
+        "who was refused is not seen",
+        "if c == 'HLEN' then return real.call(c, ...) - real.call('HEXISTS', KEYS[1], 'r') end",
+    ),
+    (
+        "a release that is no script passes by who was refused",
+        "if c == 'HDEL' and string.byte((select(2, ...))) == 108 then return 0 end",
     ),
     ("who is there no more is shown as waiting", "if c == 'PUBSUB' then return { '', 1 } end"),
     ("time is two seconds ahead", "if c == 'TIME' then local t = real.call(c) t[1] = t[1] + 2 return t end"),
