@@ -48,9 +48,9 @@ impl Namespace for Place {
         Box::pin(fencepost_etcd::open(Address::parse(&self.url).expect("the URL is sound"), aid))
     }
 
-    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         // Leases of killed processes run out, and take seconds for it; keys are what matters, and whatever hangs on a lease.
-        Box::pin(async { self.look.keys("") })
+        Box::pin(async { Some(self.look.keys("")) })
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {

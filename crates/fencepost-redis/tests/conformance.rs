@@ -115,8 +115,10 @@ impl Namespace for Place {
         })
     }
 
-    fn leftovers(&self) -> Fut<'_, Vec<String>> {
-        Box::pin(async { (self.looks)().iter_mut().flat_map(|look| left(look, &self.prefix)).collect() })
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
+        Box::pin(async {
+            Some((self.looks)().iter_mut().flat_map(|look| left(look, &self.prefix)).collect())
+        })
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {
@@ -141,21 +143,23 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
         if !marker && look.ask::<i64>(&["PTTL", &key]) == -1 {
             left.push(format!("{key:?} never expires"));
         }
-        for (field, value) in fields.into_iter().filter(|_| !marker) {
-            let claim = match field.first() {
-                Some(b'c') => &value[..],
-                // The only holder of a lock that was idle before stands behind the summary.
-                Some(b's') if value[0] == 2 => value.get(25..).unwrap_or_default(),
-                Some(b'p') if time(&value, 0) > now => {
-                    left.push(format!("a process in line for {key:?}"));
-                    continue;
+        let voted = fields.iter().any(|(field, _)| field.first() == Some(&b'l'));
+        for (field, value) in fields.iter().filter(|_| !marker) {
+            let found = match field.first() {
+                // Handed over, held or evicted, until its deadline.
+                Some(b'c') if (2..5).contains(&value[0]) && time(value, 1) > now => "a claim",
+                // The only holder of a lock that was idle before stands behind the summary: since when, and for how long.
+                Some(b's')
+                    if (value[0] == 3 || (value[0] == 4 && voted))
+                        && value.len() > 33
+                        && time(value, 1) + time(value, 34) > now =>
+                {
+                    "a lone holder"
                 }
+                Some(b'p') if time(value, 0) > now => "a process in line",
                 _ => continue,
             };
-            // Handed over, held or evicted, until its deadline.
-            if claim.first().is_some_and(|state| (2..5).contains(state)) && time(claim, 1) > now {
-                left.push(format!("a claim in state {} on {key:?}", claim[0]));
-            }
+            left.push(format!("{found} on {key:?}"));
         }
     }
     left

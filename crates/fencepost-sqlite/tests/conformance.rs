@@ -68,14 +68,14 @@ impl Namespace for Place {
         Box::pin(fencepost_sqlite::open(address, aid))
     }
 
-    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         Box::pin(async {
             // What a killed process leaves is cleared away by the next one that uses the database.
             let locks = connect(&self.url()).await;
             drop(locks.mutex("the next").expect("a name").lock().await);
             let left = self.look();
             locks.close().await;
-            left
+            Some(left)
         })
     }
 

@@ -96,10 +96,10 @@ impl Namespace for Place {
     }
 
     /// Empty folders stay until the server removes them.
-    fn leftovers(&self) -> Fut<'_, Vec<String>> {
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         let all = ephemerals(self.look).expect("the server answers its operator");
         let below = format!("{}/", self.path);
-        Box::pin(async move { all.into_iter().filter(|path| path.starts_with(&below)).collect() })
+        Box::pin(async move { Some(all.into_iter().filter(|path| path.starts_with(&below)).collect()) })
     }
 
     fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {

@@ -22,9 +22,9 @@ pub trait Namespace: Send + Sync {
     fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>>;
 
     /// What is at the engine now that would not be there if nobody had ever locked anything, other than what the engine
-    /// keeps on purpose (its last tokens, its history). By default what it lists.
-    fn leftovers(&self) -> Fut<'_, Vec<String>> {
-        Box::pin(async { Vec::new() })
+    /// keeps on purpose (its last tokens, its history). `None`: nobody can look into it but by its own listing.
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
+        Box::pin(async { None })
     }
 
     /// Hooks to trouble the engine of this place with, where it is a server of its own. `None`: it has none.

@@ -186,6 +186,7 @@ macro_rules! conformance {
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
+            what_is_held_is_seen_at_the_engine
         }
     };
 }

@@ -69,6 +69,11 @@ impl Stage {
         Stage(Arc::new(Inner { namespace, clients: Mutex::default(), recorder: Recorder::new(0, boottime) }))
     }
 
+    /// What the engine has now, if that can be seen.
+    pub(super) async fn leftovers(&self) -> Option<Vec<String>> {
+        self.0.namespace.leftovers().await
+    }
+
     /// The first need that is not met.
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
@@ -237,7 +242,7 @@ impl End {
         }
         stage
             .eventually("nothing is left at the engine", || async {
-                let left = stage.0.namespace.leftovers().await;
+                let left = stage.leftovers().await.unwrap_or_default();
                 if !left.is_empty() {
                     eprintln!("left: {left:?}");
                 }

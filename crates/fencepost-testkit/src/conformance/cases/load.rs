@@ -200,3 +200,16 @@ pub(super) async fn close_leaves_nothing(stage: Stage) {
     stage.assert_free("held").await;
     stage.assert_free("dropped").await;
 }
+
+/// What looks for leftovers at the end of each case would pass everything if it saw nothing.
+pub(super) async fn what_is_held_is_seen_at_the_engine(stage: Stage) {
+    let client = stage.client().await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    let seen = async || stage.leftovers().await.is_none_or(|left| !left.is_empty());
+    assert!(seen().await, "a lock that was free");
+    let waiting = stage.stand("lock", X).await;
+    guard.release().await.expect("it was held");
+    let guard = waiting.granted().await;
+    assert!(seen().await, "a lock that was handed on");
+    guard.release().await.expect("it was held");
+}

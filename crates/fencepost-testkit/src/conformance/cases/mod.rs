@@ -74,4 +74,5 @@ cases! {
     load::a_bad_network []
     load::mixed_history []
     load::close_leaves_nothing []
+    load::what_is_held_is_seen_at_the_engine []
 }
