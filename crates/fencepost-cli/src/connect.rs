@@ -75,8 +75,15 @@ fn builder(options: Options) -> ClientBuilder {
 
 /// The URL that the user chose, or that of the file in the state folder, which is created with private permissions.
 pub(crate) fn url(backend: &BackendArgs) -> Result<String, Failure> {
-    if let Some(url) = backend.backend.as_deref().filter(|url| !url.is_empty()) {
-        return Ok(url.to_owned());
+    match backend.backend.as_deref() {
+        // Most likely a variable that is not set: a file of this machine alone is not what was meant.
+        Some("") => {
+            return Err(Failure::usage(
+                "-b or FENCEPOST_BACKEND is empty; say where the locks live, or leave it out for this machine's own file",
+            ));
+        }
+        Some(url) => return Ok(url.to_owned()),
+        None => {}
     }
     let folder = state_folder().ok_or_else(|| {
         Failure::new(

@@ -34,6 +34,12 @@ impl Address {
             ));
         }
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        // What stands before it may be the end of a password, which no message is to repeat.
+        if query.is_some_and(|query| query.contains('@')) {
+            return Err(Error::invalid(
+                "an @ stands behind the ?, where options are: in a password write %3F for ?, and in an option %40 for @",
+            ));
+        }
         let options = query.into_iter().flat_map(|query| query.split('&')).filter(|part| !part.is_empty());
         let options = options.map(|part| {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -83,11 +89,19 @@ impl Address {
             (Some(_), Some(_)) => Err(Error::invalid(format!(
                 "{option}_env and {option}_file exclude each other; leave one out"
             ))),
-            (Some(name), None) => std::env::var(name).map(Some).map_err(|_| {
-                broken(format!("{option}_env names {name:?}, which is not set in the environment"))
-            }),
+            // An empty one was most likely not written yet.
+            (Some(name), None) => match std::env::var(name) {
+                Ok(text) if !text.is_empty() => Ok(Some(text)),
+                Ok(_) => Err(broken(format!("{option}_env names {name:?}, which is empty"))),
+                Err(_) => {
+                    Err(broken(format!("{option}_env names {name:?}, which is not set in the environment")))
+                }
+            },
             (None, Some(path)) => match std::fs::read_to_string(path) {
-                Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+                Ok(text) => match text.trim_end_matches(['\r', '\n']) {
+                    "" => Err(broken(format!("{option}_file names {path:?}, which is empty"))),
+                    text => Ok(Some(text.to_owned())),
+                },
                 Err(error) => {
                     Err(broken(format!("{option}_file names {path:?}, which cannot be read")).because(error))
                 }
@@ -236,6 +250,21 @@ mod tests {
     }
 
     #[test]
+    fn no_part_of_a_password_is_repeated() {
+        for url in [
+            "redis://u:sek?ret@h",
+            "redis://u:sek?ret=x@h",
+            "etcd://u:s?ret&ret@h",
+            "x://u:s?a=b&ret@h/1?c=d",
+        ] {
+            let error = Address::parse(url).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains("%3F"), "{url}: {error}");
+            assert!(!error.to_string().contains("ret"), "{url}: {error}");
+        }
+        assert_eq!(Address::parse("x:y?label=a%40b").unwrap().option("label"), Some("a@b"));
+    }
+
+    #[test]
     fn what_is_said_twice_is_refused() {
         for url in ["memory:?a=b&a=c", "memory:?a&b&a", "memory:?a=b&%61=b"] {
             let error = Address::parse(url).unwrap_err();
@@ -265,6 +294,8 @@ mod tests {
             let error = address.secret(option).unwrap_err();
             assert!(error.is_configuration() && error.to_string().contains(word), "{error}");
         }
+        let empty = Address::parse("x:?a_file=/dev/null").unwrap().secret("a").unwrap_err();
+        assert!(empty.is_configuration() && empty.to_string().contains("is empty"), "{empty}");
         let both = Address::parse("x:?a_file=/a&a_env=A").unwrap().secret("a").unwrap_err();
         assert!(both.is_invalid() && both.to_string().contains("exclude each other"), "{both}");
     }

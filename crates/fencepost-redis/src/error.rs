@@ -142,7 +142,9 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
         "ERR" if detail.contains("can't run this command") || detail.contains("NOPERM") => denied(address),
         "NOAUTH" => Failure::new(
             ErrorKind::Denied,
-            format!("{address} wants a password; write redis://:password@host or password_env=NAME"),
+            format!(
+                "{address} wants a password; write :password@host, or password_file=/path or password_env=NAME"
+            ),
         ),
         "WRONGPASS" => {
             Failure::new(ErrorKind::Denied, format!("{address} does not know this user and password"))

@@ -80,11 +80,17 @@ impl Config {
         let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
         let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
         let login = login(user, address)?;
+        let tls = if secure { Some(Tls::read(address)?) } else { None };
         let open = match address.option("acl") {
             None => login.is_none(),
             Some("open") => true,
-            Some("creator") if login.is_some() => false,
-            Some("creator") => return Err(Error::invalid("acl=creator needs a user; write user:password@")),
+            Some("creator") if login.is_some() || tls.as_ref().is_some_and(|tls| tls.identity.is_some()) => {
+                false
+            }
+            Some("creator") => {
+                let rule = "acl=creator needs a user or a certificate; write user:password@, or cert= and key= with zookeepers:";
+                return Err(Error::invalid(rule));
+            }
             Some(_) => return Err(Error::invalid("acl is open or creator")),
         };
         let folders = match address.option("watch") {
@@ -101,7 +107,7 @@ impl Config {
             servers: Address::each_once(
                 hosts.split(',').map(|text| server(text, port)).collect::<Result<_>>()?,
             )?,
-            tls: if secure { Some(Tls::read(address)?) } else { None },
+            tls,
             root: root(path)?,
             login,
             session: duration("session", Duration::from_secs(30))?,
@@ -233,6 +239,8 @@ mod tests {
         assert_eq!(config.tls, Some(Tls { ca: Some("/ca".into()), identity }));
         assert_eq!(parse("zookeepers://a").unwrap().tls, Some(Tls::default()));
         assert_eq!(parse("zookeeper://a").unwrap().tls, None);
+        let open = |url| parse(url).unwrap().open;
+        assert!(open("zookeepers://a?cert=/c&key=/k") && !open("zookeepers://a?cert=/c&key=/k&acl=creator"));
     }
 
     #[test]

@@ -25,8 +25,10 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
         )
         .advice("see to minSessionTimeout, maxSessionTimeout and tickTime, or ask for this with session=")
     });
-    findings.extend(versions(&shared.config, shared.tunnel().as_deref(), link.clock()).await);
-    findings.push(members(shared).await?);
+    let servers = versions(&shared.config, shared.tunnel().as_deref(), link.clock()).await;
+    let away = servers.iter().filter(|finding| finding.subject == "reach").count();
+    findings.extend(servers);
+    findings.push(members(shared, away).await?);
     findings.push(watches(shared).await?);
     findings.push(Finding::ok(
         "clocks",
@@ -35,8 +37,8 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
     Ok(findings.into())
 }
 
-/// Who stands in the ensemble, from what ZooKeeper keeps of its own configuration.
-async fn members(shared: &Shared) -> Result<Finding> {
+/// Who stands in the ensemble, from what ZooKeeper keeps of its own configuration. `away`: so many cannot be reached.
+async fn members(shared: &Shared, away: usize) -> Result<Finding> {
     let link = shared.link().await?;
     let asked: Asked<_> = link.ask(|client| async move { client.get_config().await });
     let data = match link.within(asked).await? {
@@ -45,11 +47,24 @@ async fn members(shared: &Shared) -> Result<Finding> {
     };
     let voters =
         data.lines().filter(|line| line.starts_with("server.") && !line.contains(":observer")).count();
-    Ok(match voters {
+    Ok(quorum(voters, away))
+}
+
+/// What becomes of locks when servers are lost.
+fn quorum(voters: usize, away: usize) -> Finding {
+    match voters {
         0 => Finding::warning("quorum", "the server stands alone: while it is away there are no locks")
             .advice("for more than that run an ensemble of three or five"),
         1 | 2 => Finding::warning("quorum", format!("{voters} voting servers survive the loss of none"))
             .advice("run three or five"),
+        _ if away > 0 => Finding::warning(
+            "quorum",
+            format!(
+                "{voters} voting servers survive the loss of {}, and {away} cannot be reached",
+                (voters - 1) / 2
+            ),
+        )
+        .advice("bring them back: locks are gone with the next that is lost beyond that"),
         even if even % 2 == 0 => Finding::note(
             "quorum",
             format!("{even} voting servers survive no more losses than {} would", even - 1),
@@ -57,7 +72,7 @@ async fn members(shared: &Shared) -> Result<Finding> {
         _ => {
             Finding::ok("quorum", format!("{voters} voting servers survive the loss of {}", (voters - 1) / 2))
         }
-    })
+    }
 }
 
 /// Whether the server has the watches that keep long lines cheap.
@@ -75,4 +90,25 @@ async fn watches(shared: &Shared) -> Result<Finding> {
             "the server has no persistent watches (they came with 3.6): a long line costs more requests",
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Severity;
+
+    use super::*;
+
+    #[test]
+    fn an_ensemble_is_as_it_should_be_only_while_all_of_it_is_there() {
+        for (voters, away, severity) in [
+            (0, 0, Severity::Warning),
+            (2, 0, Severity::Warning),
+            (3, 0, Severity::Ok),
+            (3, 1, Severity::Warning),
+            (4, 0, Severity::Note),
+            (5, 1, Severity::Warning),
+        ] {
+            assert_eq!(quorum(voters, away).severity, severity, "{voters} of which {away} are away");
+        }
+    }
 }
