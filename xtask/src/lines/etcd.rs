@@ -130,6 +130,6 @@ pub(super) const LINES: &[Line] = &[
         promise: "cycles by 4 processes × 16 tasks on 8 locks under kill -9 of clients, members and the leader, SIGSTOP, cut and delayed networks: no overlap, tokens grow, nothing is left",
         measure: &["etcd-torture", "500000", "7"],
         bound: AtMost(0.0, "findings"),
-        limit: 2_400,
+        limit: 3_600,
     },
 ];
