@@ -1,15 +1,14 @@
 //! What a URL says: `etcd://user:password@host1,host2:2379?prefix=locks/`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use fencepost_core::{Address, Error, Result};
+use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
 
 const OPTIONS: &[&str] = &["connect_timeout", "password_env", "password_file", "prefix", "timeout"];
-const OF_TLS: &[&str] = &["ca", "cert", "key"];
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
@@ -44,15 +43,6 @@ impl fmt::Debug for Login {
     }
 }
 
-/// TLS is used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tls {
-    /// A file of authorities; the system's if there is none.
-    pub(crate) ca: Option<PathBuf>,
-    /// Files of a certificate and its key, by which the server knows us.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-}
-
 impl Config {
     pub(crate) fn parse(address: &Address) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
@@ -60,7 +50,8 @@ impl Config {
 
     fn read(address: &Address) -> Result<Config> {
         let secure = address.scheme == "etcds";
-        let known: Vec<_> = OPTIONS.iter().chain(OF_TLS.iter().filter(|_| secure)).copied().collect();
+        let known: Vec<_> =
+            OPTIONS.iter().chain(fencepost_tls::OPTIONS.iter().filter(|_| secure)).copied().collect();
         address.only(&known)?;
         let Some(rest) = address.rest.strip_prefix("//") else {
             return Err(Error::invalid("two slashes and a host are missing; write etcd://host:2379"));
@@ -85,26 +76,12 @@ impl Config {
         Ok(Config {
             members: Address::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
             login: login(user, address)?,
-            tls: if secure { Some(tls(address)?) } else { None },
+            tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(4))?,
         })
     }
-}
-
-fn tls(address: &Address) -> Result<Tls> {
-    let file = |key| address.option(key).map(PathBuf::from);
-    let identity = match (file("cert"), file("key")) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (None, None) => None,
-        _ => {
-            return Err(Error::invalid(
-                "cert and key go together: the files of a certificate and of its key",
-            ));
-        }
-    };
-    Ok(Tls { ca: file("ca"), identity })
 }
 
 fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fencepost_core::{Aid, ErrorKind};
+use fencepost_tls::Tls;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::runtime;
@@ -14,7 +15,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic_prost::ProstCodec;
 
-use crate::config::{Config, Tls};
+use crate::config::Config;
 use crate::error::Failure;
 use crate::near::Near;
 

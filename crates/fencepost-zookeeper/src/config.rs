@@ -57,11 +57,7 @@ impl fmt::Debug for Login {
 impl Config {
     /// `host:port` of each server.
     pub(crate) fn hosts(&self) -> Vec<String> {
-        let shown = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
-        self.servers.iter().map(shown).collect()
+        self.servers.iter().map(|(host, port)| shown(host, *port)).collect()
     }
 
     pub(crate) fn parse(address: &Address) -> Result<Config> {
@@ -179,6 +175,11 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
             "a user has a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
         )),
     }
+}
+
+/// A server as a URL names it.
+pub(crate) fn shown(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn server(text: &str, port: u16) -> Result<(String, u16)> {

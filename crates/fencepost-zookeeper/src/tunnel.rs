@@ -24,6 +24,7 @@ use futures_util::future::{Either, select};
 use futures_util::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zookeeper_client as zk;
 
+use crate::config::shown;
 use crate::error::ENGINE;
 use crate::{own, runner};
 
@@ -186,8 +187,7 @@ impl Door {
     }
 
     fn shown(&self) -> String {
-        let Door { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        shown(&self.host, self.port)
     }
 
     /// One connection of the driver. When this returns both its ends are closed.
