@@ -15,7 +15,8 @@ const STOPS: &str = "FENCEPOST_ETCD_LEADER_STOPS";
 pub(crate) fn cycles(wanted: usize, seed: u64) -> Measured {
     // As clusters in earnest do, it forgets old revisions; without that each member keeps every key that ever was, and slows down.
     let config = Config::new().heartbeat(50).in_memory();
-    let config = config.argument("--auto-compaction-mode=periodic").argument("--auto-compaction-retention=10s");
+    let config =
+        config.argument("--auto-compaction-mode=periodic").argument("--auto-compaction-retention=10s");
     let cluster = Cluster::start(&config).expect("etcd");
     torture::cycles(cluster, wanted, seed)
 }

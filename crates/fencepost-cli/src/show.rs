@@ -9,9 +9,20 @@ use serde_json::{Value, json};
 use crate::duration;
 use crate::exit::{Failure, OWN};
 
+/// Characters of a cell: what other programs wrote about themselves may be a kilobyte long.
+const CELL: usize = 100;
+
 /// Text that others chose, without what could steer a terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The beginning of a text that is too long for a table.
+pub(crate) fn short(text: &str) -> String {
+    match text.char_indices().nth(CELL) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// Whether standard output may be coloured: a terminal, and no NO_COLOR (<https://no-color.org>).
@@ -160,6 +171,12 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long".to_owned(), "2".to_owned()]];
         assert_eq!(table(&["N", "T"], &rows), "N     T\na     1\nlong  2\n");
+    }
+
+    #[test]
+    fn cells_are_cut() {
+        assert_eq!(short(&"ä".repeat(CELL)), "ä".repeat(CELL));
+        assert_eq!(short(&"ä".repeat(CELL + 1)), format!("{}…", "ä".repeat(CELL)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One claim at the server.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -240,6 +242,23 @@ impl ZooEntry {
         Ok(leases.unwrap_or(false) || line)
     }
 
+    /// Removes all nodes. Once a holder's request is sent its claim is over, whatever becomes of the node: who is next of the same
+    /// session need not hear that from the server. Others do. Should the request be lost, it is repeated, and they wait for that.
+    async fn hand_on(&mut self, link: &Link, held: bool) -> Result<bool> {
+        let view = link.views.live(&self.line.spot.folder).filter(|_| held);
+        let node = self.line.spot.nodes().and_then(|nodes| nodes.names.first().cloned());
+        let mut next = view.zip(node);
+        let mut removed = pin!(self.remove(link));
+        poll_fn(|cx| {
+            let answer = removed.as_mut().poll(cx);
+            if let Some((view, node)) = next.take().filter(|_| !matches!(answer, Poll::Ready(Err(_)))) {
+                view.left(&node);
+            }
+            answer
+        })
+        .await
+    }
+
     /// Sends the request to leave with the first poll.
     async fn leave(&mut self) -> Result<Left> {
         self.line.rest();
@@ -252,7 +271,7 @@ impl ZooEntry {
         };
         let again = self.leaving.is_some();
         let before = *self.leaving.get_or_insert(valid);
-        let was_there = if link.is_over() { false } else { self.remove(&link).await? };
+        let was_there = if link.is_over() { false } else { self.hand_on(&link, held && valid).await? };
         // Without our node: a request before this one took effect, and its answer was lost.
         Ok(match (before && (was_there || again), held) {
             (true, true) => Left::Released,

@@ -7,6 +7,10 @@
 //! came before it. So nobody is granted by a view that does not have its node. What a broken connection may have swallowed
 //! (ZOOKEEPER-4698) is made good by a new watch and a new list; till then what the view knows is old, and still true: nobody is
 //! ever put in before a node, and what was seen to go does not come back.
+//!
+//! A node of a holder of this session is out of the line as soon as its end is asked for: if the next one is of this session too, it
+//! holds from then on, and a run of them costs one trip to the server. A list that was asked for before that may bring the node back,
+//! until the watch tells of its end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -223,6 +227,16 @@ impl View {
         });
     }
 
+    /// The holder of this node has asked for its end, and holds no more.
+    pub(crate) fn left(&self, name: &str) {
+        self.change(|state, woken| {
+            if let Some(child) = Child::read(name) {
+                state.line.remove(&child);
+            }
+            state.announce(woken);
+        });
+    }
+
     /// Takes in what happened. `false`: something may have been missed. What comes after that is not taken in: who is in the
     /// line must have all in it that came before.
     fn heed(&self, events: Vec<zk::WatchedEvent>) -> bool {
@@ -353,6 +367,26 @@ mod tests {
         listed(&view, &[first]);
         assert!(sits.poll(&Context::from_waker(Waker::noop())).is_ready(), "it is not told");
         assert_eq!(sits.judge(), Word::Gone);
+    }
+
+    #[test]
+    fn a_holder_that_leaves_is_out_of_the_line_before_its_node_is() {
+        let view = Arc::new(View::new("/lock".to_owned()));
+        let [first, second, third] = ["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"];
+        listed(&view, &[first, second, third]);
+        let [next, last] = [second, third].map(|node| Seat::take(Arc::clone(&view), node).unwrap());
+        view.left(first);
+        assert_eq!(next.judge(), Word::Now { leases: false });
+        assert_eq!(last.judge(), Word::Wait { ahead: 1 });
+        // A list that was on its way knows the node; nobody is let past it till its end is told.
+        drop(next);
+        view.left(second);
+        listed(&view, &[first, second, third]);
+        assert_eq!(last.judge(), Word::Wait { ahead: 2 });
+        for node in [first, second] {
+            view.change(|state, woken| state.remove(node, woken));
+        }
+        assert_eq!(last.judge(), Word::Now { leases: false });
     }
 
     #[test]

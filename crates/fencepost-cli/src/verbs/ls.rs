@@ -60,7 +60,10 @@ fn rows(found: &[Info]) -> Vec<Vec<String>> {
         .map(|info| {
             let first = info.holders().next();
             let more = info.holders().count().saturating_sub(1);
-            let who = first.map_or_else(|| "-".to_owned(), show::who);
+            let mut who = first.map_or_else(|| "-".to_owned(), |claim| show::short(&show::who(claim)));
+            if first.is_some_and(|claim| claim.endless) {
+                who.push_str(", without end");
+            }
             vec![
                 show::plain(info.name.as_str()),
                 first.and_then(|claim| claim.token).map_or_else(|| "-".to_owned(), |token| token.to_string()),

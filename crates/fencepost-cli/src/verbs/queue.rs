@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
                 (place + 1).to_string(),
                 show::since(claim).unwrap_or_else(|| "-".to_owned()),
                 claim.mode.to_string(),
-                show::who(claim),
+                show::short(&show::who(claim)),
                 reason,
             ]
         })

@@ -1,8 +1,10 @@
 //! Sessions that end, connections that break, answers that are lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost_core::State;
+use fencepost_core::{Guard, State};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 
@@ -155,5 +157,57 @@ async fn a_crowd_whose_connection_broke_is_told_all_the_same() {
         }
         // Sooner than by the look that each takes now and then.
         assert!(start.elapsed() < Duration::from_secs(9), "after {:?}", start.elapsed());
+    }
+}
+
+/// Who holds, and how many have.
+#[derive(Default)]
+struct Visits {
+    inside: AtomicUsize,
+    done: AtomicUsize,
+}
+
+impl Visits {
+    async fn visit(&self, guard: Guard) {
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+        tokio::task::yield_now().await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.done.fetch_add(1, Ordering::SeqCst);
+        guard.release().await.expect("it was held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
+    const LINE: usize = 5;
+    let mut server = server();
+    let ours = client(&format!("{}/s?session=20s", server.url())).await;
+    let others = client(&format!("zookeeper://{}/s?session=20s", server.address())).await;
+    let lock = ours.mutex("lock").expect("a good name");
+    let start = Instant::now();
+    loop {
+        let visits = Arc::new(Visits::default());
+        let wait = |lock: fencepost_core::Mutex| {
+            let visits = Arc::clone(&visits);
+            tokio::spawn(async move { visits.visit(lock.lock().await.expect("its turn comes")).await })
+        };
+        let first = lock.lock().await.expect("it is free");
+        let mut line: Vec<_> = (0..LINE).map(|_| wait(lock.clone())).collect();
+        eventually("all stand in line", || nodes(server.address(), "/s").len() == LINE + 1).await;
+        line.push(wait(others.mutex("lock").expect("a good name")));
+        eventually("the last one does", || nodes(server.address(), "/s").len() == LINE + 2).await;
+        server.delay(Duration::from_millis(300)).expect("the network can be slow");
+        first.release().await.expect("it was held");
+        let done = visits.done.load(Ordering::SeqCst);
+        server.mend().expect("the network can be mended");
+        for visit in line {
+            visit.await.expect("nobody else is there");
+        }
+        eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
+        // Whoever had not yet learnt who is before it needed the server once more.
+        if done == LINE {
+            break;
+        }
+        assert!(start.elapsed() < SOON, "the server was asked: {done} of {LINE} went at once");
     }
 }
