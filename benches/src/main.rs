@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         ["redlock-one-down"] => redis::redlock::one_down(),
         ["redlock-peers"] => redis::redlock::beside_peers(),
         ["etcd-one-task"] => ratio(&etcd::cycle::one_task()),
+        ["etcd-one-task-on-a-disk"] => ratio(&etcd::cycle::on_a_disk()),
         ["etcd-requests"] => etcd::cycle::requests(),
         ["etcd-requests-contended"] => etcd::handoff::requests(),
         ["etcd-handoff", waiters, processes] => etcd::handoff::measured(number(waiters), number(processes)),

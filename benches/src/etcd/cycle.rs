@@ -4,14 +4,24 @@ use super::byhand::ByHand;
 use super::{peer, start};
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, p50};
+use fencepost_testkit::etcd::Etcd;
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
 const CYCLES: usize = 500;
 
-/// One task.
+/// One task, with the server's data in memory.
 pub(crate) fn one_task() -> Figure {
     let server = start();
+    Figure { peers: peer::cycle(&server.url()), ..beside_by_hand(&server, "lock and release, p50") }
+}
+
+/// The same with the server's data on a disk.
+pub(crate) fn on_a_disk() -> Figure {
+    beside_by_hand(&super::on_a_disk(), "lock and release, data on a disk, p50")
+}
+
+fn beside_by_hand(server: &Etcd, figure: &'static str) -> Figure {
     let runtime = runtime();
     let (mut hand, locks) = runtime.block_on(async {
         let locks = connect(&server.url()).await;
@@ -27,13 +37,13 @@ pub(crate) fn one_task() -> Figure {
     runtime.block_on(locks.close());
     Figure {
         engine: "etcd",
-        figure: "lock and release, p50",
+        figure,
         unit: "µs",
         floor: Named { name: "put and delete by hand", value: rounds.median(0) },
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≤ 1.15 ×",
-        peers: peer::cycle(&server.url()),
+        peers: Vec::new(),
     }
 }
 

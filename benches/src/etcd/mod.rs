@@ -17,6 +17,11 @@ pub(crate) fn start() -> Etcd {
     Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")
 }
 
+/// A server as it runs in production: a write is on the disk before it is answered.
+pub(crate) fn on_a_disk() -> Etcd {
+    Etcd::start(&Config::new().heartbeat(100)).expect("etcd, which `cargo xtask test` installs")
+}
+
 /// The rows with a peer that is to be beaten.
 pub(crate) fn with_peers() -> Vec<Figure> {
     vec![cycle::one_task(), handoff::rate((16, 4)), handoff::rate((128, 4))]
@@ -24,7 +29,7 @@ pub(crate) fn with_peers() -> Vec<Figure> {
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
-    let mut figures = vec![cycle::one_task()];
+    let mut figures = vec![cycle::one_task(), cycle::on_a_disk()];
     figures.extend(handoff::CROWDS.map(handoff::rate));
     figures
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::{ClaimInfo, Info, Locks};
 
 use crate::cli::{ModeArgs, WaitArgs};
-use crate::exit::{BUSY, Failure};
+use crate::exit::{BUSY, Failure, UNREACHABLE};
 use crate::holding::Holding;
 use crate::show;
 use crate::signals::{Signals, ends};
@@ -52,26 +52,36 @@ impl Request<'_> {
         };
         match answer {
             Some(holding) => Ok(Answer::Held(holding)),
-            None => Ok(Answer::Busy(self.busy().await)),
+            None => self.busy().await.map(Answer::Busy),
         }
     }
 
     /// The message for a busy lock. What cannot be found out in time is left out.
-    async fn busy(&self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// The engine cannot be reached by now: it may be that, and no holder, that the wait was for.
+    async fn busy(&self) -> Result<String, Failure> {
         let mut texts = Vec::new();
         for name in self.names {
-            let look = tokio::time::timeout(Duration::from_secs(2), self.locks.inspect(name));
-            if let Ok(Ok(info)) = look.await
-                && info.claims.iter().any(ClaimInfo::holds)
-            {
-                texts.push(busy_text(&info));
+            match tokio::time::timeout(Duration::from_secs(2), self.locks.inspect(name)).await {
+                Ok(Ok(info)) if info.claims.iter().any(ClaimInfo::holds) => texts.push(busy_text(&info)),
+                Ok(Err(error)) if error.is_unreachable() => return Err(error.into()),
+                Ok(_) => {}
+                Err(_) => {
+                    let message = format!(
+                        "'{}': the engine does not answer; see to it, and try again",
+                        show::plain(name)
+                    );
+                    return Err(Failure::new(UNREACHABLE, message));
+                }
             }
         }
         if texts.is_empty() {
             // Whoever stood in the way has just left.
             texts.push(format!("'{}' is busy", self.names.join("', '")));
         }
-        texts.join("; ")
+        Ok(texts.join("; "))
     }
 
     /// Shows on a terminal who holds what is waited for and the place in line, until dropped. Elsewhere it says nothing.

@@ -41,6 +41,15 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
+    /// The same, once its message has been shown.
+    pub(crate) fn said(mut self) -> Self {
+        if !self.message.is_empty() {
+            say!("fencepost: {self}");
+            self.message.clear();
+        }
+        self
+    }
+
     /// A signal ended the command before it had started anything.
     pub(crate) fn signal(signal: nix::sys::signal::Signal) -> Self {
         Self::new(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX), "")

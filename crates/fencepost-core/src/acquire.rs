@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,11 +15,12 @@ use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Owned};
 use crate::holder::{ClaimInfo, Holder};
-use crate::life::State;
+use crate::life::{Life, State};
 use crate::name::Name;
 use crate::queue::Mode;
 use crate::telemetry;
 use crate::time::Moment;
+use crate::witness::Witness;
 
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
 #[must_use = "nothing is asked for until it is awaited"]
@@ -253,20 +255,29 @@ impl Request<'_> {
         loop {
             let asked = clock.now();
             // Dropped at any await below, or left by `?`: `owned` withdraws.
-            let answer = match owned.entry().attempt() {
-                Reply::Ready(answer) => answer,
-                coming => clock.within(deadline, coming).await,
+            let (answer, heard) = match owned.entry().attempt() {
+                Reply::Ready(answer) => (answer, false),
+                coming => (clock.within(deadline, coming).await, true),
             };
+            let life = &owned.claim().life;
             let again = match answer {
                 Some(Ok(Attempt::Granted(grant))) => return Ok(Stand::Granted(grant)),
                 Some(Ok(Attempt::Gone)) => return Ok(Stand::Gone),
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
                 Some(Ok(Attempt::Blocked { again, .. })) => {
                     trouble = Trouble::default();
+                    if heard {
+                        life.unstrand();
+                    } else if life.stranded().is_some_and(|since| clock.now() >= since + self.client.outage) {
+                        return Err(stranded(life));
+                    }
                     owned.keep();
                     again.unwrap_or(Moment::NEVER)
                 }
-                Some(Err(error)) => trouble.pause(error, self, clock.now())?,
+                Some(Err(error)) => {
+                    trouble.since = trouble.since.or(life.stranded());
+                    trouble.pause(error, self, clock.now())?
+                }
                 None => {
                     // A waiting time of milliseconds may end while the engine is at work; that is no failure of it.
                     if clock.now().since(asked) >= SILENCE {
@@ -277,22 +288,61 @@ impl Request<'_> {
                 }
             };
             if deadline != Moment::NEVER && clock.now() >= deadline {
-                return Ok(Stand::Over { holders: witness.last_word(), failure: trouble.last });
+                return Ok(self.out_of_time(&owned.claim().life, witness, trouble));
             }
             let failing = trouble.last.is_some();
-            let until = again.min(deadline).min(witness.next());
+            let again = again.min(deadline);
+            self.rest(owned, again, failing, &mut witness).await;
+        }
+    }
+
+    /// Until it is worth asking the engine: it says so, the time has come, or the claim's place has not been renewed for too long.
+    async fn rest(&self, owned: &mut Owned, again: Moment, failing: bool, witness: &mut Witness<'_>) {
+        let clock = self.client.aid.clock();
+        let claim = Arc::clone(owned.claim());
+        // Only who is renewed can be stranded.
+        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.life.watch());
+        loop {
+            let stranded = claim.life.stranded();
+            let patience = stranded.map_or(Moment::NEVER, |since| since + self.client.outage);
+            let until = again.min(patience).min(witness.next());
             let mut sleep = clock.sleep_until(until);
-            poll_fn(|cx| {
+            let woken = poll_fn(|cx| {
                 witness.poll(cx);
                 // After an error the engine is left alone for the pause.
                 if !failing && owned.entry().poll_wait(cx, until).is_ready() {
-                    return Poll::Ready(());
+                    return Poll::Ready(Woken::ByEngine);
                 }
-                Pin::new(&mut sleep).poll(cx)
+                if let Some(watch) = &mut watch {
+                    watch.set(cx.waker());
+                    if claim.life.stranded() != stranded {
+                        return Poll::Ready(Woken::ByKeeper);
+                    }
+                }
+                Pin::new(&mut sleep).poll(cx).map(|()| Woken::ByTime)
             })
             .await;
-            witness.look(clock.now());
+            let now = clock.now();
+            witness.look(now);
+            match woken {
+                Woken::ByEngine => return,
+                Woken::ByTime if now >= again.min(patience) => return,
+                Woken::ByTime | Woken::ByKeeper => {}
+            }
         }
+    }
+
+    /// The waiting time is over, because the lock is busy or the engine fails.
+    fn out_of_time(&self, life: &Life, witness: Witness<'_>, trouble: Trouble) -> Stand {
+        let mut failure = trouble.last.or_else(|| life.stranded().map(|_| stranded(life)));
+        let holders = match witness.last_word() {
+            Ok(holders) => holders,
+            Err(error) => {
+                failure = failure.or(Some(error).filter(Error::is_unreachable));
+                Vec::new()
+            }
+        };
+        Stand::Over { holders, failure }
     }
 
     fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
@@ -309,8 +359,26 @@ impl Request<'_> {
     }
 }
 
+/// Why a place in line is given up.
+fn stranded(life: &Life) -> Error {
+    let error =
+        Error::new(ErrorKind::Unreachable, "the place in line could not be renewed; see to the engine");
+    match life.why_stranded() {
+        Some(why) => error.because(why.to_string()),
+        None => error,
+    }
+}
+
 /// An engine that has not answered for so long is taken to have failed.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// What ended a rest in line.
+enum Woken {
+    ByEngine,
+    /// Its place cannot be renewed, or can again.
+    ByKeeper,
+    ByTime,
+}
 
 /// How a claim's stand in line ended.
 enum Stand {
@@ -341,58 +409,5 @@ impl Trouble {
         tracing::debug!(%error, "the engine failed, asking again");
         self.last = Some(error);
         Ok(now + Duration::from_millis(5 << self.count.min(8)))
-    }
-}
-
-/// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
-struct Witness<'a> {
-    request: &'a Request<'a>,
-    /// When to ask; `NEVER` once asked.
-    at: Moment,
-    asking: Option<Pin<Box<dyn Future<Output = Vec<ClaimInfo>> + Send>>>,
-    seen: Vec<ClaimInfo>,
-}
-
-impl<'a> Witness<'a> {
-    fn new(request: &'a Request<'a>, deadline: Moment) -> Witness<'a> {
-        let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
-        let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
-        Witness { request, at, asking: None, seen: Vec::new() }
-    }
-
-    fn next(&self) -> Moment {
-        self.at
-    }
-
-    fn look(&mut self, now: Moment) {
-        if now < self.at {
-            return;
-        }
-        self.at = Moment::NEVER;
-        let backend = Arc::clone(&self.request.client.backend);
-        let name = self.request.name.clone();
-        self.asking = Some(Box::pin(async move {
-            let info = backend.inspect(&name).await;
-            info.map_or_else(
-                |_| Vec::new(),
-                |info| info.claims.into_iter().filter(ClaimInfo::holds).collect(),
-            )
-        }));
-    }
-
-    fn poll(&mut self, cx: &mut std::task::Context<'_>) {
-        if let Some(asking) = &mut self.asking
-            && let Poll::Ready(seen) = asking.as_mut().poll(cx)
-        {
-            self.seen = seen;
-            self.asking = None;
-        }
-    }
-
-    fn last_word(&mut self) -> Vec<ClaimInfo> {
-        // A waiting time of zero comes here without having asked: engines that answer on the spot still can.
-        self.look(Moment::NEVER);
-        self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        std::mem::take(&mut self.seen)
     }
 }

@@ -68,6 +68,10 @@ impl Owned {
         self.entry.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
     /// Renews what keeps the entry alive, from now on.
     pub(crate) fn keep(&mut self) {
         if self.granted && !self.claim.renewed {

@@ -242,6 +242,10 @@ fn next_due(claim: &Claim, trouble: Option<&Arc<str>>, now: Moment) -> Option<Mo
     if confirmed && matches!(life.state(now), State::Lost(_)) {
         return None;
     }
+    match trouble {
+        Some(trouble) if !confirmed => life.strand(now, Arc::clone(trouble)),
+        _ => life.unstrand(),
+    }
     let due = life.due();
     // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
     if trouble.is_none() && (due > now || !confirmed) {

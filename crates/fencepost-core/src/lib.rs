@@ -53,6 +53,7 @@ mod thread;
 mod time;
 mod timers;
 mod token;
+mod witness;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use address::Address;

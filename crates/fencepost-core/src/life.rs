@@ -67,8 +67,10 @@ pub struct Life {
     waiting: Mutex<Option<Box<Watchers>>>,
     /// What else must live. Few lives have it.
     rest: OnceLock<Box<Rest>>,
-    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt).
+    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt), or [`stranded`](Life::stranded).
     trouble: Mutex<Option<Arc<str>>>,
+    /// A place in line that is not renewed: since when, or zero.
+    stranded: AtomicU64,
 }
 
 /// So many of these must live.
@@ -97,6 +99,7 @@ impl Life {
             waiting: Mutex::default(),
             rest: OnceLock::new(),
             trouble: Mutex::default(),
+            stranded: AtomicU64::new(0),
         }
     }
 
@@ -145,6 +148,32 @@ impl Life {
     pub fn doubt_by(&self, trouble: Option<Arc<str>>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         self.doubt();
+    }
+
+    /// A place in line could not be renewed. Who waits there is woken when that begins.
+    pub(crate) fn strand(&self, now: Moment, trouble: Arc<str>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
+        let before =
+            self.stranded.compare_exchange(0, now.as_nanos().max(1), Ordering::AcqRel, Ordering::Relaxed);
+        if before.is_ok() {
+            self.wake();
+        }
+    }
+
+    /// The engine knows the place in line.
+    pub(crate) fn unstrand(&self) {
+        self.stranded.store(0, Ordering::Release);
+    }
+
+    /// Since when a place in line cannot be renewed.
+    pub(crate) fn stranded(&self) -> Option<Moment> {
+        Some(self.stranded.load(Ordering::Acquire)).filter(|nanos| *nanos > 0).map(Moment::from_nanos)
+    }
+
+    /// Why not.
+    pub(crate) fn why_stranded(&self) -> Option<Arc<str>> {
+        self.stranded()?;
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why the last renewal failed, if none was confirmed since: its own, or that of what it rests on.

@@ -121,32 +121,35 @@ impl Asking<'_> {
         let folder = &self.member.folder;
         let crowd = self.shared.watched(folder).and_then(|folder| folder.crowd()).unwrap_or(0);
         let limit = if self.mode() == Mode::Exclusive { 1 } else { SOME };
-        let mut success = vec![self.put()];
-        if crowd < CROWD {
-            success.push(self.range(limit));
-        }
-        let line = TxnRequest {
+        let line = || TxnRequest {
             compare: vec![Compare::created(self.key, 0), self.alive()],
-            success,
+            success: if crowd < CROWD { vec![self.put(), self.range(limit)] } else { vec![self.put()] },
             failure: vec![self.own(), self.range(limit)],
         };
-        let whole;
-        let answer = if crowd > 0 {
-            whole = self.ask(line).await?;
-            &whole
-        } else {
-            // With nobody there nothing has to be read, and that costs the server less.
-            let txn = TxnRequest {
-                compare: vec![Compare::nothing(folder.clone(), keys::end(folder)), self.alive()],
-                success: vec![self.put()],
-                failure: vec![Op::Txn(line).into()],
-            };
-            whole = self.ask(txn).await?;
-            if whole.succeeded {
-                return Ok(Entered::First(whole.revision()));
-            }
-            whole.inner(0).ok_or_else(Failure::nonsense)?
+        // With nobody there nothing has to be read, and that costs the server less.
+        let alone = |failure| TxnRequest {
+            compare: vec![Compare::nothing(folder.clone(), keys::end(folder)), self.alive()],
+            success: vec![self.put()],
+            failure,
         };
+        let run = self.shared.calm.begin(folder);
+        let (mut whole, mut nested) = (None, false);
+        if crowd == 0 {
+            nested = !run.is_long();
+            let failure = if nested { vec![Op::Txn(line()).into()] } else { Vec::new() };
+            let answer = self.ask(alone(failure)).await?;
+            if answer.succeeded {
+                // Asked again after a lost reply it may have been set.
+                let _ = self.member.alone.set(run);
+                return Ok(Entered::First(answer.revision()));
+            }
+            whole = nested.then_some(answer);
+        }
+        let whole = match whole {
+            Some(whole) => whole,
+            None => self.ask(line()).await?,
+        };
+        let answer = if nested { whole.inner(0).ok_or_else(Failure::nonsense)? } else { &whole };
         let revision = if answer.succeeded {
             whole.revision()
         } else {

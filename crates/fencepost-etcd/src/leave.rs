@@ -34,6 +34,9 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
     {
         folder.leave(revision);
     }
+    if let Some(run) = member.alone.get() {
+        shared.calm.end(&member.folder, *run);
+    }
     let repeated = AtomicBool::new(false);
     let question = DeleteRequest { key: key.to_vec(), range_end: Vec::new() };
     let mut deleted = None;

@@ -26,6 +26,7 @@
 //!   when it releases.
 
 mod backend;
+mod calm;
 mod config;
 mod enter;
 mod entry;

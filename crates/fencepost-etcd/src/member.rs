@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{Claim, Loss, Payload};
 
+use crate::calm::Run;
 use crate::keys;
 use crate::lease::Lease;
 
@@ -22,6 +23,8 @@ pub(crate) struct Member {
     pub(crate) spent: AtomicBool,
     /// It is being taken back: nothing is asked for any more.
     pub(crate) leaving: AtomicBool,
+    /// It found nobody in its folder, after so many others of this client's.
+    pub(crate) alone: OnceLock<Run>,
 }
 
 /// Its key.
@@ -70,7 +73,17 @@ impl Member {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
         let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, waker: None, marked: 0 });
         let [doubt, spent, leaving] = [false; 3].map(AtomicBool::new);
-        Member { claim, number, folder, home: OnceLock::new(), place, doubt, spent, leaving }
+        Member {
+            claim,
+            number,
+            folder,
+            home: OnceLock::new(),
+            place,
+            doubt,
+            spent,
+            leaving,
+            alone: OnceLock::new(),
+        }
     }
 
     /// Its key will be made under this lease, unless it has one already. Answers with the lease and the key.

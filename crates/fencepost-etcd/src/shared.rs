@@ -9,6 +9,7 @@ use std::time::Duration;
 use fencepost_core::{Aid, Claim, Loss, Moment};
 use tokio::sync::mpsc;
 
+use crate::calm::Calm;
 use crate::config::Config;
 use crate::error::Failure;
 use crate::folder::Folder;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) aid: Aid,
     pub(crate) net: Arc<Net>,
     pub(crate) leases: Leases,
+    pub(crate) calm: Calm,
     members: Mutex<HashMap<u64, Arc<Member>>>,
     numbers: Mutex<Numbers>,
     /// Members that have taken up the key of another one, by what that is called.
@@ -61,6 +63,7 @@ impl Shared {
             config,
             net,
             leases: Leases::default(),
+            calm: Calm::default(),
             members: Mutex::default(),
             numbers: Mutex::default(),
             adopted: Mutex::default(),

@@ -189,7 +189,7 @@ mod sentinel {
     fencepost_testkit::conformance!(
         Watched,
         excused: [
-            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]
     );
@@ -202,7 +202,7 @@ mod cluster {
     fencepost_testkit::conformance!(
         Clustered,
         excused: [
-            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]
     );
@@ -216,7 +216,7 @@ mod redlock {
         Majority,
         excused: [
             first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
-            engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
+            engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]
     );

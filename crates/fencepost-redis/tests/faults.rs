@@ -58,6 +58,7 @@ macro_rules! cases {
 
 cases! {
     engine_out_of_reach
+    who_waits_hears_of_an_outage
     server_killed_and_restarted
     network_goes_dark
     network_is_dark_within_a_lease

@@ -28,7 +28,7 @@ mod memory {
 
     fencepost_testkit::conformance!(
         InMemory(Memory::new),
-        excused: [crash_frees, stop_and_continue, engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
+        excused: [crash_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
     );
 }
 
@@ -40,7 +40,7 @@ mod memory_of_processes {
         InMemory(Memory::with_process_identity),
         excused: [
             permits, mixed_modes, detach_and_attach, a_detached_lease_ends, first_come_first_served,
-            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue, engine_out_of_reach, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow
+            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, crash_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow
         ]
     );
 }
@@ -92,7 +92,7 @@ mod memory_under_a_layer {
         }
     }
 
-    conformance!(Layered, excused: [crash_frees, stop_and_continue, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
+    conformance!(Layered, excused: [crash_frees, stop_and_continue, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
 }
 
 /// A majority of five, each told who votes.
@@ -122,7 +122,7 @@ mod quorum_of_memory {
         Five,
         excused: [
             first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
-            crash_frees, stop_and_continue, engine_out_of_reach, server_killed_and_restarted, network_goes_dark,
+            crash_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
     );

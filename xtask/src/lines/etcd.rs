@@ -29,6 +29,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 120,
     },
     Line {
+        id: "etcd-one-task-on-a-disk",
+        engine: "etcd",
+        promise: "the same with the server's data on a disk, as it runs in production",
+        measure: &["etcd-one-task-on-a-disk"],
+        bound: AtMost(1.15, "× their time"),
+        limit: 120,
+    },
+    Line {
         id: "etcd-handoff-16",
         engine: "etcd",
         promise: "handoffs with 16 waiters in 4 processes",

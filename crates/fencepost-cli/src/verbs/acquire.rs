@@ -61,6 +61,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Ok(lease) => print(&locks, &lease, args.json).await,
         Err(failure) => Err(failure),
     };
+    let printed = printed.map_err(Failure::said);
     close(&locks).await;
     printed.map(|()| 0)
 }

@@ -57,6 +57,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
         Err(failure) => Err(failure),
     };
+    let outcome = outcome.map_err(Failure::said);
     close(&locks).await;
     outcome
 }

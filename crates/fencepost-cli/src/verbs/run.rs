@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     let (mut lost, mut said) = (None, false);
     loop {
         let wait = rest(&args.wait, lost);
-        let failure = match round(&args, &wait, &strangers, signals).await {
+        let failure = match round(&args, &wait, lost.is_some(), &strangers, signals).await {
             Ok(Round::Done(code)) => return Ok(code),
             Ok(Round::Again) => {
                 (lost, said) = (Some(Instant::now()), false);
@@ -143,6 +143,7 @@ async fn pause(signals: &mut Signals) -> Result<(), Failure> {
 async fn round(
     args: &Args,
     wait: &WaitArgs,
+    again: bool,
     strangers: &HashSet<i32>,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
@@ -168,6 +169,8 @@ async fn round(
         }
         Err(failure) => Err(failure),
     };
+    // Whoever waits for the answer need not wait for the tidying up. What is tried again is not said each time.
+    let outcome = outcome.map_err(|failure| if again { failure } else { failure.said() });
     close(&locks).await;
     outcome
 }

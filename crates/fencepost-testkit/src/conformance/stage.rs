@@ -102,6 +102,11 @@ impl Stage {
         self.client_with(Locks::builder().ttl(ttl), |backend, _| backend).await
     }
 
+    /// A client that bears so long an outage.
+    pub(super) async fn impatient(&self, ttl: Duration, outage: Duration) -> Locks {
+        self.client_with(Locks::builder().ttl(ttl).outage(outage), |backend, _| backend).await
+    }
+
     /// A client under this name.
     pub(super) async fn client_called(&self, holder: &str) -> Locks {
         self.client_with(Locks::builder().ttl(LONG).holder(holder), |backend, _| backend).await

@@ -104,3 +104,27 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     assert!(guard.token() > token || token == fencepost_core::Token::default());
     guard.release().await.expect("it was held");
 }
+
+pub(super) async fn who_waits_hears_of_an_outage(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    let (holding, impatient) =
+        (stage.client_of(ttl).await, stage.impatient(ttl, Duration::from_secs(1)).await);
+    let guard = lock(&holding, "lock", X).await.expect("it is free");
+    let mutex = impatient.mutex("lock").expect("a good name");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    stage
+        .eventually("it stands in line", || async {
+            let info = holding.inspect("lock").await;
+            info.is_ok_and(|info| info.waiters().next().is_some())
+        })
+        .await;
+    faults.cut().expect("the network can be cut");
+    // Nobody has set it a bound, and nothing but its own renewals asks the engine.
+    let answer = tokio::time::timeout(2 * SOON, waiting).await.expect("it is told").expect("no panic");
+    let error = answer.expect_err("the engine cannot be reached");
+    assert!(error.is_unreachable(), "{error}");
+    faults.mend().expect("the network can be mended");
+    drop(guard);
+    stage.assert_free("lock").await;
+}

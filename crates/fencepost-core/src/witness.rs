@@ -1,0 +1,62 @@
+//! Who stands in the way when the waiting time ends.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire::Request;
+use crate::error::Result;
+use crate::holder::ClaimInfo;
+use crate::time::Moment;
+
+/// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
+pub(crate) struct Witness<'a> {
+    request: &'a Request<'a>,
+    /// When to ask; `NEVER` once asked.
+    at: Moment,
+    asking: Option<Pin<Box<dyn Future<Output = Result<Vec<ClaimInfo>>> + Send>>>,
+    seen: Result<Vec<ClaimInfo>>,
+}
+
+impl<'a> Witness<'a> {
+    pub(crate) fn new(request: &'a Request<'a>, deadline: Moment) -> Witness<'a> {
+        let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
+        let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
+        Witness { request, at, asking: None, seen: Ok(Vec::new()) }
+    }
+
+    pub(crate) fn next(&self) -> Moment {
+        self.at
+    }
+
+    pub(crate) fn look(&mut self, now: Moment) {
+        if now < self.at {
+            return;
+        }
+        self.at = Moment::NEVER;
+        let backend = Arc::clone(&self.request.client.backend);
+        let name = self.request.name.clone();
+        self.asking = Some(Box::pin(async move {
+            let info = backend.inspect(&name).await?;
+            Ok(info.claims.into_iter().filter(ClaimInfo::holds).collect())
+        }));
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut std::task::Context<'_>) {
+        if let Some(asking) = &mut self.asking
+            && let Poll::Ready(seen) = asking.as_mut().poll(cx)
+        {
+            self.seen = seen;
+            self.asking = None;
+        }
+    }
+
+    pub(crate) fn last_word(mut self) -> Result<Vec<ClaimInfo>> {
+        // A waiting time of zero comes here without having asked: engines that answer on the spot still can.
+        self.look(Moment::NEVER);
+        self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        self.seen
+    }
+}
