@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fencepost_core::{Claim, Error, Loss, Result, State};
+use fencepost_core::{Claim, Error, Loss, Result};
 
 use crate::proto::{Compare, DeleteRequest, Op, PutRequest, TxnRequest};
 use crate::shared::Shared;
@@ -88,10 +88,9 @@ impl Held {
         if answer.succeeded {
             return Ok(answer.revision());
         }
-        let why = match self.claim.life.state(self.shared.now()) {
-            State::Lost(why) => why,
-            State::Held | State::Suspect => Loss::Deleted,
-        };
+        // The server's word is final: whoever watches the guard is told as well.
+        self.claim.life.end(Loss::Deleted);
+        let why = self.claim.life.ended().unwrap_or(Loss::Deleted);
         Err(Error::lost(self.name(), why).on(crate::error::ENGINE))
     }
 

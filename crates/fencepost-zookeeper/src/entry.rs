@@ -224,8 +224,7 @@ impl ZooEntry {
         self.at = At::Holding(token);
         self.claim.life.rest_on(1, vec![Arc::clone(&link.life)]);
         extend(&self.claim, self.now());
-        self.guarded =
-            paths.first().map(|path| crate::Guarded::new(link, &self.claim.want().name, path.clone()));
+        self.guarded = paths.first().map(|path| crate::Guarded::new(link, &self.claim, path.clone()));
         let holding = Holding { claim: Arc::clone(&self.claim), link: Arc::clone(link), paths, token };
         self.shared.holdings.insert(holding);
         crate::evict::listen(&self.shared, link);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind, Loss, Name, Result};
+use fencepost_core::{Claim, Error, ErrorKind, Loss, Result};
 use zookeeper_client as zk;
 
 use crate::error::{ENGINE, failure};
@@ -15,7 +15,7 @@ use crate::link::Link;
 #[derive(Clone)]
 pub struct Guarded {
     link: Arc<Link>,
-    name: Name,
+    claim: Arc<Claim>,
     path: String,
 }
 
@@ -48,8 +48,8 @@ pub enum Write {
 }
 
 impl Guarded {
-    pub(crate) fn new(link: &Arc<Link>, name: &Name, path: String) -> Guarded {
-        Guarded { link: Arc::clone(link), name: name.clone(), path }
+    pub(crate) fn new(link: &Arc<Link>, claim: &Arc<Claim>, path: String) -> Guarded {
+        Guarded { link: Arc::clone(link), claim: Arc::clone(claim), path }
     }
 
     /// The path of the grant's node, for transactions that others make: its version is 0 as long as it was not evicted.
@@ -74,12 +74,15 @@ impl Guarded {
                 self.link.confirm(sent);
                 Ok(())
             }
-            Ok(Err(zk::CheckWriteError::CheckFailed { .. })) => {
-                Err(Error::lost(self.name.clone(), Loss::Deleted).on(ENGINE))
+            Ok(Err(zk::CheckWriteError::CheckFailed { source })) => {
+                let why = if source == zk::Error::BadVersion { Loss::Evicted } else { Loss::Deleted };
+                // The server's word is final: whoever watches the guard is told as well.
+                self.claim.life.end(why);
+                Err(self.lost(why))
             }
             Err(zk::Error::SessionExpired)
             | Ok(Err(zk::CheckWriteError::RequestFailed { source: zk::Error::SessionExpired })) => {
-                Err(Error::lost(self.name.clone(), Loss::SessionEnded).on(ENGINE))
+                Err(self.lost(Loss::SessionEnded))
             }
             Ok(Err(zk::CheckWriteError::OperationFailed { index, source })) => {
                 let message =
@@ -88,6 +91,10 @@ impl Guarded {
             }
             Ok(Err(zk::CheckWriteError::RequestFailed { source })) | Err(source) => Err(failure(&source)),
         }
+    }
+
+    fn lost(&self, why: Loss) -> Error {
+        Error::lost(self.claim.want().name.clone(), self.claim.life.ended().unwrap_or(why)).on(ENGINE)
     }
 }
 

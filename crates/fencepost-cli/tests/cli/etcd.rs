@@ -6,7 +6,8 @@ use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 use fencepost_testkit::faults::Faults;
 
 use crate::faults::{
-    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on,
+    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
+    wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
 use crate::kit::{HOLD, Place};
@@ -141,4 +142,11 @@ fn what_the_program_calls_uses_the_same_engine() {
     let nested = |name: &str| format!("\"$FENCEPOST\" run -n {name} -- true");
     place.output(["run", "outer", "--", "sh", "-c", &nested("outer")]).expect(75).complains(&["outer"]);
     place.output(["run", "outer", "--", "sh", "-c", &nested("inner")]).expect(0);
+}
+
+#[test]
+fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);
 }

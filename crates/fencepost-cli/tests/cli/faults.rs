@@ -35,6 +35,24 @@ pub(crate) fn server_that_goes(place: &Place, options: &[&str], server: &mut dyn
     holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
 }
 
+/// An engine that goes while somebody waits is no busy lock, and nothing is skipped for it.
+pub(crate) fn wait_for_a_server_that_goes(place: &Place, options: &[&str], server: &mut dyn Faults) {
+    let holder = place.running(options, "backup", HOLD);
+    let waits = |more: &[&str]| {
+        let arguments = [&["run"], options, more, &["backup", "--", "echo", "ran"]].concat();
+        Kid::of(&mut place.fencepost(arguments))
+    };
+    let waiters = [waits(&["-w", "15s", "--skip-ok"]), waits(&[])];
+    place.waiters("backup", 2);
+    server.kill().unwrap();
+    for waiter in waiters {
+        let said = waiter.said();
+        assert!(!said.err.contains("is busy"), "{}", said.err);
+        assert_eq!(said.expect(69).out, "");
+    }
+    drop(holder);
+}
+
 /// A server that comes back with its data costs nobody anything.
 pub(crate) fn server_that_comes_back(place: &Place, options: &[&str], server: &mut dyn Faults) {
     let go = place.path("go");

@@ -5,7 +5,8 @@ use std::time::Duration;
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper};
 
 use crate::faults::{
-    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on,
+    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
+    wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place};
@@ -93,4 +94,11 @@ fn a_password_never_shows() {
         let said = run(format!("zookeeper://app:hunter2@{address}{rest}"));
         assert!(!said.expect(64).err.contains("hunter"), "{said:?}");
     }
+}
+
+#[test]
+fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    let mut server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?session=2s", server.url()));
+    wait_for_a_server_that_goes(&place, &[], &mut server);
 }

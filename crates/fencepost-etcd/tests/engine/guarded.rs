@@ -34,6 +34,18 @@ async fn a_stale_holder_is_refused_by_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refused_write_tells_the_guard() {
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let held = held(&mut guard);
+    etcd.look().run(&["del", &String::from_utf8(held.key().to_vec()).unwrap()]);
+    assert!(held.put("count", "1").await.unwrap_err().is_lost());
+    assert_eq!(guard.ensure_held().unwrap_err().loss(), Some(Loss::Deleted));
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_compare_is_good_for_any_client() {
     let etcd = server();
     let locks = connect(&etcd.url()).await;

@@ -26,6 +26,38 @@ async fn a_waiter_outlives_its_stream_and_a_compaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_was_calm_is_entered_all_the_same() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let (far, near) = (connect(&etcd.url()).await, connect(&etcd.direct_url()).await);
+    let mutex = far.mutex("stock").unwrap();
+    let calm = async || {
+        for _ in 0..6 {
+            mutex.lock().await.unwrap().release().await.unwrap();
+        }
+    };
+    // Somebody is there after all.
+    calm().await;
+    let guard = near.mutex("stock").unwrap().lock().await.unwrap();
+    let waiting = stand(&far, "stock", 2).await;
+    guard.release().await.unwrap();
+    waiting.granted().await.release().await.unwrap();
+    // The answer is lost.
+    calm().await;
+    etcd.delay(Duration::from_millis(300)).unwrap();
+    let again = far.mutex("stock").unwrap();
+    let asked = tokio::spawn(async move { again.lock().await });
+    eventually("the key is made", async || etcd.look().keys("stock/").len() == 1).await;
+    etcd.cut().unwrap();
+    etcd.mend().unwrap();
+    let guard = asked.await.unwrap().unwrap();
+    assert_eq!(etcd.look().keys("stock/").len(), 1, "the first key was forgotten");
+    guard.release().await.unwrap();
+    assert!(etcd.look().keys("stock/").is_empty());
+    far.close().await;
+    near.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
     let etcd = server();
     let locks = connect(&etcd.url()).await;

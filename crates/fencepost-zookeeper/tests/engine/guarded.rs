@@ -1,6 +1,6 @@
 //! Writes that only the holder can make.
 
-use fencepost_core::{Eviction, Guard};
+use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use fencepost_zookeeper::{Guarded, Write};
@@ -36,6 +36,17 @@ async fn a_holder_writes_and_an_evicted_one_is_refused() {
     let _ = guard.release().await;
     assert!(writer.commit(&[set(&value, "5")]).await.expect_err("it has let go").is_lost());
     assert_eq!(bare.get_data(&value).await.expect("it is there").0, b"3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_write_tells_the_guard() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
+    let writer = guarded(&mut guard);
+    bare.delete(writer.path(), None).await.expect("it is there");
+    assert!(writer.commit(&[set("/value", "1")]).await.expect_err("its node is gone").is_lost());
+    assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(Loss::Deleted));
 }
 
 #[tokio::test(flavor = "multi_thread")]

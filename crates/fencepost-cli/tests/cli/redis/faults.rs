@@ -6,7 +6,10 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 
 use crate::busy::leaves_no_gap;
-use crate::faults::{killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, watch_goes_on};
+use crate::faults::{
+    killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
+    watch_goes_on,
+};
 use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place};
 
@@ -164,4 +167,11 @@ fn nodes_that_stay_out_are_waited_for_as_long_as_the_user_would() {
         |wait: &[&str]| place.output([&["run", "--ttl", "2s"], wait, &["a", "--", "echo", "ran"]].concat());
     run(&["-n"]).expect(69).complains(&["stays out for", "wait so long", "doctor --init"]);
     assert_eq!(run(&["-w", "60s"]).expect(0).out, "ran\n");
+}
+
+#[test]
+fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);
 }
