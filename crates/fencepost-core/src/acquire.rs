@@ -311,23 +311,23 @@ impl Request<'_> {
                 witness.poll(cx);
                 // After an error the engine is left alone for the pause.
                 if !failing && owned.entry().poll_wait(cx, until).is_ready() {
-                    return Poll::Ready(Woken::ByEngine);
+                    return Poll::Ready(Woken::Engine);
                 }
                 if let Some(watch) = &mut watch {
                     watch.set(cx.waker());
                     if claim.life.stranded() != stranded {
-                        return Poll::Ready(Woken::ByKeeper);
+                        return Poll::Ready(Woken::Keeper);
                     }
                 }
-                Pin::new(&mut sleep).poll(cx).map(|()| Woken::ByTime)
+                Pin::new(&mut sleep).poll(cx).map(|()| Woken::Time)
             })
             .await;
             let now = clock.now();
             witness.look(now);
             match woken {
-                Woken::ByEngine => return,
-                Woken::ByTime if now >= again.min(patience) => return,
-                Woken::ByTime | Woken::ByKeeper => {}
+                Woken::Engine => return,
+                Woken::Time if now >= again.min(patience) => return,
+                Woken::Time | Woken::Keeper => {}
             }
         }
     }
@@ -372,12 +372,12 @@ fn stranded(life: &Life) -> Error {
 /// An engine that has not answered for so long is taken to have failed.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What ended a rest in line.
+/// By what a rest in line was ended.
 enum Woken {
-    ByEngine,
+    Engine,
     /// Its place cannot be renewed, or can again.
-    ByKeeper,
-    ByTime,
+    Keeper,
+    Time,
 }
 
 /// How a claim's stand in line ended.

@@ -11,13 +11,16 @@ use crate::error::Result;
 use crate::holder::ClaimInfo;
 use crate::time::Moment;
 
+/// Who holds it.
+type Seen = Result<Vec<ClaimInfo>>;
+
 /// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
 pub(crate) struct Witness<'a> {
     request: &'a Request<'a>,
     /// When to ask; `NEVER` once asked.
     at: Moment,
-    asking: Option<Pin<Box<dyn Future<Output = Result<Vec<ClaimInfo>>> + Send>>>,
-    seen: Result<Vec<ClaimInfo>>,
+    asking: Option<Pin<Box<dyn Future<Output = Seen> + Send>>>,
+    seen: Seen,
 }
 
 impl<'a> Witness<'a> {
@@ -53,7 +56,7 @@ impl<'a> Witness<'a> {
         }
     }
 
-    pub(crate) fn last_word(mut self) -> Result<Vec<ClaimInfo>> {
+    pub(crate) fn last_word(mut self) -> Seen {
         // A waiting time of zero comes here without having asked: engines that answer on the spot still can.
         self.look(Moment::NEVER);
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));

@@ -171,6 +171,16 @@ impl Failure {
                     "{member} does not know this request: etcd 3.4 or newer is needed, and no proxy before it"
                 ),
             ),
+            // By whoever speaks TLS and was not asked to, or wants to know us: it says so when we take ourselves for connected.
+            _ if said("operation was canceled") || said("broken pipe") => Failure::new(
+                ErrorKind::Unreachable,
+                format!(
+                    "{member} hung up; does it want TLS (etcds:), or to know its clients by certificates (cert and key in \
+                     the URL), and does it accept ours?"
+                ),
+            )
+            .of(What::Member)
+            .unsure(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
                 Failure::new(ErrorKind::Unreachable, format!("{member} did not answer; try again"))
                     .of(What::Member)

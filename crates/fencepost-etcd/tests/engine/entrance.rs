@@ -65,7 +65,7 @@ async fn tls_trusts_whom_it_is_told_to() {
     }
     let url = format!("{}?ca={}&cert={key}&key={cert}", etcd.url(), etcd.certificate().display());
     let error = try_connect(&url).await.unwrap_err();
-    assert!(error.to_string().contains("cert and key are swapped"), "{error}");
+    assert!(error.to_string().contains("are cert and key swapped"), "{error}");
     let error = try_connect(&format!("{}?ca={key}", etcd.url())).await.unwrap_err();
     assert!(error.to_string().contains("ca names"), "{error}");
     let error = try_connect(&etcd.url().replace("etcds:", "etcd:")).await.unwrap_err();

@@ -39,7 +39,7 @@ async fn a_refused_write_tells_the_guard() {
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().await.unwrap();
     let held = held(&mut guard);
-    etcd.look().run(&["del", &String::from_utf8(held.key().to_vec()).unwrap()]);
+    etcd.look().run(&["del", std::str::from_utf8(held.key()).unwrap()]);
     assert!(held.put("count", "1").await.unwrap_err().is_lost());
     assert_eq!(guard.ensure_held().unwrap_err().loss(), Some(Loss::Deleted));
     locks.close().await;
