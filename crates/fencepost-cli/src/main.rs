@@ -58,6 +58,10 @@ fn main() -> ExitCode {
                     }
                     USAGE.into()
                 }
+                ErrorKind::UnknownArgument if verb.starts_with('-') => {
+                    say!("Options stand behind the verb: fencepost run -b URL NAME -- CMD ARG…");
+                    USAGE.into()
+                }
                 _ => USAGE.into(),
             };
         }

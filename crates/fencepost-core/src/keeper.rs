@@ -243,8 +243,9 @@ fn next_due(claim: &Claim, trouble: Option<&Arc<str>>, now: Moment) -> Option<Mo
         return None;
     }
     match trouble {
-        Some(trouble) if !confirmed => life.strand(now, Arc::clone(trouble)),
-        _ => life.unstrand(),
+        _ if confirmed => {}
+        Some(trouble) => life.strand(now, Arc::clone(trouble)),
+        None => life.unstrand(),
     }
     let due = life.due();
     // A place in line whose answer says "ask again at once" is asked about at once, or nearly.

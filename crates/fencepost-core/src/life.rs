@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -63,14 +63,26 @@ pub struct Life {
     due: AtomicU64,
     /// Set once, by the first certain loss.
     end: OnceLock<Loss>,
-    /// Whom to wake when `end` is set. Of many lives that are held few are watched.
-    waiting: Mutex<Option<Box<Watchers>>>,
     /// What else must live. Few lives have it.
     rest: OnceLock<Box<Rest>>,
-    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt), or [`stranded`](Life::stranded).
-    trouble: Mutex<Option<Arc<str>>>,
-    /// A place in line that is not renewed: since when, or zero.
-    stranded: AtomicU64,
+    /// What few of many lives have: those that are watched, or could not be renewed.
+    rare: Mutex<Option<Box<Rare>>>,
+}
+
+#[derive(Default)]
+struct Rare {
+    /// Whom to wake when `end` is set.
+    watchers: Vec<(u64, Waker)>,
+    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt), or stranded.
+    trouble: Option<Arc<str>>,
+    /// A place in line that is not renewed: since when.
+    stranded: Option<Moment>,
+}
+
+impl Rare {
+    fn is_empty(&self) -> bool {
+        self.watchers.is_empty() && self.trouble.is_none() && self.stranded.is_none()
+    }
 }
 
 /// So many of these must live.
@@ -85,9 +97,6 @@ impl Rest {
     }
 }
 
-#[derive(Default)]
-struct Watchers(Vec<(u64, Waker)>);
-
 impl Life {
     /// A life of which nothing is known yet.
     pub fn new() -> Life {
@@ -96,10 +105,8 @@ impl Life {
             suspect: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(u64::MAX),
             end: OnceLock::new(),
-            waiting: Mutex::default(),
             rest: OnceLock::new(),
-            trouble: Mutex::default(),
-            stranded: AtomicU64::new(0),
+            rare: Mutex::default(),
         }
     }
 
@@ -146,42 +153,52 @@ impl Life {
 
     /// The same, with what the engine said, if it said anything.
     pub fn doubt_by(&self, trouble: Option<Arc<str>>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        let mut rare = self.rare();
+        if trouble.is_some() || rare.is_some() {
+            rare.get_or_insert_default().trouble = trouble;
+        }
+        drop(rare);
         self.doubt();
     }
 
     /// A place in line could not be renewed. Who waits there is woken when that begins.
     pub(crate) fn strand(&self, now: Moment, trouble: Arc<str>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
-        let before =
-            self.stranded.compare_exchange(0, now.as_nanos().max(1), Ordering::AcqRel, Ordering::Relaxed);
-        if before.is_ok() {
+        let mut rare = self.rare();
+        let known = rare.get_or_insert_default();
+        known.trouble = Some(trouble);
+        let begins = known.stranded.is_none();
+        known.stranded.get_or_insert(now);
+        drop(rare);
+        if begins {
             self.wake();
         }
     }
 
     /// The engine knows the place in line.
     pub(crate) fn unstrand(&self) {
-        self.stranded.store(0, Ordering::Release);
+        if let Some(rare) = &mut *self.rare() {
+            rare.stranded = None;
+        }
     }
 
     /// Since when a place in line cannot be renewed.
     pub(crate) fn stranded(&self) -> Option<Moment> {
-        Some(self.stranded.load(Ordering::Acquire)).filter(|nanos| *nanos > 0).map(Moment::from_nanos)
+        self.rare().as_ref()?.stranded
     }
 
     /// Why not.
     pub(crate) fn why_stranded(&self) -> Option<Arc<str>> {
-        self.stranded()?;
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let rare = self.rare();
+        let rare = rare.as_ref()?;
+        rare.stranded.and(rare.trouble.clone())
     }
 
     /// Why the last renewal failed, if none was confirmed since: its own, or that of what it rests on.
     pub fn trouble(&self) -> Option<Arc<str>> {
         if self.suspect.load(Ordering::Acquire) == 0
-            && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(trouble) = self.rare().as_ref().and_then(|rare| rare.trouble.clone())
         {
-            return Some(Arc::clone(trouble));
+            return Some(trouble);
         }
         self.rest().and_then(|rest| rest.of().iter().find_map(|life| life.trouble()))
     }
@@ -212,11 +229,11 @@ impl Life {
             *old = Arc::clone(life);
         }
         // Whoever begins or ends to watch meanwhile finds the new one there.
-        let watchers = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        for (key, waker) in watchers.iter().flat_map(|watchers| &watchers.0) {
+        let rare = self.rare();
+        for (key, waker) in rare.iter().flat_map(|rare| &rare.watchers) {
             life.set_watch(*key, Some(waker));
         }
-        drop(watchers);
+        drop(rare);
         if life.ended().is_some() {
             self.wake();
         }
@@ -299,8 +316,8 @@ impl Life {
     }
 
     fn set_watch(&self, key: u64, waker: Option<&Waker>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Watchers(all) = &mut **waiting.get_or_insert_default();
+        let mut rare = self.rare();
+        let all = &mut rare.get_or_insert_default().watchers;
         let known = all.iter().position(|(known, _)| *known == key);
         match (known, waker) {
             (Some(at), Some(waker)) => all[at].1.clone_from(waker),
@@ -308,13 +325,17 @@ impl Life {
             (Some(at), None) => drop(all.swap_remove(at)),
             (None, None) => {}
         }
-        if all.is_empty() {
-            *waiting = None;
+        if rare.as_ref().is_some_and(|rare| rare.is_empty()) {
+            *rare = None;
         }
-        drop(waiting);
+        drop(rare);
         if let Some(rest) = self.rest() {
             rest.of().iter().for_each(|life| life.set_watch(key, waker));
         }
+    }
+
+    fn rare(&self) -> MutexGuard<'_, Option<Box<Rare>>> {
+        self.rare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rest(&self) -> Option<&Rest> {
@@ -347,9 +368,8 @@ impl Life {
     }
 
     fn wake(&self) {
-        let waiting =
-            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        waiting.into_iter().flat_map(|watchers| watchers.0).for_each(|(_, waker)| waker.wake());
+        let watchers = self.rare().as_mut().map(|rare| std::mem::take(&mut rare.watchers));
+        watchers.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 }
 
