@@ -20,6 +20,7 @@ use crate::name::Name;
 use crate::queue::Mode;
 use crate::telemetry;
 use crate::time::Moment;
+use crate::trouble::{Trouble, stranded};
 use crate::witness::Witness;
 
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
@@ -359,16 +360,6 @@ impl Request<'_> {
     }
 }
 
-/// Why a place in line is given up.
-fn stranded(life: &Life) -> Error {
-    let error =
-        Error::new(ErrorKind::Unreachable, "the place in line could not be renewed; see to the engine");
-    match life.why_stranded() {
-        Some(why) => error.because(why.to_string()),
-        None => error,
-    }
-}
-
 /// An engine that has not answered for so long is taken to have failed.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -386,28 +377,4 @@ enum Stand {
     Busy,
     Gone,
     Over { holders: Vec<ClaimInfo>, failure: Option<Error> },
-}
-
-/// An engine that fails is asked again for a while: every step is idempotent, so a lost reply is settled by asking.
-#[derive(Default)]
-struct Trouble {
-    since: Option<Moment>,
-    count: u32,
-    last: Option<Error>,
-}
-
-impl Trouble {
-    /// When to ask again, or the error if it is final or has gone on too long.
-    fn pause(&mut self, error: Error, request: &Request<'_>, now: Moment) -> Result<Moment> {
-        let since = *self.since.get_or_insert(now);
-        self.count += 1;
-        // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
-        let patience = if request.join { now < since + request.client.outage } else { self.count < 4 };
-        if !error.is_transient() || !patience {
-            return Err(error);
-        }
-        tracing::debug!(%error, "the engine failed, asking again");
-        self.last = Some(error);
-        Ok(now + Duration::from_millis(5 << self.count.min(8)))
-    }
 }

@@ -53,6 +53,7 @@ mod thread;
 mod time;
 mod timers;
 mod token;
+mod trouble;
 mod witness;
 
 pub use acquire::{Acquire, TryAcquire};
