@@ -276,7 +276,7 @@ impl Request<'_> {
                     again.unwrap_or(Moment::NEVER)
                 }
                 Some(Err(error)) => {
-                    trouble.since = trouble.since.or(life.stranded());
+                    trouble.since = trouble.since.into_iter().chain(life.stranded()).min();
                     trouble.pause(error, self, clock.now())?
                 }
                 None => {
@@ -305,7 +305,9 @@ impl Request<'_> {
         let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.life.watch());
         loop {
             let stranded = claim.life.stranded();
-            let patience = stranded.map_or(Moment::NEVER, |since| since + self.client.outage);
+            // After an error its pause counts alone.
+            let patience = stranded.filter(|_| !failing);
+            let patience = patience.map_or(Moment::NEVER, |since| since + self.client.outage);
             let until = again.min(patience).min(witness.next());
             let mut sleep = clock.sleep_until(until);
             let woken = poll_fn(|cx| {
@@ -314,7 +316,8 @@ impl Request<'_> {
                 if !failing && owned.entry().poll_wait(cx, until).is_ready() {
                     return Poll::Ready(Woken::Engine);
                 }
-                if let Some(watch) = &mut watch {
+                // A watch on what has ended wakes at once, and would for ever.
+                if let Some(watch) = watch.as_mut().filter(|_| claim.life.ended().is_none()) {
                     watch.set(cx.waker());
                     if claim.life.stranded() != stranded {
                         return Poll::Ready(Woken::Keeper);

@@ -24,7 +24,7 @@ impl Rare {
 }
 
 impl Life {
-    /// The same, with what the engine said, if it said anything.
+    /// [`doubt`](Life::doubt), with what the engine said, if it said anything.
     pub fn doubt_by(&self, trouble: Option<Arc<str>>) {
         let mut rare = self.rare();
         if trouble.is_some() || rare.is_some() {
