@@ -14,12 +14,16 @@ use fencepost_testkit::etcd::{Config, Etcd};
 
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
 pub(crate) fn start() -> Etcd {
-    Etcd::start(&Config::new().heartbeat(100).in_memory()).expect("etcd, which `cargo xtask test` installs")
+    server(Config::new().heartbeat(100).in_memory())
 }
 
 /// A server as it runs in production: a write is on the disk before it is answered.
 pub(crate) fn on_a_disk() -> Etcd {
-    Etcd::start(&Config::new().heartbeat(100)).expect("etcd, which `cargo xtask test` installs")
+    server(Config::new().heartbeat(100))
+}
+
+fn server(config: Config) -> Etcd {
+    Etcd::start(&config).expect("etcd, which `cargo xtask test` installs")
 }
 
 /// The rows with a peer that is to be beaten.

@@ -61,6 +61,13 @@ pub(crate) async fn close(locks: &Locks) {
     let _ = tokio::time::timeout(Duration::from_secs(5), locks.close()).await;
 }
 
+/// The same with what it was for. A failure is said first: whoever waits for that need not wait for the tidying up.
+pub(crate) async fn finish<T>(locks: &Locks, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    let outcome = outcome.map_err(Failure::said);
+    close(locks).await;
+    outcome
+}
+
 /// A client with these options.
 fn builder(options: Options) -> ClientBuilder {
     let mut builder = Locks::builder();

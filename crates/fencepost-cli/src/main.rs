@@ -68,12 +68,7 @@ fn main() -> ExitCode {
     };
     match start(cli.verb) {
         Ok(code) => code.into(),
-        Err(failure) => {
-            if !failure.message.is_empty() {
-                say!("fencepost: {failure}");
-            }
-            failure.code.into()
-        }
+        Err(failure) => failure.said().code.into(),
     }
 }
 

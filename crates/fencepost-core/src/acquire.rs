@@ -267,10 +267,12 @@ impl Request<'_> {
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
                 Some(Ok(Attempt::Blocked { again, .. })) => {
                     trouble = Trouble::default();
+                    let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
                     if heard {
                         life.unstrand();
-                    } else if life.stranded().is_some_and(|since| clock.now() >= since + self.client.outage) {
-                        return Err(stranded(life));
+                    } else if let Some(error) = life.stranded().filter(too_long).and_then(|_| stranded(life))
+                    {
+                        return Err(error);
                     }
                     owned.keep();
                     again.unwrap_or(Moment::NEVER)
@@ -338,7 +340,7 @@ impl Request<'_> {
 
     /// The waiting time is over, because the lock is busy or the engine fails.
     fn out_of_time(&self, life: &Life, witness: Witness<'_>, trouble: Trouble) -> Stand {
-        let mut failure = trouble.last.or_else(|| life.stranded().map(|_| stranded(life)));
+        let mut failure = trouble.last.or_else(|| stranded(life));
         let holders = match witness.last_word() {
             Ok(holders) => holders,
             Err(error) => {

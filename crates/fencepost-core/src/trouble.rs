@@ -31,12 +31,10 @@ impl Trouble {
     }
 }
 
-/// Why a place in line is given up.
-pub(crate) fn stranded(life: &Life) -> Error {
+/// Why a place in line is given up, if it cannot be renewed.
+pub(crate) fn stranded(life: &Life) -> Option<Error> {
+    let why = life.why_stranded()?;
     let error =
         Error::new(ErrorKind::Unreachable, "the place in line could not be renewed; see to the engine");
-    match life.why_stranded() {
-        Some(why) => error.because(why.to_string()),
-        None => error,
-    }
+    Some(error.because(why.to_string()))
 }

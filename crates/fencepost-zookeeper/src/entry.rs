@@ -244,13 +244,13 @@ impl ZooEntry {
     /// Removes all nodes. Once a holder's request is sent its claim is over, whatever becomes of the node: who is next of the same
     /// session need not hear that from the server. Others do. Should the request be lost, it is repeated, and they wait for that.
     async fn hand_on(&mut self, link: &Link, held: bool) -> Result<bool> {
-        let view = link.views.live(&self.line.spot.folder).filter(|_| held);
-        let node = self.line.spot.nodes().and_then(|nodes| nodes.names.first().cloned());
-        let mut next = view.zip(node);
+        let spot = &self.line.spot;
+        let node = spot.nodes().filter(|_| held).and_then(|nodes| nodes.names.first().cloned());
+        let mut next = node.zip(link.views.live(&spot.folder));
         let mut removed = pin!(self.remove(link));
         poll_fn(|cx| {
             let answer = removed.as_mut().poll(cx);
-            if let Some((view, node)) = next.take().filter(|_| !matches!(answer, Poll::Ready(Err(_)))) {
+            if let Some((node, view)) = next.take().filter(|_| !matches!(answer, Poll::Ready(Err(_)))) {
                 view.left(&node);
             }
             answer

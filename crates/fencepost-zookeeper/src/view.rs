@@ -230,9 +230,7 @@ impl View {
     /// The holder of this node has asked for its end, and holds no more.
     pub(crate) fn left(&self, name: &str) {
         self.change(|state, woken| {
-            if let Some(child) = Child::read(name) {
-                state.line.remove(&child);
-            }
+            state.remove(name, woken);
             state.announce(woken);
         });
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect};
+use crate::connect::{Options, connect, finish};
 use crate::duration;
 use crate::exit::{DEFECT, Failure, OWN};
 use crate::show;
@@ -61,9 +61,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Ok(lease) => print(&locks, &lease, args.json).await,
         Err(failure) => Err(failure),
     };
-    let printed = printed.map_err(Failure::said);
-    close(&locks).await;
-    printed.map(|()| 0)
+    finish(&locks, printed).await.map(|()| 0)
 }
 
 /// Prints the lease, which nobody else knows: if that fails it is given back.

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect};
+use crate::connect::{Options, connect, finish};
 use crate::duration;
 use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
@@ -57,9 +57,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
         Err(failure) => Err(failure),
     };
-    let outcome = outcome.map_err(Failure::said);
-    close(&locks).await;
-    outcome
+    finish(&locks, outcome).await
 }
 
 async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8, Failure> {

@@ -10,7 +10,7 @@ use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect, connect_pinned};
+use crate::connect::{Options, close, connect, connect_pinned, finish};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{nanos, now, own_children};
@@ -169,8 +169,10 @@ async fn round(
         }
         Err(failure) => Err(failure),
     };
-    // Whoever waits for the answer need not wait for the tidying up. What is tried again is not said each time.
-    let outcome = outcome.map_err(|failure| if again { failure } else { failure.said() });
+    if !again {
+        return finish(&locks, outcome).await;
+    }
+    // What is tried again is not said each time.
     close(&locks).await;
     outcome
 }
