@@ -1,8 +1,9 @@
 //! Lock and release of names that nobody else wants, beside the same by hand over the same driver.
 
 use super::byhand::ByHand;
+use super::monitor::{Monitor, count};
 use super::peers;
-use super::server::{Auditor, start};
+use super::server::start;
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, p50};
 use fencepost::Locks;
@@ -117,12 +118,11 @@ pub(crate) fn commands() -> Measured {
         let lock = locks.mutex("uncontended").expect("a good name");
         // Scripts are loaded now.
         cycle(&lock).await;
-        let mut auditor = Auditor::of(&server);
-        auditor.reset();
+        let monitor = Monitor::of(&server.url());
         for _ in 0..CYCLES {
             cycle(&lock).await;
         }
-        let (sent, which) = auditor.sent();
+        let (sent, which) = count(&monitor.end());
         locks.close().await;
         Measured { figure: sent / CYCLES as f64, note: format!("{CYCLES} cycles: {which}") }
     })

@@ -1,5 +1,6 @@
 //! Handoffs over four processes, beside BLPOP; what they cost the server; how long one waits.
 
+use super::monitor::{Monitor, count};
 use super::observer::Observer;
 use super::peers;
 use super::server::{Auditor, start};
@@ -70,6 +71,7 @@ pub(crate) fn commands() -> Measured {
         // Scripts are loaded now.
         drain(&mut auditor);
         auditor.reset();
+        let monitor = Monitor::of(&server.url());
         let mut cycles = 0.0;
         for _ in 0..3 {
             cycles += drain(&mut auditor).handoffs() + 1.0;
@@ -77,7 +79,7 @@ pub(crate) fn commands() -> Measured {
                 wait_until("all had released", || auditor.scripts().calls >= 2.0 * cycles);
             }
         }
-        let (sent, which) = auditor.sent();
+        let (sent, which) = count(&monitor.end());
         (sent / cycles, format!("{waiters} waiters: {:.3} ({which})", sent / cycles))
     })
 }

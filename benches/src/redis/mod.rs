@@ -6,6 +6,7 @@ pub(crate) mod floor;
 pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod killed;
+mod monitor;
 mod observer;
 pub(crate) mod owners;
 pub(crate) mod peers;

@@ -1,5 +1,6 @@
 //! What waiting costs the server.
 
+use super::monitor::Monitor;
 use super::server::start;
 use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
@@ -29,13 +30,18 @@ pub(crate) fn commands() -> Measured {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let seen = tokio::task::spawn_blocking({
             let url = server.url();
-            move || watch(&url, SPAN)
+            move || {
+                let monitor = Monitor::of(&url);
+                std::thread::sleep(SPAN);
+                monitor.end()
+            }
         });
-        let seen = seen.await.expect("a server that shows its commands");
+        let sent = seen.await.expect("a server that shows its commands");
+        let mut seen: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        sent.iter().for_each(|sent| seen.entry(&sent.address).or_default().push(sent.at));
         sides.iter_mut().for_each(Wrapper::kill);
         guard.release().await.expect("it is held");
-        let commands: usize = seen.values().map(Vec::len).sum();
-        let connections = seen.len();
+        let (commands, connections) = (sent.len(), seen.len());
         let figure = seen.values().map(|times| rate(times, SPAN)).sum::<f64>() / PROCESSES as f64;
         Measured {
             figure,
@@ -46,33 +52,6 @@ pub(crate) fn commands() -> Measured {
             ),
         }
     })
-}
-
-/// When clients sent commands (in s), by their connection's address, as the server shows them for so long.
-fn watch(url: &str, span: Duration) -> BTreeMap<String, Vec<f64>> {
-    let client = redis::Client::open(url).expect("a good URL");
-    let connect = || client.get_connection().expect("a server that answers");
-    let (mut monitor, mut other) = (connect(), connect());
-    monitor.send_packed_command(&redis::cmd("MONITOR").get_packed_command()).expect("it is sent");
-    monitor.recv_response().expect("a server that shows its commands");
-    let ender = std::thread::spawn(move || {
-        std::thread::sleep(span);
-        redis::cmd("ECHO").arg("over").exec(&mut other).expect("a server that answers");
-    });
-    let mut seen: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    loop {
-        let line: String = redis::from_redis_value(monitor.recv_response().expect("a line")).expect("a text");
-        // 1763740800.123456 [0 127.0.0.1:40000] "EVALSHA" …, or [0 lua] for what a script calls.
-        let (time, rest) = line.split_once(" [0 ").expect("a time");
-        let (address, command) = rest.split_once("] ").expect("an address");
-        if command.starts_with("\"ECHO\"") {
-            ender.join().expect("a thread that does not panic");
-            return seen;
-        }
-        if address != "lua" {
-            seen.entry(address.to_owned()).or_default().push(time.parse().expect("seconds"));
-        }
-    }
 }
 
 /// Commands a second, from the first to the last: a span has a beat more or less by where it begins.

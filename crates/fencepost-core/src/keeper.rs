@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::aid::Aid;
 use crate::backend::{Session, Stake};
 use crate::claim::Claim;
-use crate::life::State;
+use crate::life::{Doubt, State};
 use crate::time::Moment;
 
 /// `Claim::kept` while a round is under way for it.
@@ -201,14 +201,14 @@ impl Shared {
         let bound = bound.unwrap_or(Moment::ZERO).max(start + Duration::from_secs(5));
         // If this future is dropped here the client's host has stopped: the lives run out by the clock.
         let answer = clock.within(bound, session.keep(&claims)).await;
-        let trouble: Option<Arc<str>> = match answer {
+        let trouble = match answer {
             Some(Ok(())) => None,
             Some(Err(error)) => {
-                let error = error.without_effect();
-                tracing::debug!(%error, claims = claims.len(), "renewal failed, trying again");
-                Some(error.to_string().into())
+                let trouble = Doubt::of(error);
+                tracing::debug!(why = &*trouble.why, claims = claims.len(), "renewal failed, trying again");
+                Some(trouble)
             }
-            None => Some("the engine did not answer".into()),
+            None => Some(Doubt { why: "the engine did not answer".into(), transient: true }),
         };
         let now = clock.now();
         // A few at a time: who locks or releases waits for no more than that.
@@ -233,7 +233,7 @@ impl Shared {
 }
 
 /// When the claim is to be renewed next; `None`: it is over.
-fn next_due(claim: &Claim, trouble: Option<&Arc<str>>, now: Moment) -> Option<Moment> {
+fn next_due(claim: &Claim, trouble: Option<&Doubt>, now: Moment) -> Option<Moment> {
     let life = &claim.life;
     if life.ended().is_some() {
         return None;
@@ -244,7 +244,7 @@ fn next_due(claim: &Claim, trouble: Option<&Arc<str>>, now: Moment) -> Option<Mo
     }
     match trouble {
         _ if confirmed => {}
-        Some(trouble) => life.strand(now, Arc::clone(trouble)),
+        Some(trouble) => life.strand(now, trouble.clone()),
         None => life.unstrand(),
     }
     let due = life.due();

@@ -69,7 +69,7 @@ pub use host::{Host, Task};
 pub use info::{Eviction, Info, Listing, Page};
 pub use layer::Quorum;
 pub use lease::Lease;
-pub use life::{Life, Loss, State, Watch, margin};
+pub use life::{Doubt, Life, Loss, State, Watch, margin};
 pub use local::Gate;
 pub use lock::{AcquireAll, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
 pub use locks::{ClientBuilder, Locks};

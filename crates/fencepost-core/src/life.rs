@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::time::{Clock, Moment, nanos};
 
 mod rare;
 
-use rare::Rare;
-pub use rare::Watch;
+pub use rare::{Doubt, Watch};
+use rare::{Rare, Rest};
 
 /// Why a grant ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,22 +68,8 @@ pub struct Life {
     due: AtomicU64,
     /// Set once, by the first certain loss.
     end: OnceLock<Loss>,
-    /// What else must live. Few lives have it.
-    rest: OnceLock<Box<Rest>>,
-    /// What few of many lives have: those that are watched, or could not be renewed.
-    rare: Mutex<Option<Box<Rare>>>,
-}
-
-/// So many of these must live.
-struct Rest {
-    q: usize,
-    of: RwLock<Vec<Arc<Life>>>,
-}
-
-impl Rest {
-    fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Life>>> {
-        self.of.read().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// What few of many lives have.
+    rare: OnceLock<Box<Rare>>,
 }
 
 impl Life {
@@ -94,8 +80,7 @@ impl Life {
             suspect: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(u64::MAX),
             end: OnceLock::new(),
-            rest: OnceLock::new(),
-            rare: Mutex::default(),
+            rare: OnceLock::new(),
         }
     }
 
@@ -118,6 +103,7 @@ impl Life {
         self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
         self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
         self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
+        self.forget_trouble();
         self.end.get().is_none()
     }
 
@@ -149,7 +135,7 @@ impl Life {
 
     /// This life also needs `q` of these lives. Can be said once.
     pub fn rest_on(&self, q: usize, of: Vec<Arc<Life>>) {
-        let _ = self.rest.set(Box::new(Rest { q, of: RwLock::new(of) }));
+        let _ = self.rare().rest.set(Rest::new(q, of));
     }
 
     /// One of the lives that this rests on is over, and another stands in for it from now on. Look at the clock after `life` was
@@ -166,11 +152,11 @@ impl Life {
             *old = Arc::clone(life);
         }
         // Whoever begins or ends to watch meanwhile finds the new one there.
-        let rare = self.rare();
-        for (key, waker) in rare.iter().flat_map(|rare| &rare.watchers) {
+        let plight = self.rare().plight();
+        for (key, waker) in &plight.watchers {
             life.set_watch(*key, Some(waker));
         }
-        drop(rare);
+        drop(plight);
         if life.ended().is_some() {
             self.wake();
         }
@@ -247,7 +233,7 @@ impl Life {
     }
 
     fn rest(&self) -> Option<&Rest> {
-        self.rest.get().map(|rest| &**rest)
+        self.rare.get()?.rest.get()
     }
 
     fn is_valid(&self, now: Moment) -> bool {

@@ -62,15 +62,6 @@ impl Setting {
         })
     }
 
-    /// Ends a grant in the form that needs no more than that, see scripts/vote.lua. Answered 0 where it has that form no more.
-    pub(crate) fn end(key: &[u8], id: ClaimId) -> Cmd {
-        let mut field = [b'l'; 17];
-        field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
-        let mut command = Cmd::with_capacity(3, 96);
-        command.arg("HDEL").arg(key).arg(&field);
-        command
-    }
-
     /// See scripts/left.lua. `refused`: it may be written down as such.
     pub(crate) fn take_back(
         &self,

@@ -275,7 +275,7 @@ impl Cluster {
 /// Does the call name more than one key?
 fn several(call: &Call) -> bool {
     let count = call.command.args_iter().nth(2);
-    !matches!(count, Some(redis::Arg::Simple(b"1")))
+    call.script.is_some() && !matches!(count, Some(redis::Arg::Simple(b"1")))
 }
 
 /// `[host, port, id, …]`; a node that does not know its own name leaves it out.

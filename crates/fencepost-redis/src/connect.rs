@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::config::{Login, Place};
 use crate::error::{Failure, handshake};
 use crate::net::Events;
+use crate::sips::Sips;
 use crate::tls::Security;
 
 /// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
@@ -94,14 +95,14 @@ pub(crate) async fn connect(
 
 async fn stream(place: &Place, security: Option<&Security>) -> io::Result<Stream> {
     match place {
-        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Place::Unix(path) => Ok(Box::new(Sips::new(UnixStream::connect(path).await?))),
         Place::Tcp(host, port) => {
             let stream = TcpStream::connect((&**host, *port)).await?;
             stream.set_nodelay(true)?;
             watch(&stream);
             match security {
-                None => Ok(Box::new(stream)),
-                Some(security) => Ok(Box::new(security.wrap(host, stream).await?)),
+                None => Ok(Box::new(Sips::new(stream))),
+                Some(security) => Ok(Box::new(Sips::new(security.wrap(host, stream).await?))),
             }
         }
     }

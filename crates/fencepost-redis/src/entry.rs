@@ -35,7 +35,7 @@ pub(crate) struct RedisEntry {
     number: u64,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
-    /// Its vote was granted in the form that ends without a script, see scripts/vote.lua.
+    /// It was granted in the form that ends without a script, see scripts/head.lua.
     lone: bool,
 }
 
@@ -141,7 +141,7 @@ impl RedisEntry {
                 self.shared.places.hold(&place);
                 self.at = At::Holding;
                 self.refused = false;
-                self.lone = self.claim.vote.is_some() && matches!(value, Value::Int(1..));
+                self.lone = matches!(value, Value::Int(1..));
                 Attempt::Granted(Grant::of(token))
             }
             Entered::Waits { ahead, again, number, last } => {
@@ -153,6 +153,10 @@ impl RedisEntry {
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
             Entered::Busy { ahead, again } => {
+                if !self.claim.join && self.unanswered.load(Ordering::Relaxed) > 0 {
+                    // An earlier copy may come yet, and be granted.
+                    Box::pin(self.leave()).await?;
+                }
                 self.at = At::Nowhere;
                 self.refused = self.claim.join;
                 Attempt::Blocked { again: again.map(|again| self.past(again)), ahead: Some(ahead) }
@@ -231,19 +235,20 @@ impl RedisEntry {
         let again = matches!(lane, Lane::Keeper);
         let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
         let (key, slot) = self.shared.key(&self.claim.want().name);
-        let setting = &self.shared.setting;
         let mut repeated = false;
-        if self.lone && !tombstone {
+        let asked_for = self.place.as_ref().is_some_and(|place| place.is_asked_for());
+        if self.lone && !tombstone && !again && !asked_for {
             let call = Call::plain(slot, Setting::end(&key, self.claim.id));
             // Dropped here, it has ended or not: as below.
-            match self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)? {
+            match self.ask_to_leave(lane, &call).await? {
                 // By the server's clock its lease may have ended before.
                 Value::Int(1) => return Ok(if before { Left::Released } else { Left::Nothing }),
-                // Somebody asked for it meanwhile, or an answer was lost.
+                // Somebody asked for it, and that is not known here yet, or an answer was lost.
                 Value::Int(_) => repeated = call.was_repeated(),
                 other => return Err(nonsense(&other)),
             }
         }
+        let setting = &self.shared.setting;
         let call = match &self.claim.vote {
             None => Call::new(&LEAVE, slot, setting.leave(&key, self.claim.id, tombstone, self.number)),
             Some(vote) => {
@@ -252,7 +257,7 @@ impl RedisEntry {
             }
         };
         // Dropped here, it has left or not: the next call finds out.
-        let value = self.shared.net.call(lane, &call).await.map_err(Trouble::into_error)?;
+        let value = self.ask_to_leave(lane, &call).await?;
         let Departed { what, untimed, more } = Departed::read(&value)?;
         if more {
             self.shared.tend(&self.claim.want().name);
@@ -272,6 +277,15 @@ impl RedisEntry {
             }
             None => Left::Nothing,
         })
+    }
+
+    async fn ask_to_leave(&mut self, lane: Lane, call: &Call) -> Result<Value> {
+        let answer = self.shared.net.call(lane, call).await;
+        if let Err(Trouble::Foreign(_)) = answer {
+            // Nothing of it is left there, and asking again changes nothing.
+            self.at = At::Left(Left::Nothing);
+        }
+        answer.map_err(Trouble::into_error)
     }
 }
 

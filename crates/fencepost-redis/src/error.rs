@@ -91,6 +91,8 @@ pub(crate) enum Answer {
     Divided,
     /// The connection is of no use any more, before an answer came.
     Lost(Failure),
+    /// What stands at the key is no hash: no lock, and nothing of one.
+    Foreign(Failure),
     /// Refused.
     Failed(Failure),
 }
@@ -123,6 +125,9 @@ impl Answer {
             Some(ServerErrorKind::ResponseError) if detail.contains("-READONLY ") => Answer::ReadOnly,
             _ if matches!(error.code(), "BUSY" | "NOREPLICAS") => {
                 Answer::Later(refused(error.code(), detail, address))
+            }
+            _ if error.code() == "WRONGTYPE" || detail.contains("WRONGTYPE") => {
+                Answer::Foreign(refused(error.code(), detail, address))
             }
             _ => Answer::Failed(refused(error.code(), detail, address)),
         }

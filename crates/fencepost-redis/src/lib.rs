@@ -52,6 +52,7 @@ mod script;
 mod sentinel;
 mod session;
 mod shared;
+mod sips;
 mod slots;
 #[cfg(test)]
 mod testing;

@@ -255,6 +255,7 @@ impl Link {
                 Some(Answer::Later(failure)) => Err(Stop::Astray(failure)),
                 Some(Answer::Divided) => Err(Stop::Divided),
                 Some(Answer::Elsewhere { to, once }) => Err(Stop::Elsewhere { to, once }),
+                Some(Answer::Foreign(failure)) => Err(Stop::Ends(Trouble::Foreign(failure.error()))),
                 Some(Answer::Failed(failure)) => Err(Stop::Ends(story.ends(&failure))),
                 None => {
                     story.unknown = true;

@@ -90,6 +90,8 @@ impl Call {
 pub(crate) enum Trouble {
     /// The keys of a slot are on two servers while it moves: ask for them one by one.
     Divided,
+    /// Something else stands at the key, and nothing of a lock.
+    Foreign(Error),
     /// Already worded.
     Said(Error),
 }
@@ -99,7 +101,7 @@ impl Trouble {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Trouble::Divided => crate::error::moving().error(),
-            Trouble::Said(error) => error,
+            Trouble::Foreign(error) | Trouble::Said(error) => error,
         }
     }
 }

@@ -37,6 +37,8 @@ struct State {
     pushed: Option<Pushed>,
     /// The server does not know it any more.
     gone: bool,
+    /// It holds, and somebody else has asked for that: its release takes a script.
+    asked_for: bool,
     /// A node of a quorum says that it is worth asking again.
     hinted: bool,
     /// How often it has asked a node of a quorum.
@@ -89,6 +91,16 @@ impl Place {
     /// The server does not know it any more.
     pub(crate) fn end(&self) {
         self.wake(|state| state.gone = true);
+    }
+
+    /// Somebody else has asked for what it holds.
+    pub(crate) fn ask_for(&self) {
+        self.state().get_or_insert_default().asked_for = true;
+    }
+
+    /// Is it known that somebody else has asked for what it holds?
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.state().as_ref().is_some_and(|state| state.asked_for)
     }
 
     /// A node of a quorum says that it is worth asking again.

@@ -136,7 +136,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Opti
             Some(b's') => {
                 let lone;
                 (last_token, lone) = summary(value)?;
-                // At a node of a quorum it may have ended: see scripts/vote.lua.
+                // It may have ended: see scripts/head.lua.
                 let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
                 records.extend(lone.filter(|_| !ended));
             }

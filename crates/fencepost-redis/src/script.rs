@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// What scripts share, put where they say `-- include` and its name, in this order: each may include those behind it.
-const SHARED: [(&str, &str); 8] = [
+const SHARED: [(&str, &str); 7] = [
     ("-- include clock\n", include_str!("scripts/clock.lua")),
-    ("-- include free\n", include_str!("scripts/free.lua")),
     ("-- include head\n", include_str!("scripts/head.lua")),
     ("-- include tell\n", include_str!("scripts/tell.lua")),
     ("-- include run\n", include_str!("scripts/run.lua")),

@@ -154,7 +154,9 @@ impl Round<'_> {
         let ask = async move {
             let half = match self.ask_together(parts, sent).await {
                 Err(Trouble::Divided) if parts.len() > 1 => 1,
-                Err(Trouble::Said(error)) if parts.len() > 1 && lasts(&error) => parts.len().div_ceil(2),
+                Err(Trouble::Said(error) | Trouble::Foreign(error)) if parts.len() > 1 && lasts(&error) => {
+                    parts.len().div_ceil(2)
+                }
                 answer => return answer.map_err(Trouble::into_error),
             };
             let answers = join_all(parts.chunks(half).map(|parts| self.ask(parts, sent))).await;

@@ -127,8 +127,8 @@ struct Messages {
 
 impl Events for Messages {
     fn message(&self, mut payload: &[u8]) {
-        // G, id, token: handed a grant. E, id: evicted. H, id: worth asking again; S: in a while,
-        // unless it has asked by then. Several may stand in one message.
+        // G, id, token: handed a grant. E, id: evicted. L, id: somebody else has asked for it. H, id: worth asking again; S: in a
+        // while, unless it has asked by then. Several may stand in one message.
         loop {
             match payload {
                 [b'G', rest @ ..] if rest.len() >= 24 => {
@@ -138,6 +138,12 @@ impl Events for Messages {
                         place.push(Pushed { token: Token::new(token), confirmed: None });
                     }
                     payload = &rest[24..];
+                }
+                [b'L', rest @ ..] if rest.len() >= 16 => {
+                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                        place.ask_for();
+                    }
+                    payload = &rest[16..];
                 }
                 [b'H', rest @ ..] if rest.len() >= 16 => {
                     if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {

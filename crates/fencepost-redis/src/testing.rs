@@ -145,7 +145,7 @@ pub(crate) async fn number(net: &Net, lane: Lane, key: &str, by: i64) -> Result<
     match within(net.call(lane, &add(net, key, by))).await {
         Ok(Value::Int(n)) => Ok(n),
         Ok(other) => panic!("{other:?}"),
-        Err(Trouble::Said(error)) => Err(error),
+        Err(Trouble::Said(error) | Trouble::Foreign(error)) => Err(error),
         Err(Trouble::Divided) => panic!("one key is never divided"),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Clock, Error, Life, Loss, Moment, Reply, Result, Session, State};
+use fencepost_core::{Aid, Claim, Clock, Doubt, Error, Life, Loss, Moment, Reply, Result, Session, State};
 use zookeeper_client as zk;
 
 use crate::crowd::Views;
@@ -192,7 +192,7 @@ impl Link {
     }
 
     fn doubt(&self, error: Error) {
-        self.life.doubt_by(Some(error.without_effect().to_string().into()));
+        self.life.doubt_by(Some(Doubt::of(error)));
     }
 
     /// Heeds what the driver says of the connection: it is late with the end, not with the break.

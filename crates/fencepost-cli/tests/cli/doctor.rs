@@ -114,8 +114,11 @@ fn what_a_user_may_not_do() {
     assert!(found(said.expect(0), "rights")[0].1.contains("may not read INFO"), "{said:?}");
     let said = refuse(&["-hset"]);
     judged(said.expect(78), "cycle", "problem", "does not let this user do that");
+    for release in ["-hdel", "-hlen"] {
+        judged(refuse(&[release]).expect(78), "cycle", "problem", "does not let this user do that");
+    }
     // Not needed for a lock that nobody else wants.
-    let said = refuse(&["-hdel"]);
+    let said = refuse(&["-hmget"]);
     judged(&said, "cycle", "ok", "taken and released");
     judged(said.expect(78), "handoff", "problem", "does not let this user do that");
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));

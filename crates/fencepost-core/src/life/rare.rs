@@ -1,47 +1,107 @@
-//! What few of many lives have: those that are watched, or could not be renewed.
+//! What few of many lives have: those that rest on others, are watched, or could not be renewed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::Waker;
 
 use super::Life;
+use crate::error::Error;
 use crate::time::Moment;
 
 #[derive(Default)]
 pub(super) struct Rare {
+    /// What else must live.
+    pub(super) rest: OnceLock<Rest>,
+    plight: Mutex<Plight>,
+}
+
+/// So many of these must live.
+pub(super) struct Rest {
+    pub(super) q: usize,
+    pub(super) of: RwLock<Vec<Arc<Life>>>,
+}
+
+/// Who cares, and what is wrong.
+#[derive(Default)]
+pub(super) struct Plight {
     /// Whom to wake when `end` is set.
     pub(super) watchers: Vec<(u64, Waker)>,
-    /// Why the last renewal failed. Of no meaning unless it is in [`doubt`](Life::doubt), or stranded.
-    trouble: Option<Arc<str>>,
+    /// Why renewals fail. Of no meaning unless it is in [`doubt`](Life::doubt), or stranded.
+    trouble: Option<Doubt>,
     /// A place in line that is not renewed: since when.
     stranded: Option<Moment>,
 }
 
+/// Why a renewal failed.
+#[derive(Clone, Debug)]
+pub struct Doubt {
+    /// In words.
+    pub why: Arc<str>,
+    /// It may pass by itself.
+    pub transient: bool,
+}
+
+impl Doubt {
+    /// What the engine said to a renewal.
+    pub fn of(error: Error) -> Doubt {
+        let error = error.without_effect();
+        Doubt { why: error.to_string().into(), transient: error.is_transient() }
+    }
+}
+
+impl Plight {
+    /// Shortly before the end of a lease there is no time left for an answer: what does not pass by itself says more, and stays.
+    fn trouble(&mut self, trouble: Doubt) {
+        if !trouble.transient || self.trouble.as_ref().is_none_or(|known| known.transient) {
+            self.trouble = Some(trouble);
+        }
+    }
+
+    fn why(&self) -> Option<Arc<str>> {
+        self.trouble.as_ref().map(|trouble| Arc::clone(&trouble.why))
+    }
+}
+
+impl Rest {
+    pub(super) fn new(q: usize, of: Vec<Arc<Life>>) -> Rest {
+        Rest { q, of: RwLock::new(of) }
+    }
+
+    pub(super) fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Life>>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Rare {
-    fn is_empty(&self) -> bool {
-        self.watchers.is_empty() && self.trouble.is_none() && self.stranded.is_none()
+    pub(super) fn plight(&self) -> MutexGuard<'_, Plight> {
+        self.plight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Life {
     /// [`doubt`](Life::doubt), with what the engine said, if it said anything.
-    pub fn doubt_by(&self, trouble: Option<Arc<str>>) {
-        let mut rare = self.rare();
-        if trouble.is_some() || rare.is_some() {
-            rare.get_or_insert_default().trouble = trouble;
+    pub fn doubt_by(&self, trouble: Option<Doubt>) {
+        match trouble {
+            Some(trouble) => self.rare().plight().trouble(trouble),
+            None => self.forget_trouble(),
         }
-        drop(rare);
         self.doubt();
     }
 
+    /// A renewal was confirmed.
+    pub(super) fn forget_trouble(&self) {
+        if let Some(rare) = self.rare.get() {
+            rare.plight().trouble = None;
+        }
+    }
+
     /// A place in line could not be renewed. Who waits there is woken when that begins.
-    pub(crate) fn strand(&self, now: Moment, trouble: Arc<str>) {
-        let mut rare = self.rare();
-        let known = rare.get_or_insert_default();
-        known.trouble = Some(trouble);
-        let begins = known.stranded.is_none();
-        known.stranded.get_or_insert(now);
-        drop(rare);
+    pub(crate) fn strand(&self, now: Moment, trouble: Doubt) {
+        let mut plight = self.rare().plight();
+        plight.trouble(trouble);
+        let begins = plight.stranded.is_none();
+        plight.stranded.get_or_insert(now);
+        drop(plight);
         if begins {
             self.wake();
         }
@@ -49,27 +109,27 @@ impl Life {
 
     /// The engine knows the place in line.
     pub(crate) fn unstrand(&self) {
-        if let Some(rare) = &mut *self.rare() {
-            rare.stranded = None;
+        if let Some(rare) = self.rare.get() {
+            let mut plight = rare.plight();
+            (plight.stranded, plight.trouble) = (None, None);
         }
     }
 
     /// Since when a place in line cannot be renewed.
     pub(crate) fn stranded(&self) -> Option<Moment> {
-        self.rare().as_ref()?.stranded
+        self.rare.get()?.plight().stranded
     }
 
     /// Why not.
     pub(crate) fn why_stranded(&self) -> Option<Arc<str>> {
-        let rare = self.rare();
-        let rare = rare.as_ref()?;
-        rare.stranded.and(rare.trouble.clone())
+        let plight = self.rare.get()?.plight();
+        plight.stranded.and(plight.why())
     }
 
-    /// Why the last renewal failed, if none was confirmed since: its own, or that of what it rests on.
+    /// Why renewals fail, if none was confirmed since: its own, or those of what it rests on.
     pub fn trouble(&self) -> Option<Arc<str>> {
         if self.suspect.load(Ordering::Acquire) == 0
-            && let Some(trouble) = self.rare().as_ref().and_then(|rare| rare.trouble.clone())
+            && let Some(trouble) = self.rare.get().and_then(|rare| rare.plight().why())
         {
             return Some(trouble);
         }
@@ -83,8 +143,15 @@ impl Life {
     }
 
     pub(super) fn set_watch(&self, key: u64, waker: Option<&Waker>) {
-        let mut rare = self.rare();
-        let all = &mut rare.get_or_insert_default().watchers;
+        let rare = match waker {
+            Some(_) => self.rare(),
+            None => match self.rare.get() {
+                Some(rare) => &**rare,
+                None => return,
+            },
+        };
+        let mut plight = rare.plight();
+        let all = &mut plight.watchers;
         let known = all.iter().position(|(known, _)| *known == key);
         match (known, waker) {
             (Some(at), Some(waker)) => all[at].1.clone_from(waker),
@@ -92,22 +159,23 @@ impl Life {
             (Some(at), None) => drop(all.swap_remove(at)),
             (None, None) => {}
         }
-        if rare.as_ref().is_some_and(|rare| rare.is_empty()) {
-            *rare = None;
-        }
-        drop(rare);
+        drop(plight);
+        // Whoever ends the life has seen the watcher, or it is over by now for whoever looks next: see `wake`.
+        fence(Ordering::SeqCst);
         if let Some(rest) = self.rest() {
             rest.of().iter().for_each(|life| life.set_watch(key, waker));
         }
     }
 
-    pub(super) fn rare(&self) -> MutexGuard<'_, Option<Box<Rare>>> {
-        self.rare.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
     pub(super) fn wake(&self) {
-        let watchers = self.rare().as_mut().map(|rare| std::mem::take(&mut rare.watchers));
-        watchers.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+        fence(Ordering::SeqCst);
+        let Some(rare) = self.rare.get() else { return };
+        let watchers = std::mem::take(&mut rare.plight().watchers);
+        watchers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 

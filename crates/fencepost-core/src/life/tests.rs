@@ -131,19 +131,25 @@ fn an_end_wakes_the_watchers() {
 }
 
 #[test]
-fn the_last_failure_is_told_until_a_renewal_is_confirmed() {
+fn why_renewals_fail_is_told_until_one_is_confirmed() {
     let clock = Clock::manual();
     let part = Arc::new(Life::new());
     part.confirm(&clock, clock.now(), TTL);
     let whole = Life::new();
     whole.rest_on(1, vec![Arc::clone(&part)]);
     assert_eq!(whole.trouble(), None);
-    part.doubt_by(Some("permission denied".into()));
+    let doubt = |why: &str, transient| Some(Doubt { why: why.into(), transient });
+    part.doubt_by(doubt("no answer in time", true));
+    assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
+    part.doubt_by(doubt("permission denied", false));
+    // As the end comes near there is no time left for an answer that says as much.
+    part.doubt_by(doubt("no answer in time", true));
     assert_eq!(part.trouble().as_deref(), Some("permission denied"));
     assert_eq!(whole.trouble(), part.trouble());
     part.confirm(&clock, clock.now(), TTL);
     assert_eq!((part.trouble(), whole.trouble()), (None, None));
     part.doubt();
-    part.doubt_by(None);
     assert_eq!(part.trouble(), None, "an earlier one is none of today's");
+    part.doubt_by(doubt("no answer in time", true));
+    assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
 }

@@ -73,7 +73,7 @@ impl Visit {
                 )
                 .because(error)
             }),
-            Answer::Failed(failure) | Answer::Later(failure) => Err(failure),
+            Answer::Failed(failure) | Answer::Foreign(failure) | Answer::Later(failure) => Err(failure),
             Answer::ReadOnly => Err(read_only(&self.address)),
             Answer::Elsewhere { .. } | Answer::Divided => Err(moving()),
             Answer::Lost(failure) => Err(failure),

@@ -11,10 +11,15 @@ end
 -- Beside an exclusive holder nobody fits; else somebody may have been passed over, or the dead stand in the way.
 local clear, late = nw == 0, now < seen or mind > 0 and mind <= now
 if rec or late or not clear and x == 0 or lone and (how == 1 or string.sub(lone, 51, 66) == string.sub(who, 18, 33)) then
+  local before = not voting and lone
   -- include line
   if purge() then
     got = redis.call('HMGET', key, mine, its)
     rec, p = got[1], got[2]
+    if before and x > 0 and not rec then
+      -- It ends by a script from now on, and need not find that out. Where a message is not allowed it does.
+      redis.pcall('PUBLISH', string.sub(key, 1, string.byte(who, 35)) .. '@' .. string.sub(before, 78, 93), 'L' .. string.sub(before, 51, 66))
+    end
   end
   if rec then
     local state, deadline, tok, since, seq
@@ -36,14 +41,14 @@ if rec or late or not clear and x == 0 or lone and (how == 1 or string.sub(lone,
     else
       -- An expired one would have been purged, unless the dead were too many for one call.
       if state == 4 or state == 5 or deadline <= now then return { 4 } end
-      if deadline > now + ttl then return tok end
+      if deadline > now + ttl then return -tok end
       touch()
     end
     due(now + ttl)
     set(mine, struct.pack(DYN, 3, now + ttl, tok, since, ttl, seq) .. string.sub(rec, 42))
     expire(now + ttl, retention)
     save()
-    return tok
+    return -tok
   end
   clear = nw == 0
   if nw > 0 and x == 0 then
@@ -71,7 +76,7 @@ local answer
 if deadline then
   redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
     mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 36))
-  answer = last
+  answer = -last
 else
   local seq, count = tail, 0
   if p then _, count = struct.unpack(PROC, p) end

@@ -4,8 +4,9 @@
 -- the line, and 4 that this is likely to be no grant of an idle lock, because this client waits in its line already or does not want it
 -- for itself alone; the lease in µs, a double; the claim's name, see head.lua; what follows the dynamic part of REC: mode, permits,
 -- process (16 hex digits), text.
--- Answers a token: holds; four doubles (how many are ahead, ms until another look is worth it or -1, number, last token): waits;
--- {3, ahead}: busy, nothing left behind; {4}: gone. Repeating it changes nothing but the lease and the place's time.
+-- Answers a token: holds, and it is negative unless the grant may end by HDEL, see head.lua; four doubles (how many are ahead, ms until
+-- another look is worth it or -1, number, last token): waits; {3, ahead}: busy, nothing left behind; {4}: gone. Repeating it changes
+-- nothing but the lease and the place's time.
 local who, name = ARGV[1], KEYS[1]
 local s, mine, its, got
 local call, read = redis.call, struct.unpack
@@ -17,7 +18,7 @@ if how >= 4 then
 else
   s = call('HGET', name, 's')
   -- Nobody holds it, nobody waits, and this one wants it for itself.
-  if not s or #s == 33 then
+  if not s or #s == 33 or not voting and string.byte(s) == 4 and call('HLEN', name) == 1 then
     -- include grant
   end
 end

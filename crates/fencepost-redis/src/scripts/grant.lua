@@ -9,12 +9,18 @@ local at, deadline = struct.pack('>d', now), now + ttl
 local token = last == now and at or struct.pack('>d', last)
 -- The key lives as long as anything in it may, and `retention` more; moved seldom.
 local need = (deadline > last and deadline or last) / 1000 + retention
-if exp < need then
+local move = exp < need
+if move then
   exp = math.floor(need + retention / 2)
   kept = struct.pack('>dd', exp, s and read('>d', s, 26) or 1)
-  call('HSET', name, 's', '\3' .. at .. token .. kept .. who)
-  call('PEXPIREAT', name, exp)
 else
-  call('HSET', name, 's', '\3' .. at .. token .. string.sub(s, 18, 33) .. who)
+  kept = string.sub(s, 18, 33)
 end
-return last
+if voting then
+  -- Somebody may have been refused.
+  call('HSET', name, 's', '\3' .. at .. token .. kept .. who)
+else
+  call('HSET', name, 's', '\4' .. at .. token .. kept .. who, 'l' .. string.sub(who, 18, 33), '')
+end
+if move then call('PEXPIREAT', name, exp) end
+return voting and -last or last

@@ -12,11 +12,12 @@ for k = 1, #KEYS do
   local waits, count = ARGV[at], tonumber(ARGV[at + 1])
   local fields = { 's' }
   for i = 1, count do fields[i + 1] = 'c' .. ARGV[at + 2 * i] end
+  if count == 1 then fields[3] = 'l' .. ARGV[at + 2] end
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
   local s, deadline = got[1], 0
   -- What happens nearly always: it was idle before, and nobody else wants it.
   local form = s and count == 1 and waits ~= '1' and string.byte(s) or 0
-  if form > 2 and string.sub(s, 51, 66) == ARGV[at + 2] and (form == 3 or redis.call('HGET', KEYS[k], 'l' .. ARGV[at + 2])) then
+  if form > 2 and string.sub(s, 51, 66) == ARGV[at + 2] and (form == 3 or got[3]) then
     local since, length, how
     _, since, last, exp, tail, how, length = struct.unpack('>BddddBd', s)
     deadline = since + length

@@ -2,20 +2,11 @@
 --
 -- KEYS[1] the lock. ARGV: 1 the claim's name, see head.lua, 2 a guess of the line's first field or, if this claim has never waited,
 -- nothing; 3 anything to leave a tombstone, because a command of this claim may still be on its way.
--- Answers what was there, 1 a grant, 2 a place, 0 nothing, 3 a grant whose time may have been over; and 4 more: call `tend` again,
--- the line is long.
-local mine, s, rec, ahead, got
-local own, name = ARGV[1], KEYS[1]
-if not ARGV[2] then
-  s = redis.call('HGET', name, 's')
-  -- include free
-  mine = 'c' .. string.sub(own, 9, 24)
-  rec = redis.call('HGET', name, mine)
-else
-  mine = 'c' .. string.sub(own, 9, 24)
-  got = redis.call('HMGET', name, 's', mine, ARGV[2])
-  s, rec, ahead = got[1], got[2], got[3]
-end
+-- Answers what was there, 1 a grant, 2 a place, 0 nothing; and 4 more: call `tend` again, the line is long.
+local own = ARGV[1]
+local mine = 'c' .. string.sub(own, 9, 24)
+local got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[2] or '')
+local s, rec, ahead = got[1], got[2], got[3]
 -- include clock
 -- include head
 local what, state, retention, tombstone = 0, 5, struct.unpack('>d', own), ARGV[3]

@@ -8,7 +8,6 @@ local entry = string.sub(rest, 17, 24) .. string.sub(who, 18, 33) .. string.sub(
 if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
   if string.byte(rest, 25) == 1 then redis.call('ZREM', refused, entry) end
-  answer = -answer
 elseif answer[1] == 3 then
   answer[3] = mind > now and math.ceil((mind - now) / 1000) or -1
   local since = struct.unpack('>d', rest, 17)

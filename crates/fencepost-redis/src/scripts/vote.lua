@@ -4,14 +4,11 @@
 -- ARGV: 1 as front.lua's; 2 '>dddB': the token that the quorum proposes or 0, the longest lease in ms, when the claim was made, in µs,
 -- or 0: it does not wait, and 1: it was refused here before; then the name of the run: that of the server, `/` and the longest lease, or
 -- nothing.
--- Answers as front.lua does, or {9, ms}: this node stays out for so long. A token is negative unless the grant may end by HDEL, see below.
+-- Answers as front.lua does, or {9, ms}: this node stays out for so long.
 -- Fields of the hash beyond those of the line:
 --   e        the name of the run in the vote that was granted here last and had one
 --   r        somebody was refused, see refused.lua
---   l<id>    empty: the claim in a summary of form 4 holds. That is the short form of a lock that was idle, see head.lua, but for this:
---            its release is HDEL of this field, without a script, which costs the server a sixth of one. What is left of the summary is
---            that of an idle lock. The field is there only while nobody else has asked for what the claim holds, or was refused and
---            written down: whoever does, changes the form first, and HDEL finds nothing then. Older versions refuse form 4.
+-- The field `l<id>`, see head.lua, is there only while nobody was refused and written down.
 --
 -- Invariants: a node whose marker is absent or names another run of the server, see run.lua, restarted or lost data: it may have
 -- forgotten a grant, so it grants nothing until the longest lease is over. A lock that is here, and was granted in this run, has been
@@ -35,20 +32,7 @@ if s and got[2] == named then
     if string.byte(rest, 25) == 1 then
       call('ZREM', 'redlock:' .. name, string.sub(rest, 17, 24) .. string.sub(who, 18, 33) .. string.sub(who, 36))
     end
-    -- Each number that is packed or read costs a tenth of a call: what stays the same is copied.
-    local last, exp = read('>dd', s, 10)
-    if wish > last then last = wish elseif last < now then last = now else last = last + 1 end
-    local kept, deadline = string.sub(s, 18, 33), now + ttl
-    -- The key lives as long as anything in it may, and `retention` more; moved seldom.
-    local need = (deadline > last and deadline or last) / 1000 + retention
-    local move = exp < need
-    if move then
-      exp = math.floor(need + retention / 2)
-      kept = struct.pack('>dd', exp, read('>d', s, 26))
-    end
-    call('HSET', name, 's', struct.pack('>Bdd', 4, now, last) .. kept .. who, 'l' .. string.sub(who, 18, 33), '')
-    if move then call('PEXPIREAT', name, exp) end
-    return last
+    -- include grant
   end
 else
   local marker, own = 'redlock:' .. string.sub(name, 1, string.byte(who, 35)), string.match(named, '^%x+')
@@ -70,3 +54,4 @@ else
   end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end
 end
+voting = true

@@ -54,6 +54,22 @@ async fn a_key_that_somebody_overwrites_costs_the_other_locks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_key_is_overwritten_does_not_hold_up_the_client_s_end() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    let (released, dropped) = (lock(&locks, "released").await, lock(&locks, "dropped").await);
+    let mut look = redis.look();
+    for name in ["released", "dropped"] {
+        look.ask::<()>(&["SET", &format!("fencepost:{name}"), "x"]);
+    }
+    let error = released.release().await.expect_err("it is lost");
+    assert!(error.to_string().contains("prefix="), "{error}");
+    drop(dropped);
+    within(SOON, locks.close()).await;
+    assert_eq!(look.ask::<Vec<String>>(&["MGET", "fencepost:released", "fencepost:dropped"]), ["x", "x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_publish_the_next_one_asks_by_itself() {
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-publish"]);
@@ -103,9 +119,9 @@ async fn a_user_who_may_not_is_denied() {
 
 /// What docs/backends/redis.md says that a user needs, and nothing else.
 const ENOUGH: &str = "resetkeys resetchannels nocommands ~fencepost:* &fencepost:@* +hello +select +subscribe +publish +scan +evalsha \
-                      +script|load +time +hget +hmget +hgetall +hset +hdel +pexpireat";
+                      +script|load +time +hget +hmget +hgetall +hlen +hset +hdel +pexpireat";
 /// What it needs beside that at a node of a Redlock.
-const OF_NODES: &str = "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +exists +hlen +pexpire +zadd +zpopmin +zrange +zrem";
+const OF_NODES: &str = "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +exists +pexpire +zadd +zpopmin +zrange +zrem";
 
 fn allow(redis: &Redis, rules: &str) {
     let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).collect();

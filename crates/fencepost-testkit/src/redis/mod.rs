@@ -31,7 +31,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How long a deployment may take to reach a state that it reaches by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until it is so.
 fn eventually(what: &str, mut is: impl FnMut() -> bool) -> io::Result<()> {

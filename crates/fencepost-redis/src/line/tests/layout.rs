@@ -50,6 +50,8 @@ pub(super) struct Seen {
     pub(super) last: u64,
     /// When the key goes, in ms.
     pub(super) expires: u64,
+    /// Who holds, and may end that without a script.
+    pub(super) lone: Option<Id>,
     /// At a node of a quorum: the run of the server in which a vote was granted last, and whether anybody was refused.
     pub(super) run: Option<String>,
     pub(super) refusals: bool,
@@ -111,6 +113,7 @@ impl Seen {
         if !ends.is_empty() && (!short || seen.refusals) {
             return Err(format!("{ends:x?} could end without a script"));
         }
+        seen.lone = ends.first().copied();
         seen.last = summary.last;
         let scanned = seen.scan();
         let found = summary.clone().loose(&scanned);
@@ -241,6 +244,8 @@ impl Summary {
 pub(super) enum Told {
     Granted(Id, u64),
     Evicted(Id),
+    /// Somebody else has asked for what it holds.
+    AskedFor(Id),
     /// By a node of a quorum: it may be free; and: it may be free a little later.
     Hinted(Id),
     Spare(Id),
@@ -255,6 +260,7 @@ pub(super) fn message(mut payload: &[u8]) -> Result<Vec<Told>, String> {
         told.push(match kind {
             b'G' => Told::Granted(id, rest.number().ok_or("a grant has no token")?),
             b'E' => Told::Evicted(id),
+            b'L' => Told::AskedFor(id),
             b'H' => Told::Hinted(id),
             b'S' => Told::Spare(id),
             _ => return Err(format!("a message of kind {kind}")),

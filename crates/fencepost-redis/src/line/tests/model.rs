@@ -284,7 +284,14 @@ impl<'a> Model<'a> {
 
     fn act(&mut self, act: &Act, answer: &Answer, before: &Seen, after: &Seen) -> Result<(), String> {
         let want = match act {
-            Act::Enter { who, ttl } => return self.enter(who, *ttl, answer, after),
+            Act::Enter { who, ttl } => {
+                // Who may not end without a script any more is told so, but by itself.
+                let changed = before.lone.filter(|id| *id != who.id && after.lone != Some(*id));
+                if let Some((id, at)) = changed.and_then(|id| after.claims.get_key_value(&id)) {
+                    self.told.push((at.process.clone(), Told::AskedFor(*id)));
+                }
+                return self.enter(who, *ttl, answer, after);
+            }
             Act::Vote { who, ttl, wish, .. } => {
                 self.wish = Some(*wish);
                 return self.enter(&Who { join: false, ..who.clone() }, *ttl, answer, after);

@@ -199,11 +199,14 @@ impl Stage {
     /// Calls a script.
     pub(super) fn call(&mut self, acts: &[(usize, Act)], sender: usize) -> Result<After, String> {
         // As the client does where it may: without a script, and with one where that was not enough.
-        if let [(lock, Act::TakeBack { who, tombstone: false, refused: false, .. })] = acts
-            && who.id & 1 == 1
-        {
-            let key = self.settings[sender].key(name(*lock).as_str());
-            let (value, seen) = self.run(&Setting::end(&key, ClaimId::from_u128(who.id)))?;
+        let short = match acts {
+            [(lock, Act::TakeBack { who, tombstone: false, refused: false, .. })] => Some((*lock, who.id)),
+            [(lock, Act::Leave { id, tombstone: false, .. })] => Some((*lock, *id)),
+            _ => None,
+        };
+        if let Some((lock, id)) = short.filter(|(_, id)| id & 1 == 1) {
+            let key = self.settings[sender].key(name(lock).as_str());
+            let (value, seen) = self.run(&Setting::end(&key, ClaimId::from_u128(id)))?;
             if value == Value::Int(1) {
                 let answers = vec![Answer::LeftUntimed];
                 return Ok(After { answers, more: false, seen, told: self.told()? });
