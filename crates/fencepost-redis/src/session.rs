@@ -49,17 +49,21 @@ impl RedisSession {
         }
         // Places in line and what ends soon cannot wait for the rest.
         let soon = shared.aid.clock().now() + SOON;
-        let (urgent, rest): (Vec<_>, Vec<_>) =
-            due.iter().cloned().partition(|claim| !claim.life.is_confirmed() || claim.life.until() < soon);
+        let is_urgent = |claim: &&Arc<Claim>| !claim.life.is_confirmed() || claim.life.until() < soon;
+        let urgent: Vec<_> = due.iter().filter(is_urgent).cloned().collect();
         let mut outcome = renew(&shared, &urgent).await;
-        for some in rest.chunks(WAVE) {
-            match renew(&shared, some).await {
+        let mut rest = due.iter().filter(|claim| !is_urgent(claim)).cloned();
+        loop {
+            let some: Vec<_> = rest.by_ref().take(WAVE).collect();
+            if some.is_empty() {
+                return outcome;
+            }
+            match renew(&shared, &some).await {
                 // Who does not answer is asked again soon, and not once more for each of these.
                 Err(error) if error.is_unreachable() => return Err(error),
                 answer => outcome = outcome.and(answer),
             }
         }
-        outcome
     }
 }
 
