@@ -189,7 +189,7 @@ pub enum Wants {
     /// One resource.
     One([Want; 1]),
     /// Several, sorted by name, none twice.
-    Many(Vec<Want>),
+    Many(Box<[Want]>),
 }
 
 impl Wants {

@@ -31,12 +31,14 @@ pub(crate) struct Owned {
     /// through `&mut` alone, see [`slot`](Owned::slot).
     entry: Mutex<Option<Box<dyn Entry>>>,
     granted: bool,
+    /// See [`Guard::is_degraded`].
+    degraded: bool,
 }
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: false }
+        Owned { client: Arc::clone(client), claim, entry, granted: false, degraded: false }
     }
 
     /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
@@ -49,15 +51,15 @@ impl Owned {
         let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
         // Nodes of a quorum that answer first may have given it another than the majority did.
         let grant = Grant { token, ..grant };
-        let owned =
-            Owned { client: Arc::clone(client), claim, entry: Mutex::new(Some(entry)), granted: true };
+        let entry = Mutex::new(Some(entry));
+        let owned = Owned { client: Arc::clone(client), claim, entry, granted: true, degraded: false };
         Ok(Some(owned.into_guard(grant)))
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<Client>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: true }
+        Owned { client: Arc::clone(client), claim, entry, granted: true, degraded: false }
     }
 
     pub(crate) fn entry(&mut self) -> &mut dyn Entry {
@@ -90,9 +92,9 @@ impl Owned {
     }
 
     pub(crate) fn into_guard(mut self, grant: Grant) -> Guard {
-        self.granted = true;
+        (self.granted, self.degraded) = (true, grant.degraded);
         self.keep();
-        Guard { owned: self, token: grant.token, degraded: grant.degraded }
+        Guard { owned: self, token: grant.token }
     }
 
     /// Releases and waits for the confirmation, trying again for a while.
@@ -159,7 +161,6 @@ impl Drop for Owned {
 pub struct Guard {
     owned: Owned,
     token: Token,
-    degraded: bool,
 }
 
 impl Guard {
@@ -195,7 +196,7 @@ impl Guard {
 
     /// Did a fallback grant it?
     pub fn is_degraded(&self) -> bool {
-        self.degraded
+        self.owned.degraded
     }
 
     /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
