@@ -117,6 +117,8 @@ fn what_a_user_may_not_do() {
     for release in ["-hdel", "-hlen"] {
         judged(refuse(&[release]).expect(78), "cycle", "problem", "does not let this user do that");
     }
+    // What could not be released is still there.
+    server.look().ask::<String>(&["FLUSHALL"]);
     // Not needed for a lock that nobody else wants.
     let said = refuse(&["-hmget"]);
     judged(&said, "cycle", "ok", "taken and released");
