@@ -230,7 +230,9 @@ impl View {
     /// The holder of this node has asked for its end, and holds no more.
     pub(crate) fn left(&self, name: &str) {
         self.change(|state, woken| {
-            state.remove(name, woken);
+            if let Some(child) = Child::read(name) {
+                state.line.remove(&child);
+            }
             state.announce(woken);
         });
     }
