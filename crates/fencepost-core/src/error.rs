@@ -272,8 +272,11 @@ impl fmt::Display for Error {
         if inner.source.as_deref().and_then(|source| source.downcast_ref()).is_some_and(told) {
             return Ok(());
         }
-        if let Some(engine) = inner.engine {
-            write!(f, " [{engine}]")?;
+        // A message that tells of another error has it at its end.
+        if let Some(engine) = inner.engine.map(|engine| format!(" [{engine}]"))
+            && !inner.message.ends_with(&engine)
+        {
+            f.write_str(&engine)?;
         }
         Ok(())
     }
@@ -312,5 +315,14 @@ mod tests {
              [redis]"
         );
         assert!(error.is_transient() && error.is_unreachable());
+    }
+
+    #[test]
+    fn an_engine_that_the_message_ends_with_is_not_named_twice() {
+        let why = Error::new(ErrorKind::Unreachable, "no answer in time").on("redis");
+        let error = Error::lost("stock/42", Loss::Expired);
+        let message = format!("{}; the last renewal failed: {why}", error.0.message);
+        let text = error.saying(&message).on("redis").to_string();
+        assert!(text.ends_with("failed: no answer in time [redis]"), "{text}");
     }
 }

@@ -9,8 +9,8 @@ use fencepost_core::{Address, Aid, Backend, Registry, Result};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
 
-/// The session of the clients under test.
-const SESSION: Duration = Duration::from_secs(4);
+/// The session of the clients under test. A machine that stands still for as long makes them lose what they hold.
+const SESSION: Duration = Duration::from_secs(10);
 
 /// A path of nodes that no other case has.
 struct Place {

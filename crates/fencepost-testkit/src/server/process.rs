@@ -9,10 +9,11 @@ use nix::unistd::Pid;
 use std::fs::OpenOptions;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a port that was free may be taken by somebody else before the server binds it.
@@ -59,17 +60,22 @@ pub struct Server {
     dir: TempDir,
 }
 
-/// A port of the loopback interface that was free just now. It is below those that the system gives to connections: one that
-/// tries to reach a server that is down may else be given that very port, and speaks to itself where the server should listen again.
+/// A port of the loopback interface that is free, and that nobody else gets from here as long as this process runs: what is down
+/// for a while finds it free again. It is below those that the system gives to connections: one that tries to reach a server that is
+/// down may else be given that very port, and speaks to itself where the server should listen again.
 ///
 /// # Errors
 /// What the system answers.
 pub fn free_port() -> io::Result<u16> {
+    // The same number for datagrams, which no server here wants, says that a port is spoken for, to other processes as well.
+    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     for _ in 0..1_000 {
         // Keys of a new one are random.
         let random = RandomState::new().hash_one(0);
         let port = FIRST_PORT + (random % u64::from(PORTS)) as u16;
+        let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
             return Ok(port);
         }
     }

@@ -4,9 +4,27 @@ use std::time::Duration;
 
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, ephemerals};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acls, Client, CreateMode, CreateSequence, Error};
 
 use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
+
+/// Makes a node of somebody else's, and its folder too if the server has just removed it because it was empty.
+async fn come(other: &Client, node: &str) -> CreateSequence {
+    let acls = Acls::anyone_all();
+    loop {
+        match other.create(node, b"", &CreateMode::EphemeralSequential.with_acls(acls)).await {
+            Ok((_, number)) => return number,
+            Err(Error::NoNode) => {
+                let (folder, _) = node.rsplit_once('/').expect("a node has a folder");
+                match other.create(folder, b"", &CreateMode::Container.with_acls(acls)).await {
+                    Ok(_) | Err(Error::NodeExists) => {}
+                    Err(error) => panic!("a folder: {error}"),
+                }
+            }
+            Err(error) => panic!("a node: {error}"),
+        }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_costs_the_making_and_deleting_of_its_node() {
@@ -35,13 +53,12 @@ async fn who_comes_in_between_is_heeded() {
     let locks = near(&path).await;
     let mutex = locks.mutex("lock").expect("a good name");
     let other = bare().await;
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for round in 0..20 {
         for _ in 0..6 {
             mutex.lock().await.expect("it is free").release().await.expect("it was held");
         }
         let node = format!("{path}/lock/_c_0123-lock-");
-        let (_, number) = other.create(&node, b"", &options).await.expect("a node");
+        let number = come(&other, &node).await;
         let busy = mutex.lock().wait(Duration::from_millis(20 + round)).await;
         assert!(busy.expect_err("it is held").is_timeout());
         assert!(mutex.try_lock().await.expect("it answers").is_none());
@@ -63,13 +80,12 @@ async fn who_came_while_the_connection_was_broken_is_heeded() {
     let locks = client(&format!("{}/s?session=60s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     let other = Client::connect(&server.address().to_string()).await.expect("it connects");
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for _ in 0..5 {
         for _ in 0..6 {
             mutex.lock().wait(SOON).await.expect("it is free").release().await.expect("it was held");
         }
         server.cut().expect("the network can be cut");
-        let (_, number) = other.create("/s/lock/_c_0123-lock-", b"", &options).await.expect("a node");
+        let number = come(&other, "/s/lock/_c_0123-lock-").await;
         server.mend().expect("the network can be mended");
         let waiting = tokio::spawn({
             let mutex = mutex.clone();

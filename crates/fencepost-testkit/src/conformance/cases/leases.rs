@@ -62,7 +62,7 @@ pub(super) async fn extend(stage: Stage) {
     assert!(guard.remaining() > lease, "the guard does not know: {:?}", guard.remaining());
     tokio::time::sleep((lease * 2).saturating_sub(start.elapsed())).await;
     guard.ensure_held().expect("it was extended");
-    stage.assert_busy("lock").await;
+    stage.assert_held(&guard).await;
     guard.release().await.expect("it was held");
     // A lost one cannot be extended.
     let mut guard = mutex.lock().lease(lease).await.expect("it is free");
@@ -165,7 +165,7 @@ pub(super) async fn detach_and_attach(stage: Stage) {
     let guard = two.attach(&lease).await.expect("it is held");
     assert_eq!(guard.token(), token, "attaching is no new grant");
     guard.ensure_held().expect("it is held");
-    stage.assert_busy("lock").await;
+    stage.assert_held(&guard).await;
     // Back and forth, then the end.
     let lease = guard.detach().await.expect("it is held");
     stage.assert_busy("lock").await;

@@ -64,7 +64,7 @@ pub(super) async fn lost_replies(stage: Stage) {
     for round in 0..30 {
         let guard = lock(&client, "lock", X).await.expect("what was lost is asked again");
         guard.ensure_held().expect("it is held");
-        stage.assert_busy("lock").await;
+        stage.assert_held(&guard).await;
         match round % 2 {
             0 => guard.release().await.expect("a repeated release finds that it was the first"),
             _ => drop(guard),
@@ -85,7 +85,7 @@ pub(super) async fn repeated_requests(stage: Stage) {
             // The repeated release of the other one comes by now.
             tokio::time::sleep(Duration::from_millis(15)).await;
             guard.ensure_held().expect("it is held");
-            stage.assert_busy("lock").await;
+            stage.assert_held(&guard).await;
             guard.release().await.expect("a repeated release took it away");
         };
         // Whether the second release still found its own grant is the engine's affair; that it freed ours is not.

@@ -62,8 +62,9 @@ pub(super) async fn stop_and_continue(stage: Stage) {
     let mut other = stage.elsewhere("lock", ttl).expect("the engine outlives a process");
     let waiting = stage.stand("lock", X).await;
     other.stop();
-    // Its renewals stop, its lease ends.
-    let guard = tokio::time::timeout(ttl + SOON, waiting.granted_at_last()).await.expect("its lease ends");
+    // Its renewals stop; its lease ends, or its session where leases are kept by their holder.
+    let bound = stage.crash_bound(ttl) + SOON;
+    let guard = tokio::time::timeout(bound, waiting.granted_at_last()).await.expect("its lease ends");
     other.cont();
     // Awake again it must neither renew nor release what is not its own any more.
     let until = Instant::now() + ttl + ttl / 2;

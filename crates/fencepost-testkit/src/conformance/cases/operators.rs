@@ -89,7 +89,7 @@ pub(super) async fn evict_wants_the_right_token(stage: Stage) {
         assert!(error.is_mismatch(), "{error}");
     }
     guard.ensure_held().expect("nobody evicted it");
-    stage.assert_busy("lock").await;
+    stage.assert_held(&guard).await;
     let token = guard.token();
     guard.release().await.expect("it was held");
     let error = client.evict("lock", token, &Eviction::default()).await.expect_err("it was released");
