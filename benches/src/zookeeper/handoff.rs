@@ -1,5 +1,6 @@
 //! Handoffs over four processes, beside the driver's own lock; what they cost in requests.
 
+use super::WARM;
 use super::crowd::{in_line, ours, peer};
 use super::server::{requests, start, url};
 use crate::crowd::{self, Crowd, wait_until};
@@ -9,8 +10,6 @@ use fencepost_testkit::zookeeper::ephemerals;
 /// Lengths of the line.
 pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
 const ROUNDS: usize = 9;
-/// Handoffs before it counts: the server compiles what it runs often, which takes the cores from those who are measured.
-const WARM: usize = 10_000;
 
 fn drains(waiters: usize) -> usize {
     (800 / waiters).clamp(1, 20)
