@@ -2,9 +2,10 @@
 
 use fencepost_core::{Page, Token};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
+use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, LockPrefix};
 
-use crate::kit::{address, bare, client, eventually, near, nodes, path, requests};
+use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_although_a_removed_folder_counts_anew() {
@@ -23,11 +24,9 @@ async fn tokens_grow_although_a_removed_folder_counts_anew() {
         }
         // The server removes it because it is an empty container.
         let (bare, folder) = (bare().await, format!("{path}/lock"));
-        for _ in 0..1_000 {
-            if bare.check_stat(&folder).await.expect("it answers").is_none() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        let (there, watcher) = bare.check_and_watch_stat(&folder).await.expect("it answers");
+        if there.is_some() {
+            timeout(SOON, watcher.changed()).await.expect("an empty container goes");
         }
         assert_eq!(bare.check_stat(&folder).await.expect("it answers"), None, "the folder stays");
     }
