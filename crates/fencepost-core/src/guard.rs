@@ -100,6 +100,7 @@ impl Owned {
     /// Releases and waits for the confirmation, trying again for a while.
     pub(crate) async fn release(&mut self) -> Result<Left> {
         self.client.keeper.forget(&self.claim);
+        self.claim.life.give_back();
         let client = Arc::clone(&self.client);
         let clock = client.aid.clock();
         let (mut until, mut pause) = (None, Duration::from_millis(10));
@@ -139,6 +140,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         self.client.keeper.forget(&self.claim);
         if let Some(entry) = self.slot().take() {
+            self.claim.life.give_back();
             let how = if self.granted { Parting::Release } else { Parting::Withdraw };
             if self.granted {
                 telemetry::released(self.client.engine(), "drop");

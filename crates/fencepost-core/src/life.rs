@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -68,6 +68,8 @@ pub struct Life {
     due: AtomicU64,
     /// Set once, by the first certain loss.
     end: OnceLock<Loss>,
+    /// Its holder has given it back. The engine may know of it for a while yet.
+    given_back: AtomicBool,
     /// What few of many lives have.
     rare: OnceLock<Box<Rare>>,
 }
@@ -80,6 +82,7 @@ impl Life {
             suspect: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(u64::MAX),
             end: OnceLock::new(),
+            given_back: AtomicBool::new(false),
             rare: OnceLock::new(),
         }
     }
@@ -133,6 +136,19 @@ impl Life {
         }
     }
 
+    /// Its holder gives it back: said before the engine is asked to end it, so that nobody who looks on takes it for held when somebody
+    /// else is granted it. What the engine knows of it is as before.
+    pub(crate) fn give_back(&self) {
+        if self.end.get().is_none() {
+            self.given_back.store(true, Ordering::Release);
+            self.wake();
+        }
+    }
+
+    fn is_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Acquire)
+    }
+
     /// This life also needs `q` of these lives. Can be said once.
     pub fn rest_on(&self, q: usize, of: Vec<Arc<Life>>) {
         let _ = self.rare().rest.set(Rest::new(q, of));
@@ -180,6 +196,11 @@ impl Life {
         }
     }
 
+    /// How the grant stands for those who look on.
+    pub(crate) fn seen(&self, now: Moment) -> State {
+        if self.is_given_back() { State::Lost(Loss::Released) } else { self.state(now) }
+    }
+
     /// Until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
     pub fn until(&self) -> Moment {
         if self.end.get().is_some() {
@@ -211,7 +232,7 @@ impl Life {
         self.end.get().copied()
     }
 
-    /// Completes when it is over, with the reason.
+    /// Completes when it is over for those who look on, with the reason.
     pub(crate) async fn lost(&self, clock: &Clock) -> Loss {
         let mut watch = self.watch();
         loop {
@@ -219,7 +240,7 @@ impl Life {
             let mut sleep = clock.sleep_until(until);
             let lost = poll_fn(|cx| {
                 watch.set(cx.waker());
-                if let State::Lost(why) = self.state(clock.now()) {
+                if let State::Lost(why) = self.seen(clock.now()) {
                     return Poll::Ready(Some(why));
                 }
                 // Renewed meanwhile: sleep anew.

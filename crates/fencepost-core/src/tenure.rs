@@ -12,7 +12,8 @@ use crate::time::Moment;
 use crate::token::Token;
 
 /// A view of a lock that is held, for the work that is [held to it](crate::Acquire::hold_while): it tells how the lock stands and
-/// cannot release it. Clones see the same lock.
+/// cannot release it. Clones see the same lock. One that outlives the work says that the lock is [lost](Loss::Released) from the moment
+/// at which it is given back, before anybody else can be granted it.
 #[derive(Clone)]
 pub struct Tenure {
     claim: Arc<Claim>,
@@ -41,13 +42,13 @@ impl Tenure {
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.
     pub fn state(&self) -> State {
-        self.claim.life.state(self.now())
+        self.claim.life.seen(self.now())
     }
 
     /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.now();
-        match self.claim.life.state(now) {
+        match self.claim.life.seen(now) {
             State::Lost(_) => Duration::ZERO,
             State::Held | State::Suspect => left(self.claim.life.until(), now).unwrap_or(Duration::MAX),
         }
@@ -55,7 +56,10 @@ impl Tenure {
 
     /// Until when the lock is valid if no renewal gets through: see [`Guard::valid_until`](crate::Guard::valid_until).
     pub fn valid_until(&self) -> Moment {
-        self.claim.life.until()
+        match self.state() {
+            State::Lost(_) => Moment::ZERO,
+            State::Held | State::Suspect => self.claim.life.until(),
+        }
     }
 
     /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Clock, Eviction, Host, Locks, Memory, Task, Token};
+use fencepost_core::{Aid, Clock, Eviction, Host, Locks, Loss, Memory, Moment, State, Task, Tenure, Token};
 
 const TTL: Duration = Duration::from_secs(9);
 
@@ -272,4 +272,100 @@ async fn several_are_lost_and_got_back_together() {
     for name in ["one", "two"] {
         assert!(locks.inspect(name).await.unwrap().claims.is_empty(), "'{name}' is released");
     }
+}
+
+/// What watches a view, and the reason that it was told.
+fn watcher(held: &Tenure) -> tokio::task::JoinHandle<Loss> {
+    let held = held.clone();
+    tokio::spawn(async move { held.lost().await })
+}
+
+fn is_over(held: &Tenure) {
+    assert_eq!(held.state(), State::Lost(Loss::Released));
+    assert_eq!((held.remaining(), held.valid_until()), (Duration::ZERO, Moment::ZERO));
+    let error = held.ensure_held().unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("released"), "{error}");
+}
+
+#[tokio::test]
+async fn a_view_that_outlives_the_work_knows_that_the_lock_was_given_back() {
+    let mut stage = Stage::new();
+    let (locks, other) = (stage.client(), stage.client());
+    let mutex = locks.mutex("lock").unwrap();
+    let next = Mutex::new(None);
+    let (held, watching) = mutex
+        .lock()
+        .hold_while(|held| {
+            let mutex = other.mutex("lock").unwrap();
+            *next.lock().unwrap() = Some(tokio::spawn(async move { mutex.lock().await.unwrap() }));
+            async move {
+                let watching = watcher(&held);
+                settle().await;
+                assert!(!watching.is_finished() && held.ensure_held().is_ok());
+                (held, watching)
+            }
+        })
+        .await
+        .unwrap();
+    is_over(&held);
+    // No time passes: it is told.
+    assert_eq!(watching.await.unwrap(), Loss::Released);
+    let next = next.lock().unwrap().take().unwrap();
+    next.await.unwrap().release().await.unwrap();
+    is_over(&held);
+}
+
+#[tokio::test]
+async fn so_does_one_of_work_that_was_dropped() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let both = locks.multi(["one", "two"]).unwrap();
+    let views = Arc::new(Mutex::new(Vec::new()));
+    let task = tokio::spawn({
+        let views = Arc::clone(&views);
+        async move {
+            both.lock()
+                .hold_while(|held| {
+                    *views.lock().unwrap() = held;
+                    pending::<()>()
+                })
+                .await
+        }
+    });
+    settle().await;
+    let held: Vec<Tenure> = views.lock().unwrap().drain(..).collect();
+    let watching: Vec<_> = held.iter().map(watcher).collect();
+    settle().await;
+    held.iter().for_each(|held| held.ensure_held().unwrap());
+    task.abort();
+    settle().await;
+    held.iter().for_each(is_over);
+    assert_eq!(watching.len(), 2);
+    for watching in watching {
+        assert_eq!(watching.await.unwrap(), Loss::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_view_keeps_the_reason_of_a_loss_that_came_first() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let mut first = None;
+    mutex
+        .lock()
+        .hold_while(|held| {
+            let again = first.is_some();
+            first.get_or_insert_with(|| held.clone());
+            let locks = &locks;
+            async move {
+                if !again {
+                    locks.evict("lock", held.token(), &Eviction::default()).await.unwrap();
+                    pending::<()>().await;
+                }
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(first.unwrap().state(), State::Lost(Loss::Evicted));
 }

@@ -16,6 +16,8 @@
 //! | `connect_timeout` | `2s` | how long an attempt to connect may take |
 //! | `password_env`, `password_file` | | where the password is, so that it need not stand in the URL |
 //! | `ca` | the system's | a file of authorities, with TLS |
+//! | `cert`, `key` | none | files of a certificate and its key, by which the servers know us, with TLS |
+//! | `db` | `0` | the database, with `redis+unix:`; elsewhere it stands in the path |
 //! | `sentinel_user`, `sentinel_password`, `sentinel_password_env`, `sentinel_password_file` | none | who we are to the sentinels |
 //!
 //! # What is guaranteed
@@ -28,7 +30,7 @@
 //! - Replication is asynchronous: a failover may forget a grant, and two may hold at once, unless the lock asks for
 //!   [replicas](fencepost_core::Acquire::replicas) and one that has the grant is promoted. The resource that checks tokens is
 //!   safe; who must be safe without that uses another engine.
-//! - The same holds for a server that restarts without its latest data, or that evicts keys (`maxmemory-policy allkeys-*`).
+//! - The same holds for a server that restarts without its latest data, or that evicts keys (any `maxmemory-policy` but `noeviction`).
 
 mod answer;
 mod backend;

@@ -40,6 +40,8 @@ pub(crate) struct ZooEntry {
     /// A request to leave was sent while the claim held, or waited.
     leaving: Option<bool>,
     guarded: Option<crate::Guarded>,
+    /// Somebody may write by it.
+    lent: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -77,6 +79,7 @@ impl ZooEntry {
             at: At::Nowhere,
             leaving: None,
             guarded: None,
+            lent: false,
         }
     }
 
@@ -242,10 +245,11 @@ impl ZooEntry {
     }
 
     /// Removes all nodes. Once a holder's request is sent its claim is over, whatever becomes of the node: who is next of the same
-    /// session need not hear that from the server. Others do. Should the request be lost, it is repeated, and they wait for that.
+    /// session need not hear that from the server. Others do. Should the request be lost, it is repeated, and they wait for that. So does
+    /// everybody where guarded writes count on the node: one that is under way must not take effect while the next one holds.
     async fn hand_on(&mut self, link: &Link, held: bool) -> Result<bool> {
         let spot = &self.line.spot;
-        let node = spot.nodes().filter(|_| held).and_then(|nodes| nodes.names.first().cloned());
+        let node = spot.nodes().filter(|_| held && !self.lent).and_then(|nodes| nodes.names.first().cloned());
         let mut next = node.zip(link.views.live(&spot.folder));
         let mut removed = pin!(self.remove(link));
         poll_fn(|cx| {
@@ -321,6 +325,7 @@ impl Entry for ZooEntry {
     }
 
     fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
+        self.lent = true;
         self.guarded.as_mut().map(|guarded| guarded as _)
     }
 }

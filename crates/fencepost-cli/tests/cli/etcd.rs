@@ -7,7 +7,7 @@ use fencepost_testkit::faults::Faults;
 
 use crate::faults::{
     killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
-    wait_for_a_server_that_goes, watch_goes_on,
+    strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
 use crate::kit::{HOLD, Place};
@@ -45,6 +45,15 @@ fn a_lease_goes_from_process_to_process() {
     place.output(["run", "-w", "20s", "site", "--", "true"]).expect(0);
     place.output(["extend", short.trim()]).expect(76).complains(&["site"]);
     assert!(cluster.look().keys("").is_empty());
+}
+
+#[test]
+fn over_tls() {
+    let server = Etcd::start(&Config::new().tls()).unwrap();
+    let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
+    running(&place);
+    place.output(["doctor"]).expect(0);
+    strangers_certificate(&server.url(), "see to ca");
 }
 
 #[test]

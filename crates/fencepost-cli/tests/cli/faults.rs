@@ -134,3 +134,12 @@ pub(crate) fn nobody_there(url: &str, address: &str, more: &[&[&str]]) {
         assert_eq!(said.expect(69).complains(&[address]).out, "");
     }
 }
+
+/// A server whose certificate nobody here vouches for is not spoken to, and what to do about it is said.
+pub(crate) fn strangers_certificate(url: &str, advice: &str) {
+    let place = Place::at(url);
+    for arguments in [&["run", "-n", "a", "--", "echo", "ran"][..], &["ls"], &["doctor"]] {
+        let said = place.output(arguments);
+        assert_eq!(said.expect(78).complains(&["certificate", advice]).out, "");
+    }
+}

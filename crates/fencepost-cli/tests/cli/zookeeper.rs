@@ -6,7 +6,7 @@ use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper};
 
 use crate::faults::{
     killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
-    wait_for_a_server_that_goes, watch_goes_on,
+    strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place};
@@ -28,6 +28,15 @@ fn every_verb() {
     // Nothing outlives its session.
     place.output(["acquire", "site"]).expect(64).complains(&["zookeeper"]);
     assert_eq!(place.output(["ls"]).expect(0).out, "");
+}
+
+#[test]
+fn over_tls() {
+    let server = ZooKeeper::start(&Config::new().tls()).unwrap();
+    let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
+    running(&place);
+    place.output(["doctor"]).expect(0);
+    strangers_certificate(&server.url(), "ca=/path");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Rest {
 /// Who cares, and what is wrong.
 #[derive(Default)]
 pub(super) struct Plight {
-    /// Whom to wake when `end` is set.
+    /// Whom to wake when `end` is set, or it is given back.
     pub(super) watchers: Vec<(u64, Waker)>,
     /// Why renewals fail. Of no meaning unless it is in [`doubt`](Life::doubt), or stranded.
     trouble: Option<Doubt>,
@@ -136,7 +136,7 @@ impl Life {
         self.rest().and_then(|rest| rest.of().iter().find_map(|life| life.trouble()))
     }
 
-    /// Something that can be woken when the life is ended. (Running out by the clock wakes nobody.)
+    /// Something that can be woken when the life is ended, or given back. (Running out by the clock wakes nobody.)
     pub fn watch(&self) -> Watch<'_> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         Watch { life: self, key: COUNT.fetch_add(1, Ordering::Relaxed) }
@@ -187,10 +187,10 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Wakes `waker` when the life is ended; at once if it is.
+    /// Wakes `waker` when the life is ended, or given back; at once if it is.
     pub fn set(&mut self, waker: &Waker) {
         self.life.set_watch(self.key, Some(waker));
-        if self.life.end.get().is_some() {
+        if self.life.end.get().is_some() || self.life.is_given_back() {
             waker.wake_by_ref();
         }
     }

@@ -121,7 +121,8 @@ async fn a_user_who_may_not_is_denied() {
 const ENOUGH: &str = "resetkeys resetchannels nocommands ~fencepost:* &fencepost:@* +hello +select +subscribe +publish +scan +evalsha \
                       +script|load +time +hget +hmget +hgetall +hlen +hset +hdel +pexpireat";
 /// What it needs beside that at a node of a Redlock.
-const OF_NODES: &str = "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +exists +pexpire +zadd +zpopmin +zrange +zrem";
+const OF_NODES: &str =
+    "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +pexpire +zadd +zrange +zrem";
 
 fn allow(redis: &Redis, rules: &str) {
     let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).collect();

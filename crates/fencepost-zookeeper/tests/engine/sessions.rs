@@ -1,7 +1,10 @@
 //! Sessions that end, connections that break, answers that are lost.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Guard, State};
@@ -209,5 +212,47 @@ async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
             break;
         }
         assert!(start.elapsed() < SOON, "the server was asked: {done} of {LINE} went at once");
+    }
+}
+
+/// A guarded write that is under way must not take effect while the next one holds.
+#[tokio::test]
+async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
+    let mut server = server();
+    let locks = client(&format!("{}/s?session=20s", server.url())).await;
+    let lock = locks.mutex("lock").expect("a good name");
+    let start = Instant::now();
+    let (mut lent, mut done) = (false, 0);
+    while done == 0 || !lent {
+        // Without such writes it goes on at once, in the end: else this would show nothing.
+        lent = done > 0;
+        let visits = Arc::new(Visits::default());
+        let mut first = lock.lock().await.expect("it is free");
+        assert!(!lent || first.native().is_some(), "a grant has a node");
+        let line: Vec<_> = (0..3)
+            .map(|_| {
+                let (lock, visits) = (lock.clone(), Arc::clone(&visits));
+                tokio::spawn(async move { visits.visit(lock.lock().await.expect("its turn comes")).await })
+            })
+            .collect();
+        eventually("all stand in line", || nodes(server.address(), "/s").len() == 4).await;
+        server.delay(Duration::from_millis(300)).expect("the network can be slow");
+        let mut release = pin!(first.release());
+        let asked = poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_pending())).await;
+        assert!(asked, "the server is slow");
+        // Whoever was told by that runs now.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let went = visits.done.load(Ordering::SeqCst);
+        server.mend().expect("the network can be mended");
+        release.await.expect("it was held");
+        for visit in line {
+            visit.await.expect("nobody else is there");
+        }
+        eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
+        assert!(!lent || went == 0, "one held beside the node of the first");
+        done += went;
+        assert!(start.elapsed() < SOON, "the server was asked");
     }
 }
