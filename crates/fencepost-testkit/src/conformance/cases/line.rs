@@ -80,7 +80,7 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
     let mutex = two.mutex("lock").expect("a good name");
     let wait = Duration::from_millis(300);
     // Who holds it is asked for shortly before the end, the sooner the longer it waits: a slow engine may be asked again.
-    for (attempt, wait) in [wait, wait, 2 * wait, 4 * wait, 4 * wait].into_iter().enumerate() {
+    for (attempt, wait) in [wait, wait, 2 * wait, 4 * wait, 16 * wait].into_iter().enumerate() {
         let start = Instant::now();
         let error = mutex.lock().wait(wait).await.expect_err("it is held");
         let waited = start.elapsed();

@@ -78,7 +78,8 @@ pub(super) async fn network_is_dark_within_a_lease(stage: Stage) {
 
 pub(super) async fn network_gets_slow(stage: Stage) {
     let mut faults = stage.faults().expect("the engine has hooks");
-    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    // Long enough for a busy machine, which may stand still for a second.
+    let ttl = Duration::from_secs(5).max(stage.client().await.capabilities().min_ttl);
     let client = stage.client_of(ttl).await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
