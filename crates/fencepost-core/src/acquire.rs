@@ -1,7 +1,7 @@
 //! The wait loop: one request from the call to the guard.
 
 use std::future::{Future, IntoFuture, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -296,6 +296,7 @@ impl Request<'_> {
             let failing = trouble.last.is_some();
             let again = again.min(deadline);
             self.rest(owned, again, failing, &mut witness).await;
+            self.client.check_open()?;
         }
     }
 
@@ -305,6 +306,11 @@ impl Request<'_> {
         let claim = Arc::clone(owned.claim());
         // Only who is renewed can be stranded.
         let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.life.watch());
+        // From here on a close is told, also one that comes before it is first waited for.
+        let mut closing = pin!(self.client.closing.notified());
+        if self.client.check_open().is_err() {
+            return;
+        }
         loop {
             let stranded = claim.life.stranded();
             // After an error its pause counts alone.
@@ -317,6 +323,9 @@ impl Request<'_> {
                 // After an error the engine is left alone for the pause.
                 if !failing && owned.entry().poll_wait(cx, until).is_ready() {
                     return Poll::Ready(Woken::Engine);
+                }
+                if closing.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Woken::Close);
                 }
                 // A watch on what has ended wakes at once, and would for ever.
                 if let Some(watch) = watch.as_mut().filter(|_| claim.life.ended().is_none()) {
@@ -331,7 +340,7 @@ impl Request<'_> {
             let now = clock.now();
             witness.look(now);
             match woken {
-                Woken::Engine => return,
+                Woken::Engine | Woken::Close => return,
                 Woken::Time if now >= again.min(patience) => return,
                 Woken::Time | Woken::Keeper => {}
             }
@@ -373,6 +382,8 @@ enum Woken {
     Engine,
     /// Its place cannot be renewed, or can again.
     Keeper,
+    /// The client is closed.
+    Close,
     Time,
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::aid::Aid;
 use crate::backend::Backend;
 use crate::capability::{Capabilities, Tokens};
@@ -25,6 +27,8 @@ pub(crate) struct Client {
     pub(crate) replicas: u32,
     pub(crate) outage: Duration,
     pub(crate) closed: AtomicBool,
+    /// Tells those who wait that it is.
+    pub(crate) closing: Notify,
     /// None where somebody else runs our tasks: in a simulation.
     pub(crate) thread: Option<Thread>,
 }

@@ -250,6 +250,10 @@ impl Life {
             if let Some(why) = lost {
                 return why;
             }
+            // Its client is closed: nobody renews it, and no timer tells of its end.
+            if clock.is_stopped() {
+                self.end(Loss::SessionEnded);
+            }
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::aid::Aid;
 use crate::backend::{Attempt, Backend, Left};
 use crate::capability::{Capabilities, Identity, Tokens};
@@ -208,13 +210,15 @@ impl Locks {
         self.client.backend.evict(&name, token, how).await.map_err(|error| error.of(name.clone()))
     }
 
-    /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Guards that still exist should be
-    /// released before: nobody renews them any more.
+    /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Whoever still waits is answered with
+    /// [`is_closed`](Error::is_closed). Guards that still exist should be released before: nobody renews them any more, and whoever
+    /// watches one is told that it is lost.
     ///
     /// # Cancel safety
     /// Safe; the client stays closed and cleanup goes on.
     pub async fn close(&self) {
         self.client.closed.store(true, Ordering::SeqCst);
+        self.client.closing.notify_waiters();
         let clock = self.client.aid.clock();
         // Nothing outlives its lease, so neither does its cleanup.
         let bound = clock.now() + self.client.ttl.max(Duration::from_secs(10));
@@ -352,6 +356,7 @@ impl ClientBuilder {
             replicas: self.replicas,
             outage: self.outage,
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             thread,
         };
         client.check_ttl(ttl)?;

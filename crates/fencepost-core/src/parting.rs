@@ -42,7 +42,7 @@ pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Parting, clock: &Clock,
         match clock.within(until, ask(&mut *entry, how)).await {
             Some(Ok(_)) => return,
             None => break,
-            Some(Err(error)) if error.is_denied() => {
+            Some(Err(error)) if error.is_denied() && !error.is_transient() => {
                 tracing::warn!(%error, "cleanup was refused; the engine ends it with the lease");
                 return;
             }

@@ -263,3 +263,14 @@ async fn a_client_that_is_closed_while_it_waits_disturbs_nobody() {
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
 }
+
+/// No timer tells it: on a runtime of one thread, a loop in its place would stop everything.
+#[tokio::test]
+async fn who_watches_a_guard_is_told_of_its_clients_close() {
+    let locks = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    locks.close().await;
+    assert_eq!(guard.lost().await, Loss::SessionEnded);
+    assert!(guard.ensure_held().unwrap_err().is_lost());
+    assert!(guard.run(std::future::pending::<()>()).await.unwrap_err().is_lost());
+}

@@ -283,7 +283,8 @@ pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<O
     let Some((kv, mut payload)) = found else { return Ok(None) };
     let claim = &member.claim;
     let ttl = claim.ttl();
-    if !claim.renewed && payload.detached {
+    // Attached by somebody or not, it is not shortened.
+    if !claim.renewed && kv.lease != 0 {
         let sent = shared.now();
         match shared.net.keep_alive(kv.lease, sent + shared.config.timeout).await {
             Ok(answer) if answer.ttl <= 0 => return Ok(None),
@@ -300,27 +301,32 @@ pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<O
         payload.detached = !claim.renewed;
         payload.to_bytes()
     });
-    let lease = if claim.renewed {
-        shared.leases.get(&shared.net, &shared.aid, ttl).await?
-    } else {
-        shared.private(ttl).await?
-    };
+    // Dropped from here on, or with its answer lost, the claim is extended or not: the lease is no other claim's, and ends.
+    let lease = shared.private(ttl).await?;
     let put = PutRequest { key: kv.key.clone(), value: value.clone(), lease: lease.id, ignore_lease: false };
     let txn = TxnRequest {
         compare: vec![Compare::written(&kv.key, kv.mod_revision)],
         success: vec![Op::Put(put).into()],
-        failure: Vec::new(),
+        failure: vec![Op::Range(RangeRequest::by_creation(kv.key.clone(), Vec::new(), 1)).into()],
     };
-    if !shared.txn(txn).await?.succeeded {
-        return Ok(None);
-    }
+    let answer = shared.txn(txn).await?;
+    let now = answer.range(0).and_then(|own| own.kvs.first());
+    let at = match now.filter(|now| now.create_revision == kv.create_revision && now.lease == lease.id) {
+        _ if answer.succeeded => answer.revision(),
+        // An earlier request did it, and its answer was lost.
+        Some(now) => now.mod_revision,
+        None => {
+            shared.revoke(lease.id);
+            return Ok(None);
+        }
+    };
     // What was detached has a lease of its own.
     if alone && kv.lease != 0 {
         shared.revoke(kv.lease);
     }
     let sent = lease.sent();
     shared.adopt(&kv.key, &member);
-    member.adopt(lease, kv.key, value);
+    member.adopt(lease, kv.key, value, at);
     if !claim.confirm(sent, ttl) {
         return Ok(None);
     }

@@ -12,7 +12,8 @@ use futures_util::future::BoxFuture;
 
 use crate::enter::{Entered, attach, enter, hold};
 use crate::error::Failure;
-use crate::leave::{Found, leave, release};
+use crate::keys;
+use crate::leave::{Found, clean_up, leave, release};
 use crate::member::{Member, Stand};
 use crate::native::Held;
 use crate::proto::{Compare, Op, PutRequest, TxnRequest};
@@ -136,7 +137,7 @@ impl EtcdEntry {
         let Found { key, repeated } = match self.member.as_ref().filter(|member| member.key().is_some()) {
             Some(member) => leave(&self.shared, member).await?,
             None if self.attached => {
-                let folder = crate::keys::folder(&self.shared.config.prefix, &self.claim.want().name);
+                let folder = keys::folder(&self.shared.config.prefix, &self.claim.want().name);
                 release(&self.shared, &folder, self.claim.id).await?
             }
             None => return Ok(Left::Nothing),
@@ -170,19 +171,27 @@ impl EtcdEntry {
         let lease = self.shared.private(ttl).await?;
         let value = Payload { detached: true, ..Payload::read(&member.value()) }.to_bytes();
         let put = PutRequest { key: key.to_vec(), value, lease: lease.id, ignore_lease: false };
+        // One that was evicted is told soon. It does not get away with a lease that nobody is told about.
+        let mark = keys::number(key).map(|number| keys::mark(&self.shared.config.prefix, number, revision));
+        let unmarked = mark.map(|mark| Compare::created(&mark, 0));
         let txn = TxnRequest {
-            compare: vec![Compare::created(key, revision)],
+            compare: unmarked.into_iter().chain([Compare::created(key, revision)]).collect(),
             success: vec![Op::Put(put).into()],
             failure: Vec::new(),
         };
         // Dropped here, it is detached or not; the guard is still there, and releases either.
-        if !self.shared.txn(txn).await?.succeeded {
+        let answer = self.shared.txn(txn).await?;
+        if !answer.succeeded {
             return Err(gone(&self.claim));
         }
-        if let Some(before) = member.hang(Arc::clone(&lease)).filter(|before| before.private) {
+        if let Some(before) =
+            member.hang(Arc::clone(&lease), answer.revision()).filter(|before| before.private)
+        {
             self.shared.revoke(before.id);
         }
         self.claim.confirm(lease.sent(), ttl);
+        // It is there for others now.
+        self.left = Some(Left::Nothing);
         Ok(())
     }
 }
@@ -200,6 +209,10 @@ impl Drop for EtcdEntry {
                 folder.leave(revision);
             }
             self.shared.part(member);
+            // Cleanup that core gave up goes on here: a lease that others share may live for ever, and the key with it.
+            if self.left.is_none() && !self.attached && member.key().is_some() && member.is_spent() {
+                self.claim.aid.spawn(clean_up(Arc::clone(&self.shared), Arc::clone(member)));
+            }
         }
     }
 }

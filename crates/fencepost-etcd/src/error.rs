@@ -32,6 +32,8 @@ enum What {
     Token,
     /// Another member may do better.
     Member,
+    /// The server has no space left.
+    Full,
     Other,
 }
 
@@ -57,7 +59,8 @@ impl Failure {
         self
     }
 
-    fn unsure(mut self) -> Failure {
+    /// It may have taken effect.
+    pub(crate) fn unsure(mut self) -> Failure {
         self.sure = false;
         self
     }
@@ -75,6 +78,11 @@ impl Failure {
     /// We have to log in again.
     pub(crate) fn is_token(&self) -> bool {
         self.what == What::Token
+    }
+
+    /// The server has no space left, and only deletes.
+    pub(crate) fn is_full(&self) -> bool {
+        self.what == What::Full
     }
 
     /// Another member should be asked.
@@ -143,7 +151,8 @@ impl Failure {
                 );
                 let mut failure = Failure::new(ErrorKind::Configuration, message);
                 failure.transient = true;
-                failure
+                // The first request that is too much takes effect, and is answered like that.
+                failure.of(What::Full).unsure()
             }
             // Refused before it was proposed to the others.
             _ if said("no leader")

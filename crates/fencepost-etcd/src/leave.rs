@@ -14,7 +14,7 @@ use crate::keys;
 use crate::member::{Member, Stand};
 use crate::net::{DELETE, TXN};
 use crate::proto::{DeleteRequest, DeleteResponse, Op, PutRequest, TxnRequest, TxnResponse};
-use crate::shared::Shared;
+use crate::shared::{PAUSE, Shared};
 
 /// What a request to leave has found.
 pub(crate) struct Found {
@@ -47,8 +47,9 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
         let txn = TxnRequest { success, ..TxnRequest::default() };
         match shared.net.insist::<_, TxnResponse>(TXN, txn, &repeated).await {
             Ok(answer) => deleted = Some(answer.deleted(0)),
-            // Nothing can be made under it any more. The key may hang on another one by now.
-            Err(failure) if failure.is_lease_gone() => {}
+            // Nothing can be made under it any more. The key may hang on another one by now. A server that is full makes nothing either, and
+            // deletes what is there.
+            Err(failure) if failure.is_lease_gone() || failure.is_full() => {}
             Err(failure) => return Err(failure),
         }
     }
@@ -60,6 +61,22 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
         shared.revoke(lease.id);
     }
     Ok(Found { key: deleted > 0, repeated: repeated.into_inner() })
+}
+
+/// Deletes the member's key until that is confirmed, or all leases are over that it can hang on.
+pub(crate) async fn clean_up(shared: Arc<Shared>, member: Arc<Member>) {
+    let clock = shared.aid.clock();
+    let is_over = || {
+        let leases = [member.home().cloned(), member.lease()];
+        leases.into_iter().flatten().all(|lease| lease.is_over(clock.now()))
+    };
+    // When the client is closed its leases are over.
+    while !shared.net.is_closed() && !is_over() {
+        if leave(&shared, &member).await.is_ok() {
+            return;
+        }
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
 }
 
 /// Deletes the key of a detached claim, wherever in its folder it is.

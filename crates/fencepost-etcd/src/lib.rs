@@ -22,7 +22,7 @@
 //! - Without a majority nothing is granted, renewed or released.
 //! - A lease is whole seconds long, and [2 at least](fencepost_core::Capabilities::min_ttl). A process that dies keeps its locks
 //!   until it ends.
-//! - Whoever deletes a holder's key by hand breaks in: the holder learns of it at once while somebody waits for the lock, else
+//! - Whoever deletes a holder's key by hand breaks in: the holder learns of it at once while its own client waits for the lock, else
 //!   when it releases.
 
 mod backend;

@@ -23,6 +23,10 @@ pub(crate) struct Member {
     pub(crate) spent: AtomicBool,
     /// It is being taken back: nothing is asked for any more.
     pub(crate) leaving: AtomicBool,
+    /// A request that hangs its key on another lease may have taken effect, or does yet.
+    pub(crate) adrift: AtomicBool,
+    /// Its key is known to others by a lease's secret: they may release and extend it.
+    pub(crate) adopted: AtomicBool,
     /// It found nobody in its folder, after so many others of this client's.
     pub(crate) alone: OnceLock<Run>,
 }
@@ -39,6 +43,8 @@ struct Place {
     stand: Stand,
     /// On which its key hangs.
     lease: Option<Arc<Lease>>,
+    /// When its key was hung on that. Zero: it was made there.
+    hung: i64,
     waker: Option<Waker>,
     /// When the key was made whose holder is evicted, which is heard of before what became of the request that makes it. Zero: none.
     marked: i64,
@@ -71,8 +77,8 @@ impl Stand {
 
 impl Member {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
-        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, waker: None, marked: 0 });
-        let [doubt, spent, leaving] = [false; 3].map(AtomicBool::new);
+        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, hung: 0, waker: None, marked: 0 });
+        let [doubt, spent, leaving, adrift, adopted] = [false; 5].map(AtomicBool::new);
         Member {
             claim,
             number,
@@ -82,6 +88,8 @@ impl Member {
             doubt,
             spent,
             leaving,
+            adrift,
+            adopted,
             alone: OnceLock::new(),
         }
     }
@@ -97,9 +105,10 @@ impl Member {
     }
 
     /// It has taken up a key that somebody else has made.
-    pub(crate) fn adopt(&self, lease: Arc<Lease>, key: Vec<u8>, value: Vec<u8>) {
-        self.place().lease = Some(Arc::clone(&lease));
+    pub(crate) fn adopt(&self, lease: Arc<Lease>, key: Vec<u8>, value: Vec<u8>, at: i64) {
+        self.hang(Arc::clone(&lease), at);
         let _ = self.home.set(Home { lease, key, value });
+        self.adopted.store(true, Ordering::Relaxed);
     }
 
     /// The lease that its key is made under, once there is one.
@@ -126,9 +135,18 @@ impl Member {
         self.place().lease.clone()
     }
 
-    /// Its key hangs on this one from now on. Answers with the one before.
-    pub(crate) fn hang(&self, lease: Arc<Lease>) -> Option<Arc<Lease>> {
-        self.place().lease.replace(lease)
+    /// When its key was last hung on a lease; zero: it hangs where it was made.
+    pub(crate) fn hung(&self) -> i64 {
+        self.place().hung
+    }
+
+    /// Its key was hung on this one at the revision `at`, for certain. Answers with the one before, if that is another.
+    pub(crate) fn hang(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
+        self.adrift.store(false, Ordering::Relaxed);
+        let mut place = self.place();
+        place.hung = at;
+        let id = lease.id;
+        place.lease.replace(lease).filter(|before| before.id != id)
     }
 
     /// It stands there now; its entry is woken if it waits. What is gone stays so.
@@ -147,12 +165,18 @@ impl Member {
 
     /// Its lease or its key is gone.
     pub(crate) fn lose(&self, why: Loss) {
-        if !self.leaving.load(Ordering::Relaxed) {
-            if matches!(self.stand(), Stand::Holding(_)) {
-                self.claim.life.end(why);
-            }
-            self.put(Stand::Gone);
+        if self.leaving.load(Ordering::Relaxed) {
+            return;
         }
+        // In one step: who is about to be told that it holds is told so before this, or not at all.
+        let mut place = self.place();
+        let before = std::mem::replace(&mut place.stand, Stand::Gone);
+        let waker = place.waker.take();
+        drop(place);
+        if let Stand::Holding(_) = before {
+            self.claim.life.end(why);
+        }
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Its key was deleted at this revision. One that it has made since is another.

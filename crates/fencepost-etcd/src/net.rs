@@ -270,9 +270,9 @@ impl Net {
     ) -> Result<T, Failure> {
         let clock = self.aid.clock();
         // A connection that broke since it was last used is worth a second try.
-        let tries = self.peers.len().max(2);
-        let mut last = None;
-        for turn in 0..tries {
+        let mut tries = self.peers.len().max(2);
+        let (mut last, mut turn, mut relogged, mut unsure) = (None, 0, false, false);
+        while turn < tries {
             if self.is_closed() {
                 return Err(Failure::closed());
             }
@@ -280,8 +280,8 @@ impl Net {
             let peer = &self.peers[at % self.peers.len()];
             let now = clock.now();
             // Nobody may use up the time of all.
-            let share =
-                until.since(now) / u32::try_from(tries.min(self.peers.len() + 1) - turn).unwrap_or(1).max(1);
+            let share = until.since(now)
+                / u32::try_from(tries.min(self.peers.len() + 1).saturating_sub(turn)).unwrap_or(1).max(1);
             let bound = if self.peers.len() == 1 { until } else { now + share };
             let asked = async {
                 let token = self.login(peer).await?;
@@ -292,13 +292,17 @@ impl Net {
                 Some(Err(failure)) => failure,
                 None => Failure::silence(&peer.address),
             };
-            if !failure.sure
-                && let Some(doubt) = doubt
-            {
+            // What an earlier try has done is not undone by a later one that fails for sure.
+            let failure = if unsure { failure.unsure() } else { failure };
+            unsure = !failure.sure;
+            if unsure && let Some(doubt) = doubt {
                 doubt.store(true, Ordering::Relaxed);
             }
             if failure.is_token() {
                 self.forget_login();
+                // That is no failure of this member's, and is mended by the next try.
+                tries += usize::from(!relogged);
+                relogged = true;
             } else if failure.is_of_member() {
                 tracing::debug!(member = peer.address, error = failure.cause(), "asking the next member");
                 let _ = self.current.compare_exchange(at, at + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -306,6 +310,7 @@ impl Net {
                 return Err(failure);
             }
             last = Some(failure);
+            turn += 1;
             if clock.now() >= until {
                 break;
             }

@@ -69,8 +69,15 @@ impl EtcdSession {
                 }
             }
             // Its key may hang on another lease by now.
-            Stand::Holding(_) if member.lease().is_some_and(|own| own.id == lease.id) => {
-                claim.confirm(lease.sent(), ttl);
+            Stand::Holding(revision) if member.lease().is_some_and(|own| own.id == lease.id) => {
+                // What another request has tried to move, and what others know the secret of, is where it should be, or lost.
+                let sure =
+                    ![&member.adopted, &member.adrift].iter().any(|doubt| doubt.load(Ordering::Relaxed));
+                if sure || shared.hang(member, revision, lease).await? {
+                    claim.confirm(lease.sent(), ttl);
+                } else {
+                    member.lose(Loss::Deleted);
+                }
             }
             Stand::Holding(_) | Stand::Gone | Stand::Nowhere => {}
             Stand::Waiting(_) | Stand::Granted(_) => claim.life.waiting(lease.sent(), ttl.min(lease.ttl)),

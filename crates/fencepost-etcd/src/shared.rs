@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Loss, Moment};
+use fencepost_core::{Aid, Claim, ErrorKind, Loss, Moment, Payload};
 use tokio::sync::mpsc;
 
 use crate::calm::Calm;
@@ -23,8 +23,10 @@ use crate::proto::{
 };
 use crate::watch::{self, Command};
 
+/// How often a key that others write meanwhile is written again.
+const TRIES: u32 = 5;
 /// How often a cleanup that fails is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What tells the keys of one lease apart. A number is used again once its key is certainly gone for good: etcd remembers the
 /// name of every key that was there since the last compaction, and steps over all of them when it reads a folder.
@@ -206,7 +208,8 @@ impl Shared {
         Ok((revision, kvs))
     }
 
-    /// Has the member's key hang on another lease, if it is still there.
+    /// Has the member's key hang on this lease, if it is still there. Only where nobody has written it since: a request of before that
+    /// is late does not take it back.
     pub(crate) async fn hang(
         &self,
         member: &Member,
@@ -214,20 +217,40 @@ impl Shared {
         lease: &Arc<Lease>,
     ) -> Result<bool, Failure> {
         let Some(key) = member.key() else { return Ok(false) };
-        let put =
-            PutRequest { key: key.to_vec(), value: member.value(), lease: lease.id, ignore_lease: false };
-        let txn = TxnRequest {
-            compare: vec![Compare::created(key, revision)],
-            success: vec![Op::Put(put).into()],
-            failure: Vec::new(),
-        };
-        if !self.txn(txn).await?.succeeded {
-            return Ok(false);
+        let mut value = member.value();
+        let mut written = member.hung().max(revision);
+        // Until an answer says where it hangs; dropped here, it is not known.
+        member.adrift.store(true, Ordering::Relaxed);
+        for _ in 0..TRIES {
+            let put =
+                PutRequest { key: key.to_vec(), value: value.clone(), lease: lease.id, ignore_lease: false };
+            let txn = TxnRequest {
+                compare: vec![Compare::created(key, revision), Compare::written(key, written)],
+                success: vec![Op::Put(put).into()],
+                failure: vec![Op::Range(RangeRequest::by_creation(key.to_vec(), Vec::new(), 1)).into()],
+            };
+            let answer = self.txn(txn).await?;
+            let found = answer.range(0).and_then(|own| own.kvs.first());
+            let at = match found.filter(|kv| kv.create_revision == revision) {
+                _ if answer.succeeded => answer.revision(),
+                None => return Ok(false),
+                // An earlier request did it, and its answer was lost.
+                Some(kv) if kv.lease == lease.id => kv.mod_revision,
+                Some(kv) => {
+                    written = kv.mod_revision;
+                    let evicted = Payload::read(&kv.value).evicted;
+                    value = Payload { evicted, ..Payload::read(&member.value()) }.to_bytes();
+                    continue;
+                }
+            };
+            if let Some(before) = member.hang(Arc::clone(lease), at).filter(|before| before.private) {
+                self.revoke(before.id);
+            }
+            return Ok(true);
         }
-        if let Some(before) = member.hang(Arc::clone(lease)).filter(|before| before.private) {
-            self.revoke(before.id);
-        }
-        Ok(true)
+        let message =
+            "somebody else writes the lock's key again and again; see who has the secret of its lease";
+        Err(Failure::new(ErrorKind::Unreachable, message))
     }
 
     /// Makes a lease for one claim alone.
@@ -294,6 +317,8 @@ impl Shared {
             if lease.is_over(now) {
                 continue;
             }
+            // Before anybody else can be let in.
+            self.lose(&lease);
             let bound = now + PAUSE;
             let _ = self.aid.clock().within(bound, lease::revoke(&self.net, lease.id)).await;
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
+    Attempt, Claim, Effect, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
 };
 use redis::Value;
 
@@ -39,7 +39,7 @@ pub(crate) struct RedisEntry {
     lone: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum At {
     Nowhere,
     /// As `Nowhere`, of a claim that takes up a detached grant.
@@ -110,6 +110,9 @@ impl RedisEntry {
         let ttl = self.claim.ttl();
         let call = match &self.claim.vote {
             None => {
+                if self.at == At::Waiting {
+                    place.heed();
+                }
                 let waits = self.shared.places.waits(&self.claim.want().name);
                 Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl, waits))
             }
@@ -128,10 +131,13 @@ impl RedisEntry {
         let replicas = self.shared.replicas(&self.claim);
         // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn with a tombstone.
         let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
-        let (value, copies) = answer.map_err(Trouble::into_error)?;
-        if !call.was_repeated() {
+        let answer = answer.map_err(Trouble::into_error);
+        // Replicas are waited for behind a request that took effect.
+        let refused = |error: &Error| error.effect() == Effect::None && replicas == 0;
+        if !call.was_repeated() && answer.as_ref().err().is_none_or(refused) {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
+        let (value, copies) = answer?;
         Ok(match Entered::read(&value)? {
             Entered::Holds(_) if copies < replicas => {
                 return Err(Box::pin(self.give_back(copies, replicas)).await);

@@ -136,6 +136,8 @@ impl Answer {
 
 /// Words for a server's refusal.
 fn refused(code: &str, detail: &str, address: &str) -> Failure {
+    // It repeats what it did not understand: a password, where that is the command of a login.
+    let detail = detail.split(", with args").next().unwrap_or_default();
     let failure = match code {
         "OOM" => full(address),
         "ERR" if detail.contains("OOM command not allowed") => full(address),

@@ -28,7 +28,7 @@ pub(crate) struct Place {
 struct State {
     /// When the last request was sent that was answered "still waiting": what a handed grant counts from.
     anchor: Option<Moment>,
-    /// The lock's last token at that request. A message about a grant up to it is about one that has ended: it may lie in the
+    /// The lock's last token at that request. News about a grant up to it is about one that has ended: it may lie in the
     /// socket of a process that was stopped, and be read when the claim stands in line again, with a fresh anchor.
     floor: Token,
     /// Its number in line, while it waits.
@@ -81,8 +81,8 @@ impl Place {
     /// A grant came. A confirmed one is not replaced by a message that was late.
     pub(crate) fn push(&self, pushed: Pushed) {
         self.wake(|state| {
-            let stale = pushed.confirmed.is_none() && pushed.token <= state.floor;
-            if !stale && state.pushed.is_none_or(|known| known.confirmed.is_none()) {
+            let newer = |known: Pushed| known.confirmed.is_none() || pushed.token > known.token;
+            if pushed.token > state.floor && state.pushed.is_none_or(newer) {
                 state.pushed = Some(pushed);
             }
         });
@@ -162,7 +162,7 @@ impl Place {
         let state = state.get_or_insert_default();
         state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
         state.floor = state.floor.max(last);
-        state.pushed = state.pushed.filter(|pushed| pushed.confirmed.is_some() || pushed.token > last);
+        state.pushed = state.pushed.filter(|pushed| pushed.token > last);
     }
 
     fn waits(&self) -> bool {
@@ -277,9 +277,15 @@ impl Places {
         let mut lines = self.lines();
         let line = lines.entry(place.claim.want().name.clone());
         let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due, ask: OLDEST });
-        line.waiting.insert(number, Arc::clone(place));
+        let before = line.waiting.insert(number, Arc::clone(place));
         line.due = line.due.min(due);
-        line.due
+        let due = line.due;
+        drop(lines);
+        // The line has begun anew without its data, and counts as it did before: whoever stood there has to ask how he stands.
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, place)) {
+            before.hint();
+        }
+        due
     }
 
     /// It holds the lock.
@@ -298,7 +304,10 @@ impl Places {
         let Some(number) = place.state().as_mut().and_then(|state| state.number.take()) else { return };
         let mut lines = self.lines();
         if let Some(line) = lines.get_mut(&place.claim.want().name) {
-            line.waiting.remove(&number);
+            // Another one may stand under it by now.
+            if line.waiting.get(&number).is_some_and(|own| std::ptr::eq(&raw const **own, place)) {
+                line.waiting.remove(&number);
+            }
             if line.waiting.is_empty() {
                 lines.remove(&place.claim.want().name);
             }
@@ -318,14 +327,20 @@ impl Places {
         Ok(waiting.take(line.ask).cloned().collect())
     }
 
-    /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it.
-    /// Sets when the line is asked again, and about how many: the rest of a line that was lost with the server's data is to be known
-    /// soon, however long it was.
-    pub(crate) fn anchored(&self, name: &Name, first: Option<(u64, Token)>, sent: Moment, due: Moment) {
+    /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it, unless
+    /// some of those asked for are `gone`. Sets when the line is asked again, and about how many: the rest of a line that was lost with
+    /// the server's data is to be known soon, however long it was.
+    pub(crate) fn anchored(
+        &self,
+        name: &Name,
+        (first, gone): (Option<(u64, Token)>, bool),
+        sent: Moment,
+        due: Moment,
+    ) {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(name) else { return };
         line.due = due;
-        line.ask = if first.is_some() { OLDEST } else { (line.ask * 4).min(MOST) };
+        line.ask = if first.is_some() && !gone { OLDEST } else { (line.ask * 4).min(MOST) };
         if let Some((first, last)) = first {
             line.waiting.range(first..).for_each(|(_, place)| place.anchor((sent, last)));
         }

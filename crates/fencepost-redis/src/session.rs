@@ -215,7 +215,7 @@ impl Part<'_> {
         if !self.waits {
             return;
         }
-        let mut first = None;
+        let (mut first, mut gone) = (None, false);
         for (place, standing) in self.oldest.iter().zip(oldest) {
             match standing {
                 // Its message was lost, or is not here yet.
@@ -227,17 +227,20 @@ impl Part<'_> {
                     first = shared.places.number(place).map(|number| (number, *last));
                 }
                 Standing::Waits(_) => {}
-                Standing::Gone | Standing::Evicted => place.end(),
+                Standing::Gone | Standing::Evicted => {
+                    place.end();
+                    gone = true;
+                }
             }
         }
-        // With none of the oldest waiting any more, the others are to be asked about at once.
-        let all_gone = first.is_none() && !self.oldest.is_empty();
+        // With none of the oldest waiting any more, or not all that should, the others are to be asked about at once.
+        let at_once = gone || first.is_none() && !self.oldest.is_empty();
         let pause = match renewed.again {
-            _ if all_gone => Duration::ZERO,
+            _ if at_once => Duration::ZERO,
             Some(again) => (again + Duration::from_millis(20)).min(BEAT),
             None => BEAT,
         };
-        shared.places.anchored(self.name, first, sent, sent + pause);
+        shared.places.anchored(self.name, (first, gone), sent, sent + pause);
     }
 }
 

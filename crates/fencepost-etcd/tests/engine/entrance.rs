@@ -1,20 +1,8 @@
 //! Users and TLS.
 
-use crate::kit::{SHORT, SOON, connect, server, try_connect};
+use crate::kit::{SHORT, SOON, connect, server, try_connect, users};
 use fencepost_core::{Finding, Registry, Severity};
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
-
-/// Has it know a user who may do what locks need.
-fn users(etcd: &Etcd) {
-    let look = etcd.look();
-    look.run(&["user", "add", "root:topsecret"]);
-    look.run(&["user", "grant-role", "root", "root"]);
-    look.run(&["user", "add", "app:hunter2"]);
-    look.run(&["role", "add", "locks"]);
-    look.run(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", "locks/"]);
-    look.run(&["user", "grant-role", "app", "locks"]);
-    look.run(&["auth", "enable"]);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {

@@ -32,6 +32,18 @@ pub(crate) async fn try_connect(url: &str) -> Result<Locks> {
     Locks::builder().connect(&registry(), url).await
 }
 
+/// Has it know a user who may do what locks need.
+pub(crate) fn users(etcd: &Etcd) {
+    let look = etcd.look();
+    look.run(&["user", "add", "root:topsecret"]);
+    look.run(&["user", "grant-role", "root", "root"]);
+    look.run(&["user", "add", "app:hunter2"]);
+    look.run(&["role", "add", "locks"]);
+    look.run(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", "locks/"]);
+    look.run(&["user", "grant-role", "app", "locks"]);
+    look.run(&["auth", "enable"]);
+}
+
 /// Waits until it is so.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let start = Instant::now();

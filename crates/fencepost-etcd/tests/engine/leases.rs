@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use crate::kit::{SHORT, SOON, connect, eventually, in_line, server, stand};
-use fencepost_core::Loss;
+use crate::kit::{SHORT, SOON, connect, eventually, in_line, server, stand, users};
+use fencepost_core::{Effect, Loss};
+use fencepost_testkit::etcd::{Config, Look, Proxied};
+use fencepost_testkit::faults::Faults;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
@@ -78,5 +80,56 @@ async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal(
     let why = tokio::time::timeout(SHORT, guard.lost()).await.expect("within its lease");
     assert_eq!(why, Loss::SessionEnded);
     assert!(guard.release().await.unwrap_err().is_lost());
+    locks.close().await;
+}
+
+/// The lease that a key hangs on, in decimal.
+fn lease_of(look: &Look, prefix: &str) -> String {
+    let text = look.run(&["get", prefix, "--prefix", "-w", "fields"]);
+    let line = text.lines().find_map(|line| line.strip_prefix("\"Lease\" : "));
+    line.expect("the key is there").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody_renews() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let locks = connect(&etcd.url()).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 4).await.unwrap();
+    let home = lease_of(&etcd.look(), "stock/");
+    // The longer lease is there already, so that one request moves the key.
+    let other = locks.mutex("other").unwrap().lock().ttl(SOON * 2).await.unwrap();
+    etcd.delay(Duration::from_millis(300)).unwrap();
+    let extended = tokio::spawn(async move { (guard.extend(SOON * 2).await, guard) });
+    eventually("the key hangs on the longer lease", async || lease_of(&etcd.look(), "stock/") != home).await;
+    etcd.cut().unwrap();
+    let (extended, guard) = extended.await.unwrap();
+    assert_eq!(extended.unwrap_err().effect(), Effect::Unknown);
+    etcd.mend().unwrap();
+    eventually("the key is back", async || lease_of(&etcd.look(), "stock/") == home).await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
+    let etcd = server();
+    users(&etcd);
+    let root = etcd.look().of("root:topsecret");
+    let url = etcd.url().replace("etcd://", "etcd://app:hunter2@");
+    let locks = connect(&format!("{url}?prefix=locks/")).await;
+    let mutex = locks.mutex("stock").unwrap();
+    let (guard, other) = (mutex.lock().await.unwrap(), locks.mutex("other").unwrap().lock().await.unwrap());
+    let permit = |what| root.run(&["role", "grant-permission", "locks", "--prefix=true", what, "locks/"]);
+    permit("read");
+    drop(guard);
+    eventually("it is given up", async || locks.backlog() == 0).await;
+    assert_eq!(root.keys("locks/stock/").len(), 1, "it was deleted all the same");
+    permit("readwrite");
+    // The lease lives on with the other lock.
+    eventually("it is deleted", async || root.keys("locks/stock/").is_empty()).await;
+    other.ensure_held().unwrap();
+    other.release().await.unwrap();
     locks.close().await;
 }

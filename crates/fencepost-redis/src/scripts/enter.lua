@@ -41,7 +41,8 @@ if rec or late or not clear and x == 0 or lone and (how == 1 or string.sub(lone,
     else
       -- An expired one would have been purged, unless the dead were too many for one call.
       if state == 4 or state == 5 or deadline <= now then return { 4 } end
-      if deadline > now + ttl then return -tok end
+      -- One that was handed to it is written all the same: replicas are waited for behind what was written.
+      if state == 3 and deadline > now + ttl then return -tok end
       touch()
     end
     due(now + ttl)

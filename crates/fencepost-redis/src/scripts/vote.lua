@@ -49,7 +49,10 @@ else
     -- What may have been forgotten may have been as long as that.
     back = back + (longest - known) * 1000
   end
-  if own ~= mark[1] or longest > known then
+  -- A clock that was set back makes it stay out no longer than a restart does.
+  local least = math.min(back, now + longest * 1000)
+  if own ~= mark[1] or longest > known or least < back then
+    back = least
     redis.call('HSET', marker, 'run', own, 'until', string.format('%.0f', back), 'ttl', longest)
   end
   if back > now then return { 9, math.ceil((back - now) / 1000) } end

@@ -179,9 +179,14 @@ async fn what_the_page_says_is_enough_is_enough() {
 async fn servers_that_are_something_else_are_told() {
     let connected = async |url: &str| Locks::builder().connect(&registry(), url).await;
     // As every server before 6.0.
-    let old = Redis::start(&Config::new().line("rename-command HELLO \"\"")).unwrap();
+    let config = Config::new().line("rename-command HELLO \"\"").line("user app on >topsecret ~* &* +@all");
+    let old = Redis::start(&config).unwrap();
     let error = connected(&old.url()).await.expect_err("it has no RESP3");
     assert!(error.is_configuration() && error.to_string().contains("too old"), "{error}");
+    // It repeats what it has not understood.
+    let error = connected(&old.url().replace("redis://", "redis://app:topsecret@")).await;
+    let error = error.expect_err("it has no RESP3");
+    assert!(!format!("{error} {error:?}").contains("topsecret"), "{error:?}");
 
     let deployment = Sentinel::start(1, &Config::new()).unwrap();
     let replica = connect(&deployment.replica().url(), LONG).await;

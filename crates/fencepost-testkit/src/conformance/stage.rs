@@ -48,7 +48,12 @@ impl Waiting {
 
     /// Its guard, whenever it comes.
     pub(super) async fn granted_at_last(self) -> Guard {
-        self.task.await.expect("the waiting task does not panic").expect("waiting is no error")
+        self.answer().await.expect("waiting is no error")
+    }
+
+    /// What it is answered, whenever that comes.
+    pub(super) async fn answer(self) -> Result<Guard> {
+        self.task.await.expect("the waiting task does not panic")
     }
 
     /// Whether it has an answer.
@@ -164,7 +169,11 @@ impl Stage {
 
     /// Lets a client of its own ask for the lock, and returns when it stands in line (or was granted).
     pub(super) async fn stand(&self, name: &str, mode: Mode) -> Waiting {
-        let locks = self.client().await;
+        self.stand_of(self.client().await, name, mode).await
+    }
+
+    /// The same for this client.
+    pub(super) async fn stand_of(&self, locks: Locks, name: &str, mode: Mode) -> Waiting {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
         let task = tokio::spawn(async move {
@@ -212,7 +221,8 @@ impl Stage {
         assert!(!granted, "`{}` was granted although it is held: {:?}", guard.name(), guard.ensure_held());
     }
 
-    async fn is_granted(&self, name: &str) -> bool {
+    /// Can another client have it now?
+    pub(super) async fn is_granted(&self, name: &str) -> bool {
         let locks = self.client().await;
         let answer = locks.mutex(name).expect("a good name").try_lock().await.expect("busy is no error");
         answer.is_some()

@@ -177,6 +177,33 @@ pub(super) async fn detach_and_attach(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
+pub(super) async fn what_is_attached_heeds_its_secret(stage: Stage) {
+    let ttl = at_least(stage.client().await.capabilities(), Duration::from_secs(1));
+    let (one, two) = (stage.client().await, stage.client().await);
+    let mutex = one.mutex("lock").expect("a good name");
+    for length in [LONG, ttl] {
+        let guard = mutex.lock().ttl(length).await.expect("it is free");
+        let lease = guard.detach().await.expect("it is held");
+        let guard = two.attach(&lease).await.expect("it is held");
+        // Whoever knows it may extend it, which shortens nothing, and moves it nowhere else.
+        one.extend(&lease, ttl).await.expect("it is held");
+        let start = Instant::now();
+        while start.elapsed() < 2 * ttl {
+            let granted = stage.is_granted("lock").await;
+            assert!(!granted || guard.ensure_held().is_err(), "two hold it after {:?}", start.elapsed());
+            tokio::time::sleep(ttl / 10).await;
+        }
+        // And release it: with its next renewal the guard knows.
+        match one.release(&lease).await {
+            Ok(()) if length > ttl => {}
+            Ok(()) => drop(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told")),
+            Err(error) => assert!(error.is_lost() && guard.ensure_held().is_err(), "{error}"),
+        }
+        drop(guard);
+        stage.assert_free("lock").await;
+    }
+}
+
 pub(super) async fn a_detached_lease_ends(stage: Stage) {
     let client = stage.client().await;
     let ttl = at_least(client.capabilities(), SHORT);

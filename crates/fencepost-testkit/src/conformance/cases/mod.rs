@@ -1,6 +1,7 @@
 //! The cases, by what they are about.
 
 mod cancel;
+mod closing;
 mod leases;
 mod line;
 mod load;
@@ -51,6 +52,7 @@ cases! {
     leases::tokens_grow [Tokens]
     leases::detach_and_attach [Detach]
     leases::a_detached_lease_ends [Detach]
+    leases::what_is_attached_heeds_its_secret [Detach]
     loss::lost_when_renewals_fail []
     loss::release_after_loss []
     loss::crash_frees [Elsewhere]
@@ -75,5 +77,7 @@ cases! {
     load::a_bad_network []
     load::mixed_history []
     load::close_leaves_nothing []
+    closing::a_close_lets_nobody_in_beside_a_holder []
+    closing::who_waits_is_told_of_a_close []
     load::what_is_held_is_seen_at_the_engine []
 }

@@ -125,6 +125,8 @@ impl Node {
                 marker.until += (longest - known) * 1_000;
             }
         }
+        // A clock that was set back makes it stay out no longer than a restart does.
+        marker.until = marker.until.min(around.now + longest * 1_000);
         let out = marker.until.checked_sub(around.now).filter(|left| *left > 0);
         (out.map(|left| left.div_ceil(1_000)), marker)
     }
