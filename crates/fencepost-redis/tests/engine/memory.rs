@@ -1,6 +1,6 @@
 //! A server whose memory is full.
 
-use crate::kit::{LONG, SOON, all_along, connect, granted, lock, wait};
+use crate::kit::{LONG, SOON, all_along, connect, eventually, granted, lock, wait};
 use fencepost_testkit::redis::{Config, Look, Redis};
 use std::time::Duration;
 
@@ -32,6 +32,15 @@ async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     let error = refused.expect_err("there is no room for one more lock");
     let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
     assert!(said.contains("memory"), "the error says what is the matter: {said}");
+    // What is refused leaves nothing that needs more room still.
+    eventually("it is tidied up", async || other.backlog() == 0).await;
+    let keys = redis.look().ask::<u64>(&["DBSIZE"]);
+    for number in 0..20 {
+        let mutex = other.mutex(&format!("new/{number}")).unwrap();
+        mutex.try_lock().await.expect_err("there is no room for one more lock");
+    }
+    eventually("it is tidied up", async || other.backlog() == 0).await;
+    assert_eq!(redis.look().ask::<u64>(&["DBSIZE"]), keys);
     let token = guard.token();
     guard.release().await.expect("a release needs no room");
     let next = granted(waiting, SOON).await;

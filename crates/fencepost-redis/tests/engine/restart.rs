@@ -1,6 +1,6 @@
 //! The data is lost, or is not; scripts and subscriptions are lost.
 
-use crate::kit::{LONG, SOON, connect, counter, granted, line_of, lock, wait, within};
+use crate::kit::{LONG, SOON, Waiting, connect, counter, eventually, granted, line_of, lock, wait, within};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Redis};
 
@@ -113,4 +113,33 @@ async fn a_long_line_that_was_lost_with_the_data_is_asked_for_again_at_once() {
     for one in within(4 * SOON, all).await {
         one.unwrap().expect("waiting is no error");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stood_in_a_line_that_begins_anew_gets_in_although_its_number_is_anothers() {
+    let redis = Redis::start(&Config::new()).unwrap();
+    let (locks, other) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
+    let guard = lock(&other, "lock").await;
+    let first = wait(&locks, "lock", 1).await;
+    redis.look().ask::<()>(&["FLUSHALL"]);
+    // Before the first one hears of that: the second one of its client has the number that it had.
+    let holder = lock(&locks, "lock").await;
+    let own = locks.clone();
+    let second = tokio::spawn(async move { own.mutex("lock")?.lock().await });
+    // The first one may be back by then.
+    eventually("it stands in line", async || {
+        locks.inspect("lock").await.is_ok_and(|info| info.waiters().count() > 0)
+    })
+    .await;
+    holder.release().await.unwrap();
+    let (one, two) = (first, second);
+    let both = async { tokio::join!(granted_and_released(one), granted_and_released(two)) };
+    within(SOON, both).await;
+    drop(guard);
+    locks.close().await;
+    other.close().await;
+}
+
+async fn granted_and_released(waiting: Waiting) {
+    granted(waiting, SOON).await.release().await.unwrap();
 }
