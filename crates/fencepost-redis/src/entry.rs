@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Effect, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
+    Attempt, Claim, Effect, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State,
+    Token,
 };
 use redis::Value;
 

@@ -9,9 +9,9 @@
 //! A URL leads to the server itself, not to a proxy that spreads commands over several.
 //!
 //! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
-//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back, or the nodes' clocks are more
-//! than `max_ttl` apart. Not: order of arrival. Nodes hand nothing over, since two that chose differently would lock each other out: a release tells the oldest of those who
-//! were refused to ask again.
+//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back, or the nodes' clocks are
+//! more than `max_ttl` apart. Not: order of arrival. Nodes hand nothing over, since two that chose differently would lock each other
+//! out: a release tells the oldest of those who were refused to ask again.
 
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
