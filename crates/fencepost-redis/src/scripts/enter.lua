@@ -41,9 +41,13 @@ if rec or late or not clear and x == 0 or lone and (how == 1 or string.sub(lone,
     else
       -- An expired one would have been purged, unless the dead were too many for one call.
       if state == 4 or state == 5 or deadline <= now then return { 4 } end
-      -- One that was handed to it is written all the same: replicas are waited for behind what was written.
-      if state == 3 and deadline > now + ttl then return -tok end
       touch()
+      if deadline > now + ttl then
+        -- As it was, but written: replicas are waited for behind that.
+        set(mine, rec)
+        save()
+        return -tok
+      end
     end
     due(now + ttl)
     set(mine, struct.pack(DYN, 3, now + ttl, tok, since, ttl, seq) .. string.sub(rec, 42))
