@@ -92,7 +92,8 @@ impl Holding {
                 guard.extend(ttl).await?;
             }
         }
-        Ok(())
+        // While one was extended another may have been lost.
+        self.0.iter().try_for_each(Guard::ensure_held)
     }
 
     /// What the program is to inherit. One for all: the names are held by one client.

@@ -135,7 +135,7 @@ pub(crate) async fn supervise(
         warned: false,
         asked_to_end: false,
     };
-    let mut looks = Looks::new(job.ttl);
+    let mut looks = Looks::new(job.ttl, watch.deadline);
     let gone = loop {
         tokio::select! {
             biased;
@@ -265,7 +265,7 @@ impl Watch {
             self.end = end;
             self.link.tell(Order::End(end));
         }
-        let late = now().saturating_add(nanos(self.deadline)) > self.end;
+        let late = now().saturating_add(nanos(self.deadline)) >= self.end;
         if late && self.on_lost != OnLost::Ignore {
             // It was stopped or starves. Its death takes the program along, and we do the rest.
             self.lost.get_or_insert_with(|| "the guardian does not answer".to_owned());
@@ -278,6 +278,8 @@ impl Watch {
 struct Looks {
     /// So much of the lease is left when a renewal is due.
     due: u64,
+    /// So much of it is left at the last look.
+    last: u64,
     longest: Duration,
     pause: Duration,
     /// The next look, and the end of the lease it is meant for. A look that was put off keeps its time.
@@ -286,11 +288,13 @@ struct Looks {
 
 impl Looks {
     const SHORTEST: Duration = Duration::from_millis(10);
+    const FAR: Duration = Duration::from_secs(3600);
 
-    fn new(ttl: Duration) -> Self {
+    fn new(ttl: Duration, last: Duration) -> Self {
         let longest = (ttl / 12).max(Self::SHORTEST);
         Self {
             due: nanos((ttl * 2 / 3).saturating_sub(margin(ttl))),
+            last: nanos(last),
             longest,
             pause: Self::SHORTEST,
             next: None,
@@ -309,9 +313,13 @@ impl Looks {
                 self.pause = Self::SHORTEST;
                 let due = Duration::from_nanos(end.saturating_sub(self.due).saturating_sub(now()));
                 // An end that never comes needs no looks; an hour keeps the sum in range.
-                Instant::now() + due.min(Duration::from_secs(3600)) + Self::SHORTEST
+                Instant::now() + due.min(Self::FAR) + Self::SHORTEST
             }
         };
+        // Not put off past the time that is left for what must be done before the lease ends.
+        let last = end.saturating_sub(self.last).saturating_sub(now());
+        let at =
+            if last > 0 { at.min(Instant::now() + Duration::from_nanos(last).min(Self::FAR)) } else { at };
         self.next = Some((at, end));
         sleep_until(at).await;
         self.next = Some((Instant::now() + self.pause, end));

@@ -248,6 +248,10 @@ fn next_due(claim: &Claim, trouble: Option<&Doubt>, now: Moment) -> Option<Momen
         None => life.unstrand(),
     }
     let due = life.due();
+    // The round failed for others, and has renewed this one.
+    if confirmed && due > now + (claim.ttl() / 10).min(SLACK) {
+        return Some(due);
+    }
     // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
     if trouble.is_none() && (due > now || !confirmed) {
         return Some(due.max(now + AT_ONCE));

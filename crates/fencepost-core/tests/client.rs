@@ -274,3 +274,26 @@ async fn who_watches_a_guard_is_told_of_its_clients_close() {
     assert!(guard.ensure_held().unwrap_err().is_lost());
     assert!(guard.run(std::future::pending::<()>()).await.unwrap_err().is_lost());
 }
+
+/// The first lock of several is not renewed while the others are waited for.
+#[tokio::test]
+async fn several_locks_are_granted_when_all_are_held_at_once() {
+    let memory = Memory::new();
+    let (one, two) = (client(&memory), client(&memory));
+    let held = two.mutex("b").unwrap().lock().await.unwrap();
+    let multi = one.multi(["a", "b"]).unwrap();
+    let waiting = tokio::spawn(async move { multi.lock().lease(Duration::from_millis(400)).await });
+    while two.inspect("b").await.unwrap().waiters().count() == 0 {
+        assert!(!waiting.is_finished(), "it is not waiting");
+        tokio::task::yield_now().await;
+    }
+    // Its lease ends.
+    let taken = two.mutex("a").unwrap().lock().wait(secs(20)).await.unwrap();
+    held.release().await.unwrap();
+    while two.inspect("a").await.unwrap().waiters().count() == 0 {
+        assert!(!waiting.is_finished(), "granted without the first one");
+        tokio::task::yield_now().await;
+    }
+    taken.release().await.unwrap();
+    waiting.await.unwrap().unwrap().ensure_held().unwrap();
+}

@@ -37,16 +37,21 @@ impl Child {
     /// none.
     pub(crate) fn read(name: &str) -> Option<Child> {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        // Ten digits up to 2^31, and nineteen if a server ever counts further (ZOOKEEPER-4706).
+        // Ten digits up to 2^31, and nineteen if a server ever counts further (ZOOKEEPER-4706). After 2^31 the number is negative: its
+        // sign stands behind whatever ends the name, as in `lock--2147483648`, and is one of the ten characters that a number has at least.
+        let signed = |digits: usize| {
+            let rest = &name[..name.len() - digits];
+            rest.ends_with("--") || rest.ends_with("_-")
+        };
         let digits = match digits {
+            9 if signed(9) => 9,
             0..10 => return None,
             10..19 => 10,
             _ => 19,
         };
         let (rest, number) = name.split_at(name.len() - digits);
+        let negative = digits == 9 || digits == 10 && !number.starts_with('0') && signed(10);
         let number: i64 = number.parse().ok()?;
-        // After 2^31 the number is negative, and its sign stands behind whatever ends the name: `lock--2147483648`.
-        let negative = rest.ends_with("--") || rest.ends_with("__-");
         let mode = if SHARED.iter().any(|mark| rest.contains(mark)) { Mode::Shared } else { Mode::Exclusive };
         Some(Child { name: name.to_owned(), number: if negative { -number } else { number }, mode })
     }
@@ -126,11 +131,16 @@ mod tests {
             ("lock--2147483648", -2_147_483_648, Mode::Exclusive),
             ("_c_01234567-89ab-cdef-0123-456789abcdef-__READ__-2147483640", -2_147_483_640, Mode::Shared),
             ("lock-0000000002147483648", 2_147_483_648, Mode::Exclusive),
+            ("lock--999999999", -999_999_999, Mode::Exclusive),
+            ("_c_01234567-89ab-cdef-0123-456789abcdef-__READ__-000000005", -5, Mode::Shared),
+            ("01234567-89ab-cdef-0123-456789abcdef_-2147483647", -2_147_483_647, Mode::Exclusive),
+            ("01234567-89ab-cdef-0123-456789abcdef_-000000001", -1, Mode::Exclusive),
+            ("lock--0000000012", 12, Mode::Exclusive),
         ] {
             let child = Child::read(name).unwrap();
             assert_eq!((child.number, child.mode), (number, mode), "{name}");
         }
-        for name in ["locks", "leases", "config", "lock-7", ""] {
+        for name in ["locks", "leases", "config", "lock-7", "config-123456789", ""] {
             assert_eq!(Child::read(name), None, "{name}");
         }
     }

@@ -231,6 +231,7 @@ impl ZooEntry {
         let holding = Holding { claim: Arc::clone(&self.claim), link: Arc::clone(link), paths, token };
         self.shared.holdings.insert(holding);
         crate::evict::listen(&self.shared, link);
+        crate::evict::recall(&self.shared, link, token);
         Attempt::Granted(Grant::of(token))
     }
 

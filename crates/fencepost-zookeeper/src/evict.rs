@@ -2,7 +2,9 @@
 //!
 //! ZooKeeper can tell of a change only to somebody who watches that node, and a watch for each lock that is held would cost a
 //! request each. So there is one folder, `.fencepost/evicted`, which each process that holds anything watches: an operator makes
-//! a node there with the number of the holder's session and the grant's token, and takes it away when the holder has seen it.
+//! a node there with the number of the holder's session and the grant's token, which the holder takes away when it has looked. One
+//! that is stopped or cut off finds it when it is back, however long the operator has gone; what nobody takes away is cleared by
+//! whoever rings next.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +20,12 @@ use crate::link::{Asked, Link};
 use crate::listing::look;
 use crate::shared::Shared;
 
-/// How long a holder's answer is waited for. It may be cut off, and will see its mark when it is back.
+/// How long a holder's answer is waited for. It may be cut off, and will see the bell when it is back.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// No session is longer (see [`crate::config`]), so nobody answers a bell that is older, by the servers' clock.
+const STALE: Duration = Duration::from_secs(2 * 60 * 60);
+/// So many bells of grants that are not known here are remembered.
+const MOST: usize = 1_024;
 /// How soon the folder is looked for again when it could not be watched.
 const AGAIN: Duration = Duration::from_millis(500);
 /// The same where this user may not.
@@ -51,7 +57,10 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
                         let Some(shared) = weak.upgrade() else { return };
                         let holdings = Arc::clone(&shared.holdings);
                         drop(shared);
-                        heed(&holdings, &link, &folder, &names).await;
+                        if !heed(&holdings, &link, &folder, &names).await {
+                            link.sleep(link.clock().now() + AGAIN).await;
+                            continue;
+                        }
                         if link.breaks() != breaks {
                             breaks = link.breaks();
                             check(&holdings, &link).await;
@@ -83,7 +92,8 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
 }
 
 /// Those of the bells that are for this session. Anybody may ring; only who may write into the node has marked it, or deleted it.
-async fn heed(holdings: &Holdings, link: &Arc<Link>, folder: &str, names: &[String]) {
+/// `false`: it could not look, and the bells are still there.
+async fn heed(holdings: &Holdings, link: &Arc<Link>, folder: &str, names: &[String]) -> bool {
     let own = format!("{:x}-", link.id);
     let mut heard = Vec::new();
     for name in names {
@@ -92,33 +102,62 @@ async fn heed(holdings: &Holdings, link: &Arc<Link>, folder: &str, names: &[Stri
         }
     }
     if !heard.is_empty() {
+        // A grant may not be known yet. Whichever comes second, this or the grant, finds the other.
+        {
+            let mut tokens = link.rung();
+            tokens.extend(heard.iter().map(|(_, token)| *token));
+            while tokens.len() > MOST {
+                tokens.pop_first();
+            }
+        }
         let rung = |held: &Holding| heard.iter().any(|(_, token)| *token == held.token);
         let held: Vec<_> = holdings.of(link).into_iter().filter(rung).collect();
-        look_at(holdings, link, &held).await;
+        if !look_at(holdings, link, &held).await {
+            return false;
+        }
+        held.iter().for_each(|held| _ = link.rung().remove(&held.token));
         delete(link, heard.into_iter().map(|(path, _)| path).collect()).await;
     }
+    true
+}
+
+/// A grant has come: if the bell was rung for it already, its node is looked at.
+pub(crate) fn recall(shared: &Shared, link: &Arc<Link>, token: Token) {
+    if !link.rung().remove(&token) {
+        return;
+    }
+    let (holdings, link) = (Arc::clone(&shared.holdings), Arc::clone(link));
+    shared.aid.spawn(async move {
+        let own: Vec<_> = holdings.of(&link).into_iter().filter(|held| held.token == token).collect();
+        while !link.is_over() && !look_at(&holdings, &link, &own).await {
+            link.sleep(link.clock().now() + AGAIN).await;
+        }
+    });
 }
 
 /// Looks at all own nodes: a bell may have come and gone while the connection was broken.
 async fn check(holdings: &Holdings, link: &Link) {
+    // If it cannot look now, the connection breaks once more.
     look_at(holdings, link, &holdings.of(link)).await;
 }
 
-/// Those of them that are marked are over, and those that have gone.
-async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) {
+/// Those of them that are marked are over, and those that have gone. `false`: it could not look at all of them.
+async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) -> bool {
     for some in held.chunks(AT_ONCE) {
         let first = |held: &Holding| held.paths.first().cloned().unwrap_or_default();
         let Ok(answers) = link.within(join_all(some.iter().map(|held| link.data(first(held))))).await else {
-            return;
+            return false;
         };
         for (held, answer) in some.iter().zip(answers) {
             match answer {
                 Ok((data, _)) if Payload::read(&data).evicted => holdings.evict(held.token, Loss::Evicted),
                 Err(zk::Error::NoNode) => holdings.evict(held.token, Loss::Deleted),
-                _ => {}
+                Ok(_) | Err(zk::Error::NoAuth) => {}
+                Err(_) => return false,
             }
         }
     }
+    true
 }
 
 /// Evicts the holder whose grant has that token.
@@ -209,20 +248,25 @@ async fn ring(
         let made: Asked<_> = link.ask(move |client| async move {
             // The holder reads it, whatever user that is.
             let everybody = zk::Acls::anyone_all();
-            client.create(&at, &data, &zk::CreateMode::Ephemeral.with_acls(everybody)).await
+            client.create(&at, &data, &zk::CreateMode::Persistent.with_acls(everybody)).await
         });
         match link.within(made).await? {
-            Ok(_) | Err(zk::Error::NodeExists) => return Ok(path),
+            Ok((stat, _)) => {
+                if let Err(error) = clear(link, folder, stat.ctime).await {
+                    tracing::debug!(%error, "old bells are still there");
+                }
+                return Ok(path);
+            }
+            Err(zk::Error::NodeExists) => return Ok(path),
             Err(zk::Error::NoNode) => shared.make_open_folder(link, folder).await?,
             Err(error) => return Err(failure(&error)),
         }
     }
 }
 
-/// Waits a while until the holder has heard, and takes the bell away.
+/// Waits a while until the holder has heard, which takes the bell away.
 async fn heard(link: &Arc<Link>, path: String) {
-    let at = path.clone();
-    let watched: Asked<_> = link.ask(move |client| async move { client.get_and_watch_data(&at).await });
+    let watched: Asked<_> = link.ask(move |client| async move { client.get_and_watch_data(&path).await });
     let until = link.clock().now() + PATIENCE;
     let wait = async {
         if let Ok((.., watcher)) = watched.await {
@@ -230,5 +274,19 @@ async fn heard(link: &Arc<Link>, path: String) {
         }
     };
     link.clock().within(until, wait).await;
-    delete(link, vec![path]).await;
+}
+
+/// Clears bells away that nobody will answer any more: `now` is the newest one's time, by the servers' clock. A failure is the next
+/// one's to mend.
+async fn clear(link: &Link, folder: &str, now: i64) -> Result<()> {
+    let names = link.answer(link.list(folder.to_owned())).await?;
+    let paths: Vec<_> = names.iter().take(AT_ONCE).map(|name| format!("{folder}/{name}")).collect();
+    let stats = link.within(join_all(paths.iter().map(|path| link.stat(path.clone())))).await?;
+    let stale = |stat: &zk::Stat| now.saturating_sub(stat.ctime) > STALE.as_millis() as i64;
+    let old = paths
+        .into_iter()
+        .zip(stats)
+        .filter(|(_, stat)| stat.as_ref().is_ok_and(|stat| stat.as_ref().is_some_and(stale)));
+    link.within(join_all(old.map(|(path, _)| link.delete(path)))).await?;
+    Ok(())
 }

@@ -1,13 +1,16 @@
 //! One session with ZooKeeper: what nodes live and die with.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Clock, Doubt, Error, Life, Loss, Moment, Reply, Result, Session, State};
+use fencepost_core::{
+    Aid, Claim, Clock, Doubt, Error, Life, Loss, Moment, Reply, Result, Session, State, Token,
+};
 use zookeeper_client as zk;
 
 use crate::crowd::Views;
@@ -29,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) timeout: Duration,
     /// Somebody listens for evictions.
     pub(crate) listening: AtomicBool,
+    /// Tokens that the bell was rung for, of grants that are not known here, or not yet.
+    rung: Mutex<BTreeSet<Token>>,
     /// Folders that many wait in.
     pub(crate) views: Views,
     client: Mutex<Option<Arc<zk::Client>>>,
@@ -48,6 +53,7 @@ impl Link {
             life: Arc::new(Life::new()),
             timeout,
             listening: AtomicBool::new(false),
+            rung: Mutex::default(),
             views: Views::default(),
             client: Mutex::new(Some(Arc::new(client))),
             aid: aid.clone(),
@@ -56,6 +62,10 @@ impl Link {
         };
         link.confirm(sent);
         Arc::new(link)
+    }
+
+    pub(crate) fn rung(&self) -> MutexGuard<'_, BTreeSet<Token>> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often the connection broke.
@@ -122,6 +132,13 @@ impl Link {
         self.ask(move |client| async move { client.delete(&path, None).await })
     }
 
+    /// A request that a majority answers, and that changes nothing: the end of a node that nobody makes. It is proposed to all, and
+    /// fails when they have agreed; a `sync` is answered by a leader alone, which may have been deposed and not know that yet
+    /// (ZooKeeper's Leader.processSync, PrepRequestProcessor.pRequest).
+    pub(crate) fn ask_majority(&self) -> Asked<()> {
+        self.ask(|client| async move { majority(&client).await })
+    }
+
     pub(crate) fn sync(&self) -> Asked<()> {
         self.ask(move |client| async move { client.sync("/").await })
     }
@@ -172,10 +189,10 @@ impl Link {
         self.end(why);
     }
 
-    /// One question that the leader answers.
+    /// One question that a majority answers.
     async fn probe(&self) {
         let sent = self.clock().now();
-        let mut asked = pin!(self.sync());
+        let mut asked = pin!(self.ask_majority());
         let patience = sent + self.length / 3;
         match self.clock().within(patience.min(self.life.until()), asked.as_mut()).await {
             Some(Ok(())) => self.confirm(sent),
@@ -208,6 +225,14 @@ impl Link {
                 self.doubt(broken());
             }
         }
+    }
+}
+
+/// See [`Link::ask_majority`].
+pub(crate) async fn majority(client: &zk::Client) -> Result<(), zk::Error> {
+    match client.delete("/.fencepost-nothing", Some(i32::MAX)).await {
+        Ok(()) | Err(zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

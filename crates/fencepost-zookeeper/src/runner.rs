@@ -97,7 +97,10 @@ struct Gathering;
 impl Gathering {
     /// `None`: it does so already.
     fn start() -> Option<Gathering> {
-        (!GATHERING.replace(true)).then(|| Gathering)
+        // A thread that ends has taken these down already.
+        let gathers =
+            GATHERED.try_with(|_| ()).is_err() || GATHERING.try_with(|own| own.replace(true)).unwrap_or(true);
+        (!gathers).then(|| Gathering)
     }
 }
 
@@ -122,11 +125,11 @@ impl Runner {
     }
 
     fn schedule(&self, runnable: Runnable) {
-        if GATHERING.get() {
-            GATHERED.with_borrow_mut(|gathered| gathered.push(runnable));
-        } else {
-            self.push(runnable);
+        let mut runnable = Some(runnable);
+        if GATHERING.try_with(Cell::get).unwrap_or(false) {
+            let _ = GATHERED.try_with(|gathered| gathered.borrow_mut().extend(runnable.take()));
         }
+        runnable.into_iter().for_each(|runnable| self.push(runnable));
     }
 
     fn push(&self, runnable: Runnable) {

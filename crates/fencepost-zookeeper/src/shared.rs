@@ -12,7 +12,7 @@ use zookeeper_client as zk;
 use crate::config::Config;
 use crate::error::{closed, no_session};
 use crate::holding::{Holdings, give_back};
-use crate::link::Link;
+use crate::link::{Link, majority};
 use crate::name::to_node;
 use crate::runner;
 use crate::tunnel::Tunnel;
@@ -197,7 +197,7 @@ impl Shared {
         };
         // Connecting may have taken longer than the session lasts: it counts from a question of its own.
         let sent = self.aid.clock().now();
-        client.sync("/").await?;
+        majority(&client).await?;
         let link = Link::new(client, &self.aid, sent, self.config.timeout);
         link.views.off.store(!self.config.folders, Ordering::Relaxed);
         Ok(link)

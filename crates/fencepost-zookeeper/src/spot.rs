@@ -94,7 +94,8 @@ impl Spot {
                         names => names.map_err(|error| failure(&error))?,
                     };
                     if !nodes.names.iter().all(|own| names.contains(own)) {
-                        self.at = At::Gone;
+                        // Of several, those that are left.
+                        self.remove(link).await?;
                         return Ok(None);
                     }
                     return Ok(Some(Placed { nodes, names }));
@@ -309,7 +310,9 @@ impl Spot {
             }
             // Some servers leave the nodes' numbers out of such an answer (ZOOKEEPER-4026).
             let first = first.unwrap_or_default();
-            let stat = client.check_stat(&first).await?.ok_or(zk::Error::SessionExpired)?;
+            // Whatever that fails by, the nodes are there.
+            let stat = client.check_stat(&first).await.map_err(|_| zk::Error::ConnectionLoss)?;
+            let stat = stat.ok_or(zk::Error::SessionExpired)?;
             nodes.token = Token::new(stat.czxid as u64);
             Ok(nodes)
         })

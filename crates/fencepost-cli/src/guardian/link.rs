@@ -47,6 +47,10 @@ impl Link {
     /// Starts a guardian and tells it to begin.
     pub(crate) fn start(plan: Plan<'_>) -> io::Result<Self> {
         let (near, far) = StdStream::pair()?;
+        near.set_nonblocking(true)?;
+        // All that can fail comes before the guardian may start the program.
+        let out = near.try_clone()?;
+        let stream = UnixStream::from_std(near)?;
         let guardian = Command::new("/proc/self/exe")
             .arg0("fencepost")
             .arg(GUARDIAN)
@@ -69,10 +73,8 @@ impl Link {
         let stdin = io::stdin();
         let descriptors: Vec<_> =
             [Some(stdin.as_fd()), plan.lock.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
-        send_begin(&near, &begin, &descriptors)?;
-        near.set_nonblocking(true)?;
-        let out = near.try_clone()?;
-        Ok(Self { stream: UnixStream::from_std(near)?, out, inbox: Inbox::default(), pid })
+        send_begin(&out, &begin, &descriptors)?;
+        Ok(Self { stream, out, inbox: Inbox::default(), pid })
     }
 
     /// What the guardian says next; `None` when it has ended.

@@ -15,19 +15,16 @@ struct Process {
     pid: i32,
     parent: i32,
     group: i32,
-    /// Dead and not reaped yet: no signal reaches it.
-    zombie: bool,
 }
 
 impl Process {
     /// Reads a line of /proc/PID/stat. The name stands in brackets and may itself hold brackets and blanks.
     fn parse(stat: &str) -> Option<Self> {
         let pid = stat.split(' ').next()?.parse().ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let state = fields.next()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
-        Some(Self { pid, parent, group, zombie: matches!(state, "Z" | "X") })
+        Some(Self { pid, parent, group })
     }
 }
 
@@ -83,7 +80,9 @@ fn listed_children() -> Option<HashSet<i32>> {
 /// Sends `signal` to everything below this process but what is at or below `except`; how many it reached.
 ///
 /// A group that lies wholly below this process is signalled at once: the kernel does that without a gap,
-/// so that a program which forks and ends in a loop cannot run ahead of the walk.
+/// so that a program which forks and ends in a loop cannot run ahead of the walk. What looks dead is signalled as well: that is how a
+/// process shows whose main thread has ended, and whose others run on. Children are signalled although /proc may not show them
+/// (`hidepid`): what is below them comes to us when they end.
 pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) -> usize {
     let all = snapshot();
     let targets = below(&all, getpid().as_raw(), except);
@@ -92,7 +91,7 @@ pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) -> usize
         all.iter().filter(|process| !ours.contains(&process.pid)).map(|process| process.group).collect();
     let mut done = HashSet::new();
     let mut reached = 0;
-    for process in targets.iter().filter(|process| !process.zombie) {
+    for process in &targets {
         let sent = if shared.contains(&process.group) {
             kill(Pid::from_raw(process.pid), signal)
         } else if done.insert(process.group) {
@@ -101,6 +100,10 @@ pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) -> usize
             continue;
         };
         reached += usize::from(sent.is_ok());
+    }
+    let hidden = own_children().into_iter().filter(|pid| !ours.contains(pid) && !except.contains(pid));
+    for pid in hidden {
+        reached += usize::from(kill(Pid::from_raw(pid), signal).is_ok());
     }
     reached
 }
@@ -112,14 +115,13 @@ mod tests {
     #[test]
     fn stat_is_read_past_hostile_names() {
         let process = Process::parse("12 (a) b (c) S 7 12 3 0 -1").unwrap();
-        assert_eq!(process, Process { pid: 12, parent: 7, group: 12, zombie: false });
-        assert!(Process::parse("13 (x) Z 12 12 3").unwrap().zombie);
+        assert_eq!(process, Process { pid: 12, parent: 7, group: 12 });
         assert_eq!(Process::parse("13 (x"), None);
     }
 
     #[test]
     fn the_walk_goes_down_and_leaves_out() {
-        let process = |pid, parent| Process { pid, parent, group: pid, zombie: false };
+        let process = |pid, parent| Process { pid, parent, group: pid };
         let all = [process(1, 0), process(2, 1), process(3, 2), process(4, 3), process(5, 2), process(6, 1)];
         let pids = |except: &[i32]| {
             let mut found: Vec<i32> =

@@ -186,3 +186,20 @@ fn what_the_program_leaves_behind_ends_before_the_lock_is_free() {
     assert_eq!(status.code(), Some(3));
     assert!(!running.pipe.is_open(), "the daemon lives although the command has ended");
 }
+
+#[test]
+fn a_daemon_whose_main_thread_has_ended_is_killed_as_well() {
+    let place = Place::new();
+    // It looks dead from then on, and its other thread runs.
+    let program = "import ctypes, os, threading, time\n\
+        def run():\n    \
+            while open(\"/proc/self/stat\").read().rsplit(\")\", 1)[1].split()[0] != \"Z\": time.sleep(0.01)\n    \
+            os.write(9, b\"up\\n\")\n    \
+            time.sleep(1000)\n\
+        threading.Thread(target=run).start()\n\
+        ctypes.CDLL(None).pthread_exit(None)\n";
+    let script = format!("setsid python3 -c '{program}' & sleep 1000");
+    let mut running = place.running(&["--max-hold", "1s", "--grace", "100ms"], "hello", &script);
+    running.kid.said().expect(143);
+    assert!(!running.pipe.is_open(), "the daemon lives although the command has ended");
+}

@@ -119,9 +119,21 @@ impl<'a> Options<'a> {
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
+        let clock = self.lock.client.aid.clock();
+        let deadline = self.wait.map(|wait| clock.now() + wait);
+        loop {
+            match self.all(deadline).await? {
+                // While the last ones were waited for, the first one's lease may have ended: then all begin anew.
+                Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
+                answer => return Ok(answer.map(|guards| MultiGuard { guards })),
+            }
+        }
+    }
+
+    /// One after the other.
+    async fn all(&self, deadline: Option<Moment>) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
         let client = &self.lock.client;
         let clock = client.aid.clock();
-        let deadline = self.wait.map(|wait| clock.now() + wait);
         let mut guards = Vec::with_capacity(self.lock.names.len());
         // Left early, by an error or a drop, the guards release what was granted.
         for name in &self.lock.names {
@@ -143,7 +155,7 @@ impl<'a> Options<'a> {
                 other => return Ok(Err(other)),
             }
         }
-        Ok(Ok(MultiGuard { guards }))
+        Ok(Ok(guards))
     }
 }
 

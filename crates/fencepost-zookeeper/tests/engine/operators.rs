@@ -1,8 +1,10 @@
 //! What operators see and do: payloads, evictions, users, examinations.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{Eviction, Finding, Loss, Page, Severity};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Proxied};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, address, bare, client, near, nodes, path, try_client};
@@ -57,6 +59,31 @@ async fn an_evicted_reader_is_the_only_one_told() {
     assert!(one.inspect("lock").await.expect("it can look").claims.iter().any(|claim| claim.evicted));
     drop(first);
     second.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let far = client(&format!("{}/late?session=30s", server.url())).await;
+    let near = client(&format!("{}/late?session=30s", server.direct_url())).await;
+    let guard = far.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // It listens.
+    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let start = Instant::now();
+    while bare.check_stat("/late/.fencepost/evicted").await.expect("it answers").is_none() {
+        assert!(start.elapsed() < SOON, "it does not listen");
+    }
+    // No connection breaks, only that whoever evicts has gone when the event is there.
+    server.delay(Duration::from_secs(4)).expect("the network can be slow");
+    near.evict("lock", guard.token(), &Eviction::default()).await.expect("it holds");
+    near.close().await;
+    server.mend().expect("the network can be mended");
+    assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
+    while !bare.list_children("/late/.fencepost/evicted").await.expect("it answers").is_empty() {
+        assert!(start.elapsed() < 3 * SOON, "the bell stays");
+    }
+    drop(guard);
+    far.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,18 +5,20 @@ use std::sync::atomic::Ordering;
 use super::{Answer, Seat, Standing};
 use crate::backend::Attempt;
 use crate::claim::Claim;
-use crate::life::Loss;
+use crate::life::{Loss, State};
 use crate::parting::Parting;
 use crate::time::Moment;
 use crate::token::Token;
 
 impl Seat {
     /// The claim is held, and not by this node, which might give its vote: it restarted, or was down, or somebody else had it. Not
-    /// one that has evicted the claim.
+    /// one that has evicted the claim, nor one whose vote the claim's life rests on: whatever was asked of that node since, to take
+    /// it back would weaken the claim before another one is there.
     pub(in super::super) fn lacks_vote(&self, now: Moment) -> bool {
+        let counts = self.counted && !matches!(self.claim.life.state(now), State::Lost(_));
         let parted = matches!(self.standing, Standing::Left(_) | Standing::Detached);
         let evicted = self.claim.life.ended() == Some(Loss::Evicted);
-        !parted && !evicted && !self.is_away() && self.won(now).is_none()
+        !parted && !evicted && !counts && !self.is_away() && self.won(now).is_none()
     }
 
     /// Asks for that vote, under an id that the node has not heard of: what it knows of an earlier one is withdrawn. `token`: that
