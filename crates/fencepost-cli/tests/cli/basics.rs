@@ -4,7 +4,9 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::kit::{Kid, Place};
+use nix::sys::signal::Signal;
+
+use crate::kit::{Kid, Place, Running};
 
 #[test]
 fn a_program_runs_and_its_code_comes_back() {
@@ -199,7 +201,9 @@ fn a_daemon_whose_main_thread_has_ended_is_killed_as_well() {
         threading.Thread(target=run).start()\n\
         ctypes.CDLL(None).pthread_exit(None)\n";
     let script = format!("setsid python3 -c '{program}' & sleep 1000");
-    let mut running = place.running(&["--max-hold", "1s", "--grace", "100ms"], "hello", &script);
-    running.kid.said().expect(143);
-    assert!(!running.pipe.is_open(), "the daemon lives although the command has ended");
+    let running = place.running(&["--grace", "100ms"], "hello", &script);
+    running.kid.send(Signal::SIGTERM);
+    let Running { kid, pipe } = running;
+    kid.said().expect(143);
+    assert!(!pipe.is_open(), "the daemon lives although the command has ended");
 }
