@@ -171,14 +171,12 @@ impl Spot {
     /// Settles what became of a request whose answer was lost. Our names are ours alone; the owner is looked at all the same, for
     /// what is not of this session does not die with it.
     async fn find(&mut self, link: &Link) -> Result<()> {
-        let sent = link.clock().now();
         let (synced, names) = link.within(join(link.sync(), link.list(self.folder.clone()))).await?;
         let names = match (synced, names) {
             (Ok(()), Ok(names)) => names,
             (Ok(()), Err(zk::Error::NoNode)) => Vec::new(),
             (Err(error), _) | (_, Err(error)) => return Err(failure(&error)),
         };
-        link.confirm(sent);
         let own: Vec<_> = names.into_iter().filter(|name| name.starts_with(&self.prefix)).collect();
         let stats = own.iter().map(|name| link.stat(self.path(name)));
         let mut nodes = Nodes { names: Vec::new(), token: Token::new(u64::MAX) };
