@@ -97,7 +97,7 @@ impl Asking<'_> {
     }
 
     fn own(&self) -> RequestOp {
-        Op::Range(RangeRequest::by_creation(self.key.to_vec(), Vec::new(), 1)).into()
+        RequestOp::key(self.key)
     }
 
     fn put(&self) -> RequestOp {
@@ -307,7 +307,7 @@ pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<O
     let txn = TxnRequest {
         compare: vec![Compare::written(&kv.key, kv.mod_revision)],
         success: vec![Op::Put(put).into()],
-        failure: vec![Op::Range(RangeRequest::by_creation(kv.key.clone(), Vec::new(), 1)).into()],
+        failure: vec![RequestOp::key(&kv.key)],
     };
     let answer = shared.txn(txn).await?;
     let now = answer.range(0).and_then(|own| own.kvs.first());

@@ -184,11 +184,7 @@ impl EtcdEntry {
         if !answer.succeeded {
             return Err(gone(&self.claim));
         }
-        if let Some(before) =
-            member.hang(Arc::clone(&lease), answer.revision()).filter(|before| before.private)
-        {
-            self.shared.revoke(before.id);
-        }
+        self.shared.hung(member, &lease, answer.revision());
         self.claim.confirm(lease.sent(), ttl);
         // It is there for others now.
         self.left = Some(Left::Nothing);

@@ -247,6 +247,13 @@ impl Compare {
     }
 }
 
+impl RequestOp {
+    /// Reads one key.
+    pub(crate) fn key(key: &[u8]) -> RequestOp {
+        Op::Range(RangeRequest::by_creation(key.to_vec(), Vec::new(), 1)).into()
+    }
+}
+
 impl From<Op> for RequestOp {
     fn from(op: Op) -> RequestOp {
         RequestOp { op: Some(op) }

@@ -18,7 +18,7 @@ use crate::lease::{self, Lease, Leases};
 use crate::member::{Member, Stand};
 use crate::net::{DELETE, Net, RANGE, TXN};
 use crate::proto::{
-    Compare, DeleteRequest, DeleteResponse, KeyValue, Op, PutRequest, RangeRequest, RangeResponse,
+    Compare, DeleteRequest, DeleteResponse, KeyValue, Op, PutRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse,
 };
 use crate::watch::{self, Command};
@@ -227,7 +227,7 @@ impl Shared {
             let txn = TxnRequest {
                 compare: vec![Compare::created(key, revision), Compare::written(key, written)],
                 success: vec![Op::Put(put).into()],
-                failure: vec![Op::Range(RangeRequest::by_creation(key.to_vec(), Vec::new(), 1)).into()],
+                failure: vec![RequestOp::key(key)],
             };
             let answer = self.txn(txn).await?;
             let found = answer.range(0).and_then(|own| own.kvs.first());
@@ -243,14 +243,19 @@ impl Shared {
                     continue;
                 }
             };
-            if let Some(before) = member.hang(Arc::clone(lease), at).filter(|before| before.private) {
-                self.revoke(before.id);
-            }
+            self.hung(member, lease, at);
             return Ok(true);
         }
         let message =
             "somebody else writes the lock's key again and again; see who has the secret of its lease";
         Err(Failure::new(ErrorKind::Unreachable, message))
+    }
+
+    /// The member's key was hung on this lease at the revision `at`: one of its own that it hung on before has nothing left.
+    pub(crate) fn hung(&self, member: &Member, lease: &Arc<Lease>, at: i64) {
+        if let Some(before) = member.hang(Arc::clone(lease), at).filter(|before| before.private) {
+            self.revoke(before.id);
+        }
     }
 
     /// Makes a lease for one claim alone.

@@ -305,7 +305,7 @@ impl Places {
         let mut lines = self.lines();
         if let Some(line) = lines.get_mut(&place.claim.want().name) {
             // Another one may stand under it by now.
-            if line.waiting.get(&number).is_some_and(|own| std::ptr::eq(&raw const **own, place)) {
+            if line.waiting.get(&number).is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), place)) {
                 line.waiting.remove(&number);
             }
             if line.waiting.is_empty() {

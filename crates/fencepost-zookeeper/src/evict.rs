@@ -283,10 +283,7 @@ async fn clear(link: &Link, folder: &str, now: i64) -> Result<()> {
     let paths: Vec<_> = names.iter().take(AT_ONCE).map(|name| format!("{folder}/{name}")).collect();
     let stats = link.within(join_all(paths.iter().map(|path| link.stat(path.clone())))).await?;
     let stale = |stat: &zk::Stat| now.saturating_sub(stat.ctime) > STALE.as_millis() as i64;
-    let old = paths
-        .into_iter()
-        .zip(stats)
-        .filter(|(_, stat)| stat.as_ref().is_ok_and(|stat| stat.as_ref().is_some_and(stale)));
+    let old = paths.into_iter().zip(stats).filter(|(_, stat)| matches!(stat, Ok(Some(stat)) if stale(stat)));
     link.within(join_all(old.map(|(path, _)| link.delete(path)))).await?;
     Ok(())
 }

@@ -132,13 +132,6 @@ impl Link {
         self.ask(move |client| async move { client.delete(&path, None).await })
     }
 
-    /// A request that a majority answers, and that changes nothing: the end of a node that nobody makes. It is proposed to all, and
-    /// fails when they have agreed; a `sync` is answered by a leader alone, which may have been deposed and not know that yet
-    /// (ZooKeeper's Leader.processSync, PrepRequestProcessor.pRequest).
-    pub(crate) fn ask_majority(&self) -> Asked<()> {
-        self.ask(|client| async move { majority(&client).await })
-    }
-
     pub(crate) fn sync(&self) -> Asked<()> {
         self.ask(move |client| async move { client.sync("/").await })
     }
@@ -192,7 +185,7 @@ impl Link {
     /// One question that a majority answers.
     async fn probe(&self) {
         let sent = self.clock().now();
-        let mut asked = pin!(self.ask_majority());
+        let mut asked = self.ask(|client| async move { majority(&client).await });
         let patience = sent + self.length / 3;
         match self.clock().within(patience.min(self.life.until()), asked.as_mut()).await {
             Some(Ok(())) => self.confirm(sent),
@@ -228,7 +221,9 @@ impl Link {
     }
 }
 
-/// See [`Link::ask_majority`].
+/// A request that a majority answers, and that changes nothing: the end of a node that nobody makes. It is proposed to all, and
+/// fails when they have agreed; a `sync` is answered by a leader alone, which may have been deposed and not know that yet
+/// (ZooKeeper's Leader.processSync, PrepRequestProcessor.pRequest).
 pub(crate) async fn majority(client: &zk::Client) -> Result<(), zk::Error> {
     match client.delete("/.fencepost-nothing", Some(i32::MAX)).await {
         Ok(()) | Err(zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) => Ok(()),

@@ -95,12 +95,11 @@ pub(crate) fn at_once<T>(ask: impl FnOnce() -> T) -> T {
 struct Gathering;
 
 impl Gathering {
-    /// `None`: it does so already.
+    /// `None`: it does so already, or cannot.
     fn start() -> Option<Gathering> {
-        // A thread that ends has taken these down already.
-        let gathers =
-            GATHERED.try_with(|_| ()).is_err() || GATHERING.try_with(|own| own.replace(true)).unwrap_or(true);
-        (!gathers).then(|| Gathering)
+        // A thread that ends has no place any more to gather in.
+        let over = GATHERED.try_with(|_| ()).is_err();
+        (!over && !GATHERING.replace(true)).then(|| Gathering)
     }
 }
 
@@ -125,11 +124,11 @@ impl Runner {
     }
 
     fn schedule(&self, runnable: Runnable) {
-        let mut runnable = Some(runnable);
-        if GATHERING.try_with(Cell::get).unwrap_or(false) {
-            let _ = GATHERED.try_with(|gathered| gathered.borrow_mut().extend(runnable.take()));
+        if GATHERING.get() {
+            GATHERED.with_borrow_mut(|gathered| gathered.push(runnable));
+        } else {
+            self.push(runnable);
         }
-        runnable.into_iter().for_each(|runnable| self.push(runnable));
     }
 
     fn push(&self, runnable: Runnable) {

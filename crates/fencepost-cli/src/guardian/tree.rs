@@ -77,35 +77,30 @@ fn listed_children() -> Option<HashSet<i32>> {
     Some(children)
 }
 
-/// Sends `signal` to everything below this process but what is at or below `except`; how many it reached.
+/// Sends `signal` to everything below this process but what is at or below `except`. What is gone meanwhile needs none.
 ///
 /// A group that lies wholly below this process is signalled at once: the kernel does that without a gap,
 /// so that a program which forks and ends in a loop cannot run ahead of the walk. What looks dead is signalled as well: that is how a
 /// process shows whose main thread has ended, and whose others run on. Children are signalled although /proc may not show them
 /// (`hidepid`): what is below them comes to us when they end.
-pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) -> usize {
+pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) {
     let all = snapshot();
     let targets = below(&all, getpid().as_raw(), except);
     let ours: HashSet<i32> = targets.iter().map(|process| process.pid).collect();
     let shared: HashSet<i32> =
         all.iter().filter(|process| !ours.contains(&process.pid)).map(|process| process.group).collect();
     let mut done = HashSet::new();
-    let mut reached = 0;
     for process in &targets {
-        let sent = if shared.contains(&process.group) {
-            kill(Pid::from_raw(process.pid), signal)
+        if shared.contains(&process.group) {
+            let _ = kill(Pid::from_raw(process.pid), signal);
         } else if done.insert(process.group) {
-            killpg(Pid::from_raw(process.group), signal)
-        } else {
-            continue;
-        };
-        reached += usize::from(sent.is_ok());
+            let _ = killpg(Pid::from_raw(process.group), signal);
+        }
     }
     let hidden = own_children().into_iter().filter(|pid| !ours.contains(pid) && !except.contains(pid));
     for pid in hidden {
-        reached += usize::from(kill(Pid::from_raw(pid), signal).is_ok());
+        let _ = kill(Pid::from_raw(pid), signal);
     }
-    reached
 }
 
 #[cfg(test)]

@@ -98,7 +98,8 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
     let home = lease_of(&etcd.look(), "stock/");
     // The longer lease is there already, so that one request moves the key.
     let other = locks.mutex("other").unwrap().lock().ttl(SOON * 2).await.unwrap();
-    etcd.delay(Duration::from_millis(300)).unwrap();
+    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    etcd.delay(Duration::from_millis(1_500)).unwrap();
     let extended = tokio::spawn(async move { (guard.extend(SOON * 2).await, guard) });
     eventually("the key hangs on the longer lease", async || lease_of(&etcd.look(), "stock/") != home).await;
     etcd.cut().unwrap();
