@@ -94,7 +94,7 @@ fn lease_of(look: &Look, prefix: &str) -> String {
 async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody_renews() {
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let locks = connect(&etcd.url()).await;
-    let mut guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 4).await.unwrap();
+    let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
     let home = lease_of(&etcd.look(), "stock/");
     // The longer lease is there already, so that one request moves the key.
     let other = locks.mutex("other").unwrap().lock().ttl(SOON * 2).await.unwrap();
