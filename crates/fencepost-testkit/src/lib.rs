@@ -11,6 +11,7 @@
 //! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
 //! - [`etcd`]: etcd with one member and with three.
 //! - [`redis`]: Redis in every way people run it: one server, Sentinel, a cluster, independent masters.
+//! - [`wait`]: waiting for what nobody tells.
 //!
 //! Nothing here is part of the product: the crate is never published.
 
@@ -23,5 +24,6 @@ pub mod history;
 pub mod redis;
 pub mod server;
 pub mod sim;
+pub mod wait;
 pub mod witness;
 pub mod zookeeper;

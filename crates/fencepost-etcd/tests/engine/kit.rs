@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fencepost_core::{Guard, Locks, Registry, Result};
 use fencepost_testkit::etcd::{Config, Etcd, Look};
@@ -45,12 +45,8 @@ pub(crate) fn users(etcd: &Etcd) {
 }
 
 /// Waits until it is so.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
-    let start = Instant::now();
-    while !is().await {
-        assert!(start.elapsed() < SOON, "it should be so soon: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
+    fencepost_testkit::wait::eventually(SOON, what, is).await;
 }
 
 /// A claim that stands in line with so many others before it.

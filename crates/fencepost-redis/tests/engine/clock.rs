@@ -1,8 +1,9 @@
 //! The server's wall clock is set.
 
-use crate::kit::{Fenced, LONG, SOON, all_along, connect, lock, wait};
+use crate::kit::{Fenced, LONG, SOON, connect, lock, wait};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::wait::all_along;
 use std::time::{Duration, Instant};
 
 const HOUR: i64 = 3_600;
@@ -39,7 +40,7 @@ async fn set_back_an_hour_it_keeps_who_holds_and_who_waits() {
     let guard = lock(&locks, "lock").await;
     let waiting = wait(&locks, "lock", 1).await;
     redis.jump(-HOUR).unwrap();
-    all_along(2 * ttl, || {
+    all_along(2 * ttl, async || {
         guard.ensure_held().expect("it is renewed");
         assert!(!waiting.is_finished());
     })

@@ -1,10 +1,9 @@
 //! A replica takes its master's place.
 
-use crate::kit::{
-    Fenced, LONG, SOON, all_along, connect, counter, eventually, granted, lock, registry, wait, within,
-};
+use crate::kit::{Fenced, LONG, SOON, connect, counter, eventually, granted, lock, registry, wait, within};
 use fencepost_core::Locks;
 use fencepost_testkit::redis::{Cluster, Config, Redis, Sentinel};
+use fencepost_testkit::wait::all_along;
 use std::time::Duration;
 
 /// Redis breaks its promise here, and the page on it says so: what holds is the token.
@@ -60,7 +59,7 @@ async fn renewals_follow_a_failover() {
     look.ask::<()>(&["SET", "mark", "1"]);
     assert_eq!(look.ask::<u32>(&["WAIT", "1", "5000"]), 1);
     sentinel.fail_over().unwrap();
-    all_along(ttl + Duration::from_secs(1), || {
+    all_along(ttl + Duration::from_secs(1), async || {
         guard.ensure_held().expect("it is renewed at the new master");
     })
     .await;

@@ -61,27 +61,8 @@ pub(crate) async fn granted(waiting: Waiting, within: Duration) -> Guard {
 }
 
 /// Waits until it is so; fails if that takes long.
-pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
-    eventually_within(SOON, what, is).await;
-}
-
-/// Waits until it is so, for so long at most.
-pub(crate) async fn eventually_within(bound: Duration, what: &str, is: impl AsyncFn() -> bool) {
-    let start = Instant::now();
-    while !is().await {
-        assert!(start.elapsed() < bound, "not within {bound:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Lets so much time pass, in which it stays so all along.
-pub(crate) async fn all_along(span: Duration, is: impl Fn()) {
-    let end = Instant::now() + span;
-    eventually_within(span + SOON, "the time is over", async || {
-        is();
-        Instant::now() >= end
-    })
-    .await;
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
+    fencepost_testkit::wait::eventually(SOON, what, is).await;
 }
 
 /// A resource that refuses writers with an older token than it has seen: what a fencing token is for.

@@ -1,7 +1,8 @@
 //! A server whose memory is full.
 
-use crate::kit::{LONG, SOON, all_along, connect, eventually, granted, lock, wait};
+use crate::kit::{LONG, SOON, connect, eventually, granted, lock, wait};
 use fencepost_testkit::redis::{Config, Look, Redis};
+use fencepost_testkit::wait::all_along;
 use std::time::Duration;
 
 /// Fills the server until it takes nothing more, however small, and has more than it may: the room that a script or a
@@ -23,7 +24,7 @@ async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     let guard = lock(&locks, "lock").await;
     let waiting = wait(&locks, "lock", 1).await;
     fill(&mut redis.look());
-    all_along(2 * ttl, || {
+    all_along(2 * ttl, async || {
         guard.ensure_held().expect("renewals go on");
         assert!(!waiting.is_finished(), "two hold it");
     })

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use fencepost_testkit::redis::{Config, Masters, Redis};
+use fencepost_testkit::wait::eventually;
 
-use crate::kit::{connect, eventually_within};
+use crate::kit::connect;
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -12,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(20);
 async fn copy(node: &Redis, of: &Redis) {
     let address = of.address();
     node.look().ask::<()>(&["REPLICAOF", &address.ip().to_string(), &address.port().to_string()]);
-    eventually_within(WAIT, "the link is up", async || {
+    eventually(WAIT, "the link is up", async || {
         node.look().ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     })
     .await;

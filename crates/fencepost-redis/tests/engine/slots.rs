@@ -1,7 +1,8 @@
 //! A slot of a cluster that is being moved.
 
-use crate::kit::{LONG, SOON, all_along, connect, granted, lock, wait};
+use crate::kit::{LONG, SOON, connect, granted, lock, wait};
 use fencepost_testkit::redis::{Cluster, Config};
+use fencepost_testkit::wait::all_along;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +73,7 @@ async fn locks_of_one_slot_are_renewed_while_only_some_have_moved() {
     let to = (from + 1) % 3;
     cluster.begin_moving(slot, to);
     cluster.move_key(&keys[0], to);
-    all_along(2 * ttl, || {
+    all_along(2 * ttl, async || {
         for guard in &guards {
             guard.ensure_held().expect("it is renewed wherever it is");
         }

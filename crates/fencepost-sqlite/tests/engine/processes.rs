@@ -3,9 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{Database, Process, SOON, all_along, connect, eventually, renewed, say, told};
+use crate::support::{Database, Process, SOON, connect, eventually, renewed, say, told};
 use fencepost_core::{Eviction, Guard, Locks, State};
 use fencepost_sqlite::Holding;
+use fencepost_testkit::wait::all_along;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -277,7 +278,8 @@ async fn a_pinned_grant_lasts_as_long_as_a_child_of_the_killed_holder() {
     let child = Orphan::of(&holder);
     holder.kill();
     // Longer than its lease of 500 ms.
-    all_along(Duration::from_millis(1_500), "the child has it", async || is_busy(&locks).await).await;
+    all_along(Duration::from_millis(1_500), async || assert!(is_busy(&locks).await, "the child has it"))
+        .await;
     drop(child);
     soon(&locks).await.release().await.unwrap();
 }
@@ -290,7 +292,8 @@ async fn a_pinned_grant_of_a_stopped_holder_ends_when_it_is_said_to_be_over() {
     let side_file = holder.hears("side file");
     let _child = Orphan::of(&holder);
     holder.signal(Signal::SIGSTOP);
-    all_along(Duration::from_millis(1_500), "the child has it", async || is_busy(&locks).await).await;
+    all_along(Duration::from_millis(1_500), async || assert!(is_busy(&locks).await, "the child has it"))
+        .await;
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { soon(&locks).await }

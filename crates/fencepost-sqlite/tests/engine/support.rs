@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fencepost_core::{Guard, Locks, Registry};
 use nix::sys::signal::{Signal, kill};
@@ -94,22 +94,8 @@ pub(crate) async fn connect(url: &str) -> Locks {
 }
 
 /// Waits until it is so.
-pub(crate) async fn eventually(what: &str, is: impl AsyncFn() -> bool) {
-    let start = Instant::now();
-    while !is().await {
-        assert!(start.elapsed() < SOON, "not within {SOON:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Lets so much time pass, in which it stays so all along.
-pub(crate) async fn all_along(span: Duration, what: &str, is: impl AsyncFn() -> bool) {
-    let end = Instant::now() + span;
-    eventually("the time is over", async || {
-        assert!(is().await, "no longer: {what}");
-        Instant::now() >= end
-    })
-    .await;
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
+    fencepost_testkit::wait::eventually(SOON, what, is).await;
 }
 
 /// Waits for the next renewal of a lease.

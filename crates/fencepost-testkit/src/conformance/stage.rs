@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// What "at once" may take on a busy machine. A lock that is handed over only at the end of a lease of [`LONG`] takes longer.
@@ -194,12 +194,8 @@ impl Stage {
     }
 
     /// Waits until it is so; fails if that takes long.
-    pub(super) async fn eventually<F: Future<Output = bool>>(&self, what: &str, mut is: impl FnMut() -> F) {
-        let start = Instant::now();
-        while !is().await {
-            assert!(start.elapsed() < SOON, "it should be so soon: {what}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+    pub(super) async fn eventually<F: Future<Output = bool>>(&self, what: &str, is: impl FnMut() -> F) {
+        crate::wait::eventually(SOON, what, is).await;
     }
 
     /// Fails unless the lock can be had at once by a client of its own.

@@ -68,9 +68,5 @@ pub(crate) fn requests(at: SocketAddr) -> u64 {
 
 /// Waits until it is so.
 pub(crate) async fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is() {
-        assert!(start.elapsed() < SOON, "it should be so soon: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    fencepost_testkit::wait::eventually(SOON, what, || std::future::ready(is())).await;
 }
