@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 
 use crate::capability::Capabilities;
 use crate::claim::Claim;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::info::{Eviction, Info, Listing, Page};
 use crate::life::Life;
 use crate::name::Name;
@@ -147,7 +147,7 @@ pub trait Entry: Send {
     /// [`is_mismatch`](Error::is_mismatch) if the resource has given that token or a greater one to another claim, or if this
     /// claim holds it no more.
     fn raise(&mut self, _to: Token) -> Reply<'_, Result<()>> {
-        Reply::ready(Err(Error::unsupported("this", "way to raise a token")))
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to raise a token")))
     }
 
     /// The engine's own strength: a type of its crate, to be downcast to.

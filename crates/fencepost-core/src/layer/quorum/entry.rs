@@ -1,5 +1,6 @@
 //! One claim at all nodes.
 
+use std::collections::hash_map;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -161,7 +162,6 @@ impl QuorumEntry {
                     }
                     return Err(error);
                 }
-                Verdict::Refused if self.attached => return Ok(Attempt::Gone),
                 Verdict::Refused => {
                     let now = clock.now();
                     self.shared.note_contended(&self.claim.want().name, now);
@@ -201,12 +201,16 @@ impl QuorumEntry {
         let staged = self.claim.join && !self.attached && !all && !self.unheard;
         let staged = staged && self.shared.is_contended(&self.claim.want().name, now);
         let wins = seats.iter().any(|seat| seat.won(now).is_some() || seat.is_away());
-        let first = worth.iter().position(|worth| *worth).filter(|_| staged && !wins);
+        let first = seats.iter().position(|seat| seat.node.is_well()).filter(|_| staged && !wins);
         for (number, (seat, worth)) in seats.iter_mut().zip(worth).enumerate() {
             if seat.is_away() || seat.won(now).is_some() {
                 continue;
             }
             if matches!(seat.standing, Standing::Won(_) | Standing::Gone) && !seat.renew(&self.claim) {
+                if self.attached {
+                    // The lease was looked for there under all its ids.
+                    continue;
+                }
                 return false;
             }
             if first.is_some_and(|first| first != number) {
@@ -300,8 +304,11 @@ impl QuorumEntry {
 
 impl Drop for QuorumEntry {
     fn drop(&mut self) {
-        if self.grant.is_some() {
-            self.shared.held().remove(&self.claim.id);
+        // Another entry of the same claim may stand there: a lease that is attached is extended by one of its own.
+        if let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.id)
+            && Arc::ptr_eq(&held.get().0, &self.seats)
+        {
+            held.remove();
         }
     }
 }

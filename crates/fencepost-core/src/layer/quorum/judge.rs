@@ -86,7 +86,8 @@ impl QuorumEntry {
         let failed = |seat: &&Seat| seat.is_away() || matches!(seat.standing, Standing::Failed(..));
         if seats.iter().filter(failed).count() > nodes - need {
             if late {
-                let silent = seats.iter().filter(|seat| seat.is_away());
+                // Those who were only to be asked after the first one have not been heard yet.
+                let silent = seats.iter().filter(|seat| seat.is_away() && !seat.is_unsent());
                 silent.for_each(|seat| seat.node.failed(now));
             } else if away > 0 {
                 // Some may answer yet.
@@ -95,6 +96,12 @@ impl QuorumEntry {
             return Some(Verdict::Failed);
         }
         let gone = seats.iter().filter(|seat| matches!(seat.standing, Standing::Gone)).count();
-        Some(if gone >= need { Verdict::Gone } else { Verdict::Refused })
+        Some(match self.attached {
+            // A lease is gone when no majority can have it any more; else one that is silent may.
+            true if gone > nodes - need => Verdict::Gone,
+            true => Verdict::Failed,
+            false if gone >= need => Verdict::Gone,
+            false => Verdict::Refused,
+        })
     }
 }

@@ -38,7 +38,12 @@ impl QuorumEntry {
                                 seat.leave(how);
                             }
                         }
-                        Standing::Left(_) | Standing::Failed(_, true) | Standing::Detached => {}
+                        Standing::Left(_) | Standing::Failed(_, true) => {}
+                        // It was cut loose, and not by a majority, or nobody was there any more to be told of it.
+                        Standing::Detached => {
+                            seat.take_up(&me.claim);
+                            seat.leave(how);
+                        }
                         Standing::Gone | Standing::Failed(_, false) => {
                             seat.standing = Standing::Left(Left::Nothing);
                         }

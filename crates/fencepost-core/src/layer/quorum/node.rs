@@ -37,14 +37,19 @@ impl Node {
 
     /// Is it worth asking now?
     pub(super) fn is_worth(&self, now: Moment) -> bool {
-        let probe = self.probe.load(Ordering::Relaxed);
-        if probe == 0 && self.owed.load(Ordering::Relaxed) < ARREARS {
+        if self.is_well() {
             return true;
         }
+        let probe = self.probe.load(Ordering::Relaxed);
         let next = (now + PROBE).as_nanos();
         // One of those who find that the time has come asks.
         now.as_nanos() >= probe
             && self.probe.compare_exchange(probe, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Nothing speaks against waiting for it alone.
+    pub(super) fn is_well(&self) -> bool {
+        self.probe.load(Ordering::Relaxed) == 0 && self.owed.load(Ordering::Relaxed) < ARREARS
     }
 
     pub(super) fn answered(&self) {

@@ -147,6 +147,14 @@ impl Seat {
         Seat::of(&self.node, place, outer)
     }
 
+    /// What was cut loose here is ours again, to be released.
+    pub(super) fn take_up(&mut self, outer: &Claim) {
+        let Seat { number, nodes, generation, .. } = *self;
+        let place =
+            Place { number, nodes, generation, order: self.vote().order, attached: true, again: false };
+        *self = Seat::of(&self.node, place, outer);
+    }
+
     /// Would whoever looks for a lease find what is granted here?
     pub(super) fn is_found(&self) -> bool {
         self.generation < GENERATIONS

@@ -1,0 +1,225 @@
+//! A quorum of nodes that answer when a gate is opened.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fencepost_core::{
+    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
+    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Want,
+};
+use tokio::sync::Semaphore;
+
+const TTL: Duration = Duration::from_secs(9);
+
+/// An open gate lets everybody through, at once or when it is opened.
+fn gate(open: bool) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(if open { Semaphore::MAX_PERMITS } else { 0 }))
+}
+
+#[derive(Clone)]
+struct Gated {
+    node: Arc<dyn Backend>,
+    /// Before it is asked for the lock.
+    attempts: Arc<Semaphore>,
+    /// Behind a grant that was cut loose, before that is answered.
+    detaches: Arc<Semaphore>,
+}
+
+impl Gated {
+    fn new(attempts: bool, detaches: bool) -> Gated {
+        Gated { node: Memory::new(), attempts: gate(attempts), detaches: gate(detaches) }
+    }
+
+    fn entry(&self, entry: Box<dyn Entry>) -> Box<dyn Entry> {
+        Box::new(GatedEntry { entry, gated: self.clone() })
+    }
+}
+
+struct GatedEntry {
+    entry: Box<dyn Entry>,
+    gated: Gated,
+}
+
+impl Backend for Gated {
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.entry(self.node.enter(claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.entry(self.node.attach(claim))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.node.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.node.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.node.evict(name, token, how)
+    }
+}
+
+impl Entry for GatedEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(async {
+            let _through = self.gated.attempts.acquire().await;
+            self.entry.attempt().await
+        })
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        self.entry.stake()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        self.entry.withdraw()
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.entry.raise(to)
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let done = self.entry.detach().await;
+            let _through = self.gated.detaches.acquire().await;
+            done
+        })
+    }
+}
+
+fn quorum(nodes: &[Gated], clock: &Clock) -> Arc<dyn Backend> {
+    let nodes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
+    Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap())
+}
+
+fn client(nodes: &[Gated]) -> Locks {
+    Locks::builder().open(|aid| Ok(quorum(nodes, aid.clock()))).unwrap()
+}
+
+/// A host that keeps its tasks and never runs them.
+#[derive(Default)]
+struct Shelf(Mutex<Vec<Task>>);
+
+impl Host for Shelf {
+    fn spawn(&self, task: Task) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+/// Time passes only where a test says so.
+fn aid() -> Aid {
+    Aid::for_client(1, Clock::manual(), Arc::new(Shelf::default()))
+}
+
+fn claim(id: u128, aid: &Aid) -> Arc<Claim> {
+    let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, Holder::labelled("test"), aid.clone()))
+}
+
+fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The nodes have cut it loose, and nobody has been told whose secret would end it.
+#[tokio::test]
+async fn what_was_being_cut_loose_is_released_when_that_is_given_up() {
+    let nodes = [(); 3].map(|()| Gated::new(true, false));
+    let (locks, other) = (client(&nodes), client(&nodes));
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    {
+        let mut detaching = pin!(guard.detach());
+        assert!(poll(detaching.as_mut()).is_pending());
+    }
+    nodes.iter().for_each(|node| node.detaches.add_permits(Semaphore::MAX_PERMITS));
+    // Long before the end of a lease of a minute.
+    let next = other.mutex("lock").unwrap().lock().wait(Duration::from_secs(20)).await;
+    next.expect("it was released").release().await.unwrap();
+    locks.close().await;
+}
+
+/// Where a lock is contended one node is asked before the others: not one that did not answer the last time.
+#[tokio::test]
+async fn a_node_that_hangs_is_not_waited_for_alone() {
+    let aid = aid();
+    let clock = aid.clock();
+    let nodes = [Gated::new(false, true), Gated::new(true, true), Gated::new(true, true)];
+    let quorum = quorum(&nodes, clock);
+    let enter = |id| quorum.enter(claim(id, &aid));
+    let mut entries = [enter(1), enter(2), enter(3), enter(4)];
+    let [holder, first, second, third] = &mut entries;
+    assert!(matches!(holder.attempt().await, Ok(Attempt::Granted(_))));
+    assert!(matches!(first.attempt().await, Ok(Attempt::Blocked { .. })), "contended from now on");
+    {
+        let mut asking = pin!(second.attempt());
+        assert!(poll(asking.as_mut()).is_pending(), "nothing is known against the node that hangs");
+        clock.advance_to(clock.now() + Quorum::PATIENCE);
+        let Poll::Ready(Err(error)) = poll(asking.as_mut()) else { panic!("its time is over") };
+        assert!(error.is_unreachable() && error.is_transient(), "{error}");
+    }
+    assert!(matches!(poll(pin!(second.attempt())), Poll::Ready(Ok(Attempt::Blocked { .. }))));
+    // It would be probed now.
+    clock.advance_to(clock.now() + Quorum::PATIENCE);
+    assert!(matches!(poll(pin!(third.attempt())), Poll::Ready(Ok(Attempt::Blocked { .. }))));
+}
+
+/// Each of them is an entry of its own, of one claim.
+#[tokio::test]
+async fn a_lease_that_is_attached_and_extended_is_renewed_still() {
+    let aid = aid();
+    let clock = aid.clock();
+    let nodes = [(); 3].map(|()| Gated::new(true, true));
+    let quorum = quorum(&nodes, clock);
+    let mut held = quorum.enter(claim(7, &aid));
+    assert!(matches!(held.attempt().await, Ok(Attempt::Granted(_))));
+    held.detach().await.unwrap();
+    let mut attached = quorum.attach(claim(7, &aid));
+    assert!(matches!(attached.attempt().await, Ok(Attempt::Granted(_))));
+    let stake = attached.stake().expect("it is renewed");
+    let mut extended = quorum.attach(claim(7, &aid));
+    assert!(matches!(extended.attempt().await, Ok(Attempt::Granted(_))));
+    drop(extended);
+    clock.advance_to(clock.now() + TTL / 2);
+    let before = stake.claim.life.until();
+    stake.session.keep(std::slice::from_ref(&stake.claim)).await.unwrap();
+    assert!(stake.claim.life.until() > before, "the round passed it by");
+}
+
+/// One node never had it, one is silent: whether a majority has it still is not known.
+#[tokio::test]
+async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
+    let aid = aid();
+    let clock = aid.clock();
+    let nodes = [Gated::new(true, true), Gated::new(true, true), Gated::new(false, true)];
+    let quorum = quorum(&nodes, clock);
+    let mut held = quorum.enter(claim(7, &aid));
+    assert!(matches!(held.attempt().await, Ok(Attempt::Granted(_))));
+    held.detach().await.unwrap();
+    nodes[1].attempts.forget_permits(Semaphore::MAX_PERMITS);
+    // The first request, which nobody polls any more, takes one of them.
+    nodes[2].attempts.add_permits(2);
+    let mut attached = quorum.attach(claim(7, &aid));
+    {
+        let mut asking = pin!(attached.attempt());
+        assert!(poll(asking.as_mut()).is_pending());
+        clock.advance_to(clock.now() + Quorum::PATIENCE);
+        let Poll::Ready(Err(error)) = poll(asking.as_mut()) else { panic!("nobody knows") };
+        assert!(error.is_unreachable(), "{error}");
+    }
+    nodes[1].attempts.add_permits(1);
+    assert!(matches!(attached.attempt().await, Ok(Attempt::Granted(_))));
+}
