@@ -39,14 +39,6 @@ impl Holding {
             (false, Some(of)) => Mode::Permits { n: 1, of },
             (false, None) => Mode::Exclusive,
         };
-        for name in names {
-            // What an engine has not is refused here, before anything is sent.
-            match mode {
-                Mode::Shared => locks.rwlock(name).map(drop)?,
-                Mode::Permits { of, .. } => locks.semaphore(name, of).map(drop)?,
-                Mode::Exclusive => {}
-            }
-        }
         let lock = locks.multi(names.iter().map(String::as_str))?.mode(mode);
         let start = Instant::now();
         loop {

@@ -203,6 +203,7 @@ impl Request<'_> {
         client.check_ttl(self.ttl)?;
         client.check_replicas(self.replicas)?;
         Client::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
+        client.check_mode(self.mode)?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {
@@ -365,12 +366,13 @@ impl Request<'_> {
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
         let failed =
             || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
-        match failure {
-            Some(error) => Error::new(error.kind(), failed()).because(error),
+        let error = match failure {
+            Some(error) => Error::new(error.kind(), failed()).because_of(error),
             None => Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}"))
                 .transient(true)
                 .held_by(holders),
-        }
+        };
+        error.of(self.name.clone()).on(self.client.engine())
     }
 }
 

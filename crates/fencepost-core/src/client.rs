@@ -13,6 +13,7 @@ use crate::claim::ClaimIds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::keeper::Keeper;
+use crate::queue::Mode;
 use crate::thread::Thread;
 
 /// What all locks and guards of one client share.
@@ -77,8 +78,13 @@ impl Client {
         Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
     }
 
-    /// A mode of claiming.
-    pub(crate) fn require_mode(&self, has: bool, what: &str) -> Result<()> {
+    /// Whether the engine has this mode of claiming.
+    pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
+        let (has, what) = match mode {
+            Mode::Exclusive => return Ok(()),
+            Mode::Shared => (self.capabilities.shared, "shared holders"),
+            Mode::Permits { .. } => (self.capabilities.permits, "permits"),
+        };
         match self.capabilities.modes {
             Some(why) if !has => {
                 Err(Error::new(ErrorKind::Unsupported, format!("there are no {what} here: {why}"))

@@ -168,6 +168,13 @@ impl Error {
         self
     }
 
+    /// Adds another error of ours as the cause: what may have taken effect by that, may have by this.
+    #[must_use]
+    pub(crate) fn because_of(mut self, source: Error) -> Error {
+        self.0.effect = source.effect();
+        self.because(source)
+    }
+
     /// What kind of failure it was.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -262,14 +269,15 @@ impl fmt::Display for Error {
                 write!(f, " and {} more", rest.len())?;
             }
         }
-        if inner.effect == Effect::Unknown {
+        let ours = inner.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
+        // Said once, by the one that knows it first hand.
+        if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
             f.write_str("; it may have taken effect all the same, and is being undone")?;
         }
         if let Some(source) = &inner.source {
             write!(f, ": {source}")?;
         }
-        let told = |source: &Error| source.0.engine == inner.engine;
-        if inner.source.as_deref().and_then(|source| source.downcast_ref()).is_some_and(told) {
+        if ours.is_some_and(|source| source.0.engine == inner.engine) {
             return Ok(());
         }
         // A message that tells of another error has it at its end.

@@ -128,7 +128,7 @@ impl Owned {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
                                its lease at the latest";
                 let name = self.claim.want().name.clone();
-                return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because(error));
+                return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because_of(error));
             }
             clock.sleep_until(clock.now() + pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));

@@ -243,7 +243,10 @@ impl Life {
                 if let State::Lost(why) = self.seen(clock.now()) {
                     return Poll::Ready(Some(why));
                 }
-                // Renewed meanwhile: sleep anew.
+                // Renewed meanwhile, or one of those that it rests on has ended: sleep anew.
+                if self.until() < until {
+                    return Poll::Ready(None);
+                }
                 Pin::new(&mut sleep).poll(cx).map(|()| None)
             })
             .await;

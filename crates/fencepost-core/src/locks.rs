@@ -20,6 +20,7 @@ use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
 use crate::name::Name;
+use crate::queue::Mode;
 use crate::registry::Registry;
 use crate::thread::Thread;
 use crate::time::Clock;
@@ -91,7 +92,7 @@ impl Locks {
     /// shared holders.
     pub fn rwlock(&self, name: &str) -> Result<RwLock> {
         let name = Name::new(name)?;
-        self.client.require_mode(self.client.capabilities.shared, "shared holders")?;
+        self.client.check_mode(Mode::Shared)?;
         Ok(RwLock::new(Arc::clone(&self.client), name))
     }
 
@@ -106,7 +107,7 @@ impl Locks {
         if permits == 0 {
             return Err(Error::invalid("a semaphore has at least one permit").of(name));
         }
-        self.client.require_mode(self.client.capabilities.permits, "permits")?;
+        self.client.check_mode(Mode::Permits { n: 1, of: permits })?;
         Ok(Semaphore::new(Arc::clone(&self.client), name, permits))
     }
 
@@ -226,10 +227,10 @@ impl Locks {
         clock.within(bound, self.client.backend.close()).await;
         if let Some(thread) = &self.client.thread {
             thread.stop();
-            // The thread's last act is to stop the clock, which ends this sleep.
+            // The thread's last act is to stop the clock, which ends this sleep; what is left then takes microseconds.
             while !thread.has_ended() {
                 clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
-                std::thread::yield_now();
+                tokio::task::yield_now().await;
             }
         }
     }

@@ -84,6 +84,8 @@ impl Thread {
                 last.within(until, reaper.idle()).await;
                 last.stop();
             });
+            // A name that is being looked up, by a thread of the runtime's own, is not waited for.
+            runtime.shutdown_background();
         };
         // It waits for this, so it is there to take it.
         let _ = start.send(Box::new(run));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Error, Eviction, Holder, Locks, Loss, Memory, Page, Registry, State, Tokens};
+use fencepost_core::{Error, Eviction, Holder, Locks, Loss, Memory, Mode, Page, Registry, State, Tokens};
 
 fn client(memory: &Arc<Memory>) -> Locks {
     let memory = Arc::clone(memory);
@@ -68,7 +68,10 @@ async fn a_timeout_names_the_holder_and_leaves_nothing() {
         assert!(error.is_timeout(), "{error}");
         let text = error.to_string();
         assert!(text.contains("alice") && text.contains("inventory"), "{text}");
+        assert_eq!((error.resource(), error.engine()), (Some("a"), Some("memory")));
     }
+    let error = locks.multi(["b", "a"]).unwrap().lock().wait(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.resource(), Some("a"), "the one that was busy");
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 1);
     guard.release().await.unwrap();
 }
@@ -240,6 +243,9 @@ async fn what_the_engine_has_not_is_refused() {
     assert!(error.is_unsupported() && error.to_string().contains("no replicas to wait for"), "{error}");
     let error = locks.multi(["a", "b"]).unwrap().try_lock().replicas(1).await.unwrap_err();
     assert!(error.is_unsupported(), "{error}");
+    let processes = Memory::with_process_identity();
+    let multi = client(&processes).multi(["a"]).unwrap().mode(Mode::Permits { n: 1, of: 2 });
+    assert!(multi.try_lock().await.unwrap_err().is_unsupported(), "it has no permits");
     let open = |builder: fencepost_core::ClientBuilder| builder.open(|_| Ok(memory.clone()));
     assert!(open(Locks::builder().replicas(1)).unwrap_err().is_unsupported());
     open(Locks::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
@@ -273,6 +279,24 @@ async fn who_watches_a_guard_is_told_of_its_clients_close() {
     assert_eq!(guard.lost().await, Loss::SessionEnded);
     assert!(guard.ensure_held().unwrap_err().is_lost());
     assert!(guard.run(std::future::pending::<()>()).await.unwrap_err().is_lost());
+}
+
+/// A name that is being looked up, say, by a resolver that does not answer: the runtime has a thread for that, which nothing can stop.
+#[tokio::test]
+async fn a_close_does_not_wait_for_what_cannot_be_stopped() {
+    let locks = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let (end, until) = std::sync::mpsc::channel::<()>();
+    let (begun, begins) = std::sync::mpsc::channel();
+    locks.aid().spawn(async move {
+        let stuck = tokio::task::spawn_blocking(move || {
+            begun.send(()).unwrap();
+            let _ = until.recv();
+        });
+        let _ = stuck.await;
+    });
+    begins.recv().unwrap();
+    tokio::time::timeout(secs(20), locks.close()).await.expect("the caller's thread goes on");
+    drop(end);
 }
 
 /// The first lock of several is not renewed while the others are waited for.

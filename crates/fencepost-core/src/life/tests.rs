@@ -1,3 +1,5 @@
+use std::task::Context;
+
 use super::*;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -152,4 +154,26 @@ fn why_renewals_fail_is_told_until_one_is_confirmed() {
     assert_eq!(part.trouble(), None, "an earlier one is none of today's");
     part.doubt_by(doubt("no answer in time", true));
     assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
+}
+
+#[test]
+fn who_watches_a_quorum_is_told_at_the_end_that_is_left() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
+    for (ttls, part) in [1, 3, 3].into_iter().zip(&parts) {
+        part.confirm(&clock, clock.now(), TTL * ttls);
+    }
+    let whole = Life::new();
+    whole.rest_on(2, parts.clone());
+    let mut lost = std::pin::pin!(whole.lost(&clock));
+    let mut poll = |waker| lost.as_mut().poll(&mut Context::from_waker(waker));
+    let (told, waker) = crate::testing::flag();
+    assert!(poll(&waker).is_pending());
+    parts[2].end(Loss::Deleted);
+    assert!(told.is_set());
+    let (told, waker) = crate::testing::flag();
+    assert!(poll(&waker).is_pending(), "the other two live");
+    clock.advance_to(parts[0].until());
+    assert!(told.is_set());
+    assert_eq!(poll(&waker), Poll::Ready(Loss::Deleted), "the first of those that ended is named");
 }
