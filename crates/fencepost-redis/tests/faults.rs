@@ -22,7 +22,8 @@ struct Clustered;
 
 impl Fixture for Clustered {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let cluster = Cluster::proxied(&Config::new().durable()).expect("a cluster starts");
+        let cluster = Cluster::proxied(&Config::new().durable().line("cluster-node-timeout 1500"))
+            .expect("a cluster starts");
         let place = Place { url: cluster.url(), deployment: Arc::new(Mutex::new(cluster)) };
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }

@@ -115,7 +115,7 @@ fn a_replica_takes_over_with_what_it_has() {
 
 #[test]
 fn a_cluster_moves_slots_and_replaces_masters() {
-    let mut cluster = Cluster::start(&Config::new()).unwrap();
+    let mut cluster = Cluster::start(&Config::new().line("cluster-node-timeout 1500")).unwrap();
     let slot = cluster.slot("{tag}a");
     let from = cluster.master_of(slot);
     let to = (from + 1) % 3;

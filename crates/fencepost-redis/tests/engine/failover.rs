@@ -68,7 +68,7 @@ async fn renewals_follow_a_failover() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_replaces_a_master() {
-    let mut cluster = Cluster::start(&Config::new()).unwrap();
+    let mut cluster = Cluster::start(&Config::new().line("cluster-node-timeout 1500")).unwrap();
     let locks = connect(&cluster.url(), LONG).await;
     let guard = lock(&locks, "lock").await;
     let waiting = wait(&locks, "lock", 1).await;

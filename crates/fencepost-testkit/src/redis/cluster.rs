@@ -13,7 +13,8 @@ const MASTERS: usize = 3;
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;
 
-/// Six servers; the first three are the masters to begin with.
+/// Six servers; the first three are the masters to begin with. A master is replaced when it is silent for five seconds, or for as long
+/// as the configuration's `cluster-node-timeout` says: machines that are busy stand still for a second or two.
 pub struct Cluster {
     nodes: Vec<Redis>,
     network: Network,
@@ -42,7 +43,7 @@ impl Cluster {
             let config = config
                 .clone()
                 .line("cluster-enabled yes")
-                .line("cluster-node-timeout 1500")
+                .standard("cluster-node-timeout 5000")
                 .line("cluster-announce-ip 127.0.0.1")
                 .line(format!("cluster-port {}", free_port()?));
             let node = Redis::start(&config)?;

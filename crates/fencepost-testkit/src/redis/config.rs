@@ -26,6 +26,12 @@ impl Config {
         self
     }
 
+    /// A line that one of the configuration's own overrides: of two the later counts.
+    pub(super) fn standard(mut self, line: &str) -> Config {
+        self.lines.insert(0, line.to_owned());
+        self
+    }
+
     /// Every write is on the disk before it is answered, so that a killed server comes back with all it ever granted.
     pub fn durable(self) -> Config {
         self.line("appendonly yes").line("appendfsync always")
