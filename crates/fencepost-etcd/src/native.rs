@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use fencepost_core::{Claim, Error, Loss, Result};
 
-use crate::proto::{Compare, DeleteRequest, Op, PutRequest, TxnRequest};
+use crate::net::TXN;
+use crate::proto::{Compare, DeleteRequest, Op, PutRequest, TxnRequest, TxnResponse};
 use crate::shared::Shared;
 
 /// A grant as etcd knows it: what [`Guard::native`](fencepost_core::Guard::native) gives, to be downcast to. Clones are for the same
@@ -60,7 +61,7 @@ impl Held {
     /// As for [`write`](Held::write).
     ///
     /// # Cancel safety
-    /// Dropped midway, it is written or not.
+    /// As for [`write`](Held::write).
     pub async fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<i64> {
         self.write([Write::Put { key: key.into(), value: value.into() }]).await
     }
@@ -70,10 +71,12 @@ impl Held {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) when the lock is not held any more: nothing was written. Otherwise what the engine says; where its
-    /// [`effect`](Error::effect) is unknown, the write may have taken effect, while the lock was held.
+    /// [`effect`](Error::effect) is unknown, the write may have taken effect, or may yet, for as long as the lock is held: also after
+    /// others that were made later, which it then undoes. It is never sent twice. Who has to be sure releases the lock and takes it
+    /// again: what was sent under the earlier grant is refused from then on.
     ///
     /// # Cancel safety
-    /// Dropped midway, it is written or not.
+    /// Dropped midway, it is written or not, or later, as where the effect is unknown.
     pub async fn write(&self, writes: impl IntoIterator<Item = Write>) -> Result<i64> {
         let writes = writes.into_iter().map(|write| match write {
             Write::Put { key, value } => Op::Put(PutRequest { key, value, ..PutRequest::default() }).into(),
@@ -84,7 +87,9 @@ impl Held {
             success: writes.collect(),
             failure: Vec::new(),
         };
-        let answer = self.shared.txn(txn).await.map_err(|failure| failure.error().of(self.name()))?;
+        // A second copy would undo what was written between the two.
+        let answer = self.shared.net.once(TXN, txn).await;
+        let answer: TxnResponse = answer.map_err(|failure| failure.error().of(self.name()))?;
         if answer.succeeded {
             return Ok(answer.revision());
         }

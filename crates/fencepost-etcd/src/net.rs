@@ -86,7 +86,16 @@ impl Net {
         self.call_by(self.way(), path, question, doubt).await
     }
 
-    /// The same for one that must not depend on the caller's runtime, which may not run on: what is not answered soon is asked
+    /// Asks for what must not be done twice: another member is asked only when it has certainly not been done.
+    pub(crate) async fn once<Q: Question, A: Question>(
+        &self,
+        path: &'static str,
+        question: Q,
+    ) -> Result<A, Failure> {
+        self.unary_round(self.way(), path, question, None, true).await
+    }
+
+    /// What [`call`](Net::call) does, for one that must not depend on the caller's runtime, which may not run on: what is not answered soon is asked
     /// by the client's own thread as well.
     pub(crate) async fn insist<Q: Question, A: Question>(
         &self,
@@ -124,8 +133,19 @@ impl Net {
         question: Q,
         doubt: Option<&AtomicBool>,
     ) -> Result<A, Failure> {
+        self.unary_round(way, path, question, doubt, false).await
+    }
+
+    async fn unary_round<Q: Question, A: Question>(
+        &self,
+        way: Way,
+        path: &'static str,
+        question: Q,
+        doubt: Option<&AtomicBool>,
+        once: bool,
+    ) -> Result<A, Failure> {
         let until = self.until();
-        self.round(until, doubt, move |peer, token| {
+        self.round(until, doubt, once, move |peer, token| {
             let (question, token) = (question.clone(), token.cloned());
             async move { unary(peer, way, path, question, token.as_ref()).await }
         })
@@ -226,7 +246,7 @@ impl Net {
         first: &WatchRequest,
     ) -> Result<(mpsc::UnboundedSender<WatchRequest>, Streaming<WatchResponse>), Failure> {
         let until = self.until();
-        self.round(until, None, |peer, token| {
+        self.round(until, None, false, |peer, token| {
             let (sender, receiver) = mpsc::unbounded_channel();
             let _ = sender.send(first.clone());
             let requests = stream::unfold(receiver, |mut receiver| async {
@@ -266,6 +286,7 @@ impl Net {
         &'a self,
         until: Moment,
         doubt: Option<&AtomicBool>,
+        once: bool,
         ask: impl Fn(&'a Peer, Option<&MetadataValue<Ascii>>) -> F,
     ) -> Result<T, Failure> {
         let clock = self.aid.clock();
@@ -279,10 +300,10 @@ impl Net {
             let at = self.current.load(Ordering::Relaxed);
             let peer = &self.peers[at % self.peers.len()];
             let now = clock.now();
-            // Nobody may use up the time of all.
+            // Nobody may use up the time of all, if others are asked after him.
             let share = until.since(now)
                 / u32::try_from(tries.min(self.peers.len() + 1).saturating_sub(turn)).unwrap_or(1).max(1);
-            let bound = if self.peers.len() == 1 { until } else { now + share };
+            let bound = if self.peers.len() == 1 || once { until } else { now + share };
             let asked = async {
                 let token = self.login(peer).await?;
                 ask(peer, token.as_ref()).await
@@ -311,7 +332,7 @@ impl Net {
             }
             last = Some(failure);
             turn += 1;
-            if clock.now() >= until {
+            if clock.now() >= until || once && unsure {
                 break;
             }
         }

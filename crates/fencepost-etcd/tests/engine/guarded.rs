@@ -1,8 +1,12 @@
 //! What is written under the condition that the lock is held.
 
+use std::time::Duration;
+
 use crate::kit::{SOON, connect, eventually, server};
-use fencepost_core::{Eviction, Guard, Loss};
+use fencepost_core::{Effect, Eviction, Guard, Loss};
 use fencepost_etcd::{Held, Write};
+use fencepost_testkit::etcd::{Config, Proxied};
+use fencepost_testkit::faults::Faults;
 
 fn held(guard: &mut Guard) -> Held {
     guard.native().unwrap().downcast_ref::<Held>().unwrap().clone()
@@ -82,5 +86,25 @@ async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() 
     locks.evict("stock", second.token(), &Eviction::default()).await.unwrap();
     assert_eq!(tokio::time::timeout(SOON, second.lost()).await.unwrap(), Loss::Evicted);
     eventually("no mark is left", || async { etcd.look().keys("%fencepost/").is_empty() }).await;
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_answer_was_lost_is_not_written_again() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let locks = connect(&format!("{}?timeout=20s", etcd.url())).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
+    let held = held(&mut guard);
+    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    etcd.delay(Duration::from_millis(1_500)).unwrap();
+    let put = tokio::spawn(async move { held.put("count", "9").await });
+    eventually("it is written", async || etcd.look().keys("count").len() == 1).await;
+    etcd.cut().unwrap();
+    etcd.mend().unwrap();
+    let error = put.await.unwrap().unwrap_err();
+    assert!(error.is_unreachable() && error.effect() == Effect::Unknown, "{error}");
+    let count = etcd.look().run(&["get", "count", "-w", "fields"]);
+    assert!(count.contains("\"Version\" : 1"), "{count}");
+    guard.release().await.unwrap();
     locks.close().await;
 }
