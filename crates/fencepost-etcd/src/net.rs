@@ -235,7 +235,8 @@ impl Net {
         failure
     }
 
-    fn forget_login(&self) {
+    /// The next request logs in again.
+    pub(crate) fn forget_login(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -150,6 +150,10 @@ impl Stream {
         if answer.created {
             let Some(target) = self.asked.pop_front() else { return Err("an answer to nothing".to_owned()) };
             if answer.canceled {
+                // A login that is not known any more is told so, and not by the stream's status.
+                if let Some(shared) = shared.upgrade() {
+                    shared.net.forget_login();
+                }
                 return Err(answer.reason);
             }
             read(shared, target.clone(), self.epoch);

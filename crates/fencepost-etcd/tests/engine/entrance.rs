@@ -1,8 +1,10 @@
 //! Users and TLS.
 
-use crate::kit::{SHORT, SOON, connect, server, try_connect, users};
-use fencepost_core::{Finding, Registry, Severity};
+use crate::kit::{SHORT, SOON, connect, registry, server, stand, try_connect, users};
+use fencepost_core::{Finding, Locks, Registry, Severity};
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::Proxy;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
@@ -121,4 +123,29 @@ async fn who_loses_a_right_is_told_so_with_the_loss() {
     assert!(!told.contains("hunter2"), "{told}");
     drop(guard);
     locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_login_the_server_has_forgotten_logs_in_again() {
+    let etcd = server();
+    users(&etcd);
+    let url = format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address());
+    let proxy = &mut Proxy::start(etcd.address()).unwrap();
+    let near = connect(&url).await;
+    // The first renewal, which would log in as well, is far away.
+    let url = url.replace(&etcd.address().to_string(), &proxy.address().to_string());
+    let far = Locks::builder().ttl(SOON * 20).connect(&registry(), &url).await.unwrap();
+    let guard = near.mutex("stock").unwrap().lock().await.unwrap();
+    let waiting = stand(&far, "stock", 2).await;
+    // It forgets all logins of a user who goes, as it does when it starts again.
+    let root = etcd.look().of("root:topsecret");
+    for command in [&["delete", "app"][..], &["add", "app:hunter2"], &["grant-role", "app", "locks"]] {
+        root.run(&[&["user"], command].concat());
+    }
+    proxy.cut().unwrap();
+    guard.release().await.unwrap();
+    proxy.mend().unwrap();
+    waiting.granted().await.release().await.unwrap();
+    near.close().await;
+    far.close().await;
 }
