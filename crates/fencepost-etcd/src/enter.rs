@@ -22,7 +22,7 @@ use crate::proto::{
     Compare, DeleteRequest, DeleteResponse, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
     TxnResponse,
 };
-use crate::shared::Shared;
+use crate::shared::{Shared, TRIES};
 
 /// With so many in line a new claim does not read the folder: the watch will tell.
 const CROWD: usize = 32;
@@ -275,34 +275,74 @@ pub(crate) async fn hold(
 
 /// Takes up the key of a detached claim, for good or only to lengthen its lease. `None`: it is gone.
 pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<Option<i64>, Failure> {
+    let mut spare = None;
+    let mut over = None;
+    // Others who know the secret write the key as well, with each renewal for one: what was read may be old already.
+    for _ in 0..TRIES {
+        let taken = take_up(&shared, &member, &mut spare, &mut over).await?;
+        if let Taken::Other = taken {
+            continue;
+        }
+        // Dropped before this, or with an answer lost, the claim is extended or not: the lease is no other claim's, and ends.
+        if let Some(lease) = spare {
+            shared.revoke(lease.id);
+        }
+        return Ok(if let Taken::Held(revision) = taken { Some(revision) } else { None });
+    }
+    Err(Failure::contested())
+}
+
+/// What came of taking up a key.
+enum Taken {
+    Held(i64),
+    Gone,
+    /// Somebody else was faster.
+    Other,
+}
+
+/// Tries it once. `spare` is a lease that it was not hung on; `over` is one that had ended when the key was last read.
+async fn take_up(
+    shared: &Arc<Shared>,
+    member: &Arc<Member>,
+    spare: &mut Option<Arc<Lease>>,
+    over: &mut Option<i64>,
+) -> Result<Taken, Failure> {
     let (_, line) = shared.line(&member.folder).await?;
     let found = line.into_iter().find_map(|kv| {
         let payload = Payload::read(&kv.value);
         (payload.id == Some(member.claim.id) && !payload.evicted).then_some((kv, payload))
     });
-    let Some((kv, mut payload)) = found else { return Ok(None) };
+    let Some((kv, mut payload)) = found.filter(|(kv, _)| *over != Some(kv.lease)) else {
+        return Ok(Taken::Gone);
+    };
     let claim = &member.claim;
     let ttl = claim.ttl();
     // Attached by somebody or not, it is not shortened.
     if !claim.renewed && kv.lease != 0 {
         let sent = shared.now();
-        match shared.net.keep_alive(kv.lease, sent + shared.config.timeout).await {
-            Ok(answer) if answer.ttl <= 0 => return Ok(None),
-            Ok(answer) if answer.ttl.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) => {
-                claim.confirm(sent, ttl);
-                return Ok(Some(kv.create_revision));
-            }
-            Ok(_) => {}
-            Err(failure) if failure.is_lease_gone() => return Ok(None),
+        let left = match shared.net.keep_alive(kv.lease, sent + shared.config.timeout).await {
+            Ok(answer) => answer.ttl,
+            Err(failure) if failure.is_lease_gone() => 0,
             Err(failure) => return Err(failure),
+        };
+        if left <= 0 {
+            // Whoever has hung the key on another one has ended this one, perhaps.
+            *over = Some(kv.lease);
+            return Ok(Taken::Other);
+        }
+        if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
+            claim.confirm(sent, ttl);
+            return Ok(Taken::Held(kv.create_revision));
         }
     }
     let (alone, value) = (payload.detached, {
         payload.detached = !claim.renewed;
         payload.to_bytes()
     });
-    // Dropped from here on, or with its answer lost, the claim is extended or not: the lease is no other claim's, and ends.
-    let lease = shared.private(ttl).await?;
+    let lease = match spare.take() {
+        Some(lease) => lease,
+        None => shared.private(ttl).await?,
+    };
     let put = PutRequest { key: kv.key.clone(), value: value.clone(), lease: lease.id, ignore_lease: false };
     let txn = TxnRequest {
         compare: vec![Compare::written(&kv.key, kv.mod_revision)],
@@ -316,8 +356,8 @@ pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<O
         // An earlier request did it, and its answer was lost.
         Some(now) => now.mod_revision,
         None => {
-            shared.revoke(lease.id);
-            return Ok(None);
+            *spare = Some(lease);
+            return Ok(Taken::Other);
         }
     };
     // What was detached has a lease of its own.
@@ -325,11 +365,11 @@ pub(crate) async fn attach(shared: Arc<Shared>, member: Arc<Member>) -> Result<O
         shared.revoke(kv.lease);
     }
     let sent = lease.sent();
-    shared.adopt(&kv.key, &member);
+    shared.adopt(&kv.key, member);
     member.adopt(lease, kv.key, value, at);
     if !claim.confirm(sent, ttl) {
-        return Ok(None);
+        return Ok(Taken::Gone);
     }
     member.put(Stand::Holding(kv.create_revision));
-    Ok(Some(kv.create_revision))
+    Ok(Taken::Held(kv.create_revision))
 }

@@ -226,6 +226,13 @@ impl Failure {
         Failure::new(ErrorKind::Lost, "the lease is gone").of(What::LeaseGone)
     }
 
+    /// The key was never as it had been read.
+    pub(crate) fn contested() -> Failure {
+        let message =
+            "somebody else writes the lock's key again and again; see who has the secret of its lease";
+        Failure::new(ErrorKind::Unreachable, message)
+    }
+
     /// What came back is no answer.
     pub(crate) fn nonsense() -> Failure {
         Failure::new(

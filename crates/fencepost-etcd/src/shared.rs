@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, ErrorKind, Loss, Moment, Payload};
+use fencepost_core::{Aid, Claim, Loss, Moment, Payload};
 use tokio::sync::mpsc;
 
 use crate::calm::Calm;
@@ -24,7 +24,7 @@ use crate::proto::{
 use crate::watch::{self, Command};
 
 /// How often a key that others write meanwhile is written again.
-const TRIES: u32 = 5;
+pub(crate) const TRIES: u32 = 5;
 /// How often a cleanup that fails is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
@@ -246,9 +246,7 @@ impl Shared {
             self.hung(member, lease, at);
             return Ok(true);
         }
-        let message =
-            "somebody else writes the lock's key again and again; see who has the secret of its lease";
-        Err(Failure::new(ErrorKind::Unreachable, message))
+        Err(Failure::contested())
     }
 
     /// The member's key was hung on this lease at the revision `at`: one of its own that it hung on before has nothing left.

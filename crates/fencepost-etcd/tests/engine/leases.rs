@@ -134,3 +134,24 @@ async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
     other.release().await.unwrap();
     locks.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
+    let etcd = server();
+    let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let lease = one.mutex("stock").unwrap().lock().await.unwrap().detach().await.unwrap();
+    let long = |times: u32| Duration::from_secs(100) * times;
+    for round in 1..=15 {
+        let (shorter, longer) = (long(2 * round), long(2 * round + 1));
+        let (first, second) = tokio::join!(one.extend(&lease, shorter), two.extend(&lease, longer));
+        first.unwrap();
+        second.unwrap();
+        let info = one.inspect("stock").await.unwrap();
+        let left = info.claims[0].expires_in.expect("it has a lease");
+        assert!(left > shorter, "{left:?} of {longer:?}");
+    }
+    one.release(&lease).await.unwrap();
+    eventually("all leases but the clients' are gone", async || etcd.look().leases().len() <= 2).await;
+    one.close().await;
+    two.close().await;
+}
