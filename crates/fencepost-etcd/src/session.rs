@@ -38,15 +38,18 @@ impl EtcdSession {
                 }
             }
         }
+        // One that fails keeps no other from what is known of the lease.
+        let mut outcome = Ok(());
         for claim in due {
             let Some(member) = shared.member(claim.note.load(Ordering::Relaxed)) else { continue };
             // Its number may be another one's by now.
             if !Arc::ptr_eq(&member.claim, claim) {
                 continue;
             }
-            self.confirm(&shared, &member).await?;
+            let confirmed = self.confirm(&shared, &member).await;
+            outcome = outcome.and(confirmed);
         }
-        Ok(())
+        outcome
     }
 
     async fn confirm(&self, shared: &Arc<Shared>, member: &Member) -> Result<()> {
