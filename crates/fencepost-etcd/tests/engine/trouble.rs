@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kit::{SOON, connect, eventually, in_line, server, stand, try_connect};
+use fencepost_core::Eviction;
 use fencepost_testkit::etcd::{Cluster, Config, Proxied};
 use fencepost_testkit::faults::Faults;
 
@@ -164,4 +165,25 @@ async fn cancelled_by_the_hundred_it_leaves_an_empty_folder() {
 async fn nobody_there_is_said_so() {
     let error = try_connect("etcd://127.0.0.1:1").await.unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let far = connect(&format!("{}?timeout=20s", etcd.url())).await;
+    let near = connect(&etcd.direct_url()).await;
+    let guard = near.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
+    let token = guard.token();
+    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    etcd.delay(Duration::from_millis(1_500)).unwrap();
+    let asked = far.clone();
+    let now = Eviction { now: true, reason: None };
+    let evicted = tokio::spawn(async move { asked.evict("stock", token, &now).await });
+    eventually("the key is gone", async || etcd.look().keys("stock/").is_empty()).await;
+    etcd.cut().unwrap();
+    etcd.mend().unwrap();
+    evicted.await.unwrap().unwrap();
+    drop(guard);
+    far.close().await;
+    near.close().await;
 }
