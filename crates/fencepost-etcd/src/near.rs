@@ -18,6 +18,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, StatusCode, Uri};
 use prost::Message;
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Status};
@@ -84,7 +85,7 @@ impl Near {
         Some(Near { member: member.to_owned(), authority, connect_timeout, clock, link: Arc::default() })
     }
 
-    /// Asks the member. Must be polled in the runtime that the client was made in. `None`: that runtime connects to nothing.
+    /// Asks the member. Must be polled in the runtime that the client was made in. `None`: that runtime connects to nothing, or is not here.
     pub(crate) async fn unary<Q: Message, A: Message + Default>(
         &self,
         path: &'static str,
@@ -178,10 +179,12 @@ impl Near {
             match link.coming.as_ref().filter(|coming| coming.has_changed().is_ok()) {
                 Some(coming) => coming.clone(),
                 None => {
+                    // A future may be dropped outside of any runtime, and is polled then for its cleanup.
+                    let runtime = Handle::try_current().ok()?;
                     let (sender, coming) = watch::channel(None);
                     link.coming = Some(coming.clone());
                     let (member, link) = (self.member.clone(), Arc::downgrade(&self.link));
-                    tokio::spawn(live(member, self.clock.clone(), self.connect_timeout, link, sender));
+                    runtime.spawn(live(member, self.clock.clone(), self.connect_timeout, link, sender));
                     coming
                 }
             }

@@ -1,5 +1,7 @@
 //! Streams that break, keys that vanish, members that are cut off.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::kit::{SOON, connect, eventually, in_line, server, stand, try_connect};
@@ -186,4 +188,31 @@ async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
     drop(guard);
     far.close().await;
     near.close().await;
+}
+
+#[test]
+fn what_is_dropped_after_its_runtime_is_taken_back_by_another_member() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    // Two ways to one server, as if they were two members.
+    let url = format!("{},{}", etcd.url(), etcd.address());
+    let first = runtime();
+    let locks = first.block_on(async {
+        let locks = connect(&url).await;
+        locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+        locks
+    });
+    etcd.silence().unwrap();
+    let mutex = locks.mutex("stock").unwrap();
+    let mut asked = Box::pin(mutex.lock().into_future());
+    let pending = first.block_on(poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())));
+    assert!(pending, "who answered?");
+    drop(first);
+    drop(asked);
+    runtime().block_on(async {
+        eventually("it is taken back", async || locks.backlog() == 0).await;
+        etcd.mend().unwrap();
+        assert!(etcd.look().keys("stock/").is_empty());
+        locks.close().await;
+    });
 }
