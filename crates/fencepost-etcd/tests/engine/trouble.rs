@@ -172,7 +172,8 @@ async fn nobody_there_is_said_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
     let mut etcd = Proxied::start(&Config::new()).unwrap();
-    let far = connect(&format!("{}?timeout=20s", etcd.url())).await;
+    // Two ways to one server, as if they were two members.
+    let far = connect(&format!("{},{}?timeout=20s", etcd.url(), etcd.address())).await;
     let near = connect(&etcd.direct_url()).await;
     let guard = near.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
     let token = guard.token();
@@ -183,7 +184,6 @@ async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
     let evicted = tokio::spawn(async move { asked.evict("stock", token, &now).await });
     eventually("the key is gone", async || etcd.look().keys("stock/").is_empty()).await;
     etcd.cut().unwrap();
-    etcd.mend().unwrap();
     evicted.await.unwrap().unwrap();
     drop(guard);
     far.close().await;
