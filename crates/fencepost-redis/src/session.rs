@@ -161,7 +161,13 @@ impl Round<'_> {
                 Err(Trouble::Said(error) | Trouble::Foreign(error)) if parts.len() > 1 && lasts(&error) => {
                     parts.len().div_ceil(2)
                 }
-                answer => return answer.map_err(Trouble::into_error),
+                answer => {
+                    if answer.is_err() {
+                        let lines = parts.iter().filter(|part| part.waits);
+                        lines.for_each(|part| self.shared.places.unanswered(part.name));
+                    }
+                    return answer.map_err(Trouble::into_error);
+                }
             };
             let answers = join_all(parts.chunks(half).map(|parts| self.ask(parts, sent))).await;
             answers.into_iter().collect::<Result<Vec<()>>>().map(|_| ())

@@ -117,6 +117,22 @@ async fn a_user_who_may_not_is_denied() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_no_more_while_he_waits_is_told() {
+    let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
+    let held = lock(&connect(&redis.url(), LONG).await, "lock").await;
+    // What is asked again at an eighth of the lease falls between two looks of a second.
+    let builder = Locks::builder().ttl(Duration::from_secs(5)).outage(Duration::from_secs(2));
+    let locks = builder.connect(&registry(), &redis.url()).await.unwrap();
+    let waiting = wait(&locks, "lock", 1).await;
+    redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-evalsha"]);
+    let outcome = within(3 * SOON, waiting).await.expect("it does not panic");
+    let error = outcome.expect_err("he may not");
+    assert!(error.is_denied(), "{error}");
+    redis.look().ask::<()>(&["ACL", "SETUSER", "app", "+evalsha"]);
+    held.release().await.unwrap();
+}
+
 /// What docs/backends/redis.md says that a user needs, and nothing else.
 const ENOUGH: &str = "resetkeys resetchannels nocommands ~fencepost:* &fencepost:@* +hello +select +subscribe +publish +scan +evalsha \
                       +script|load +time +hget +hmget +hgetall +hlen +hset +hdel +pexpireat";
