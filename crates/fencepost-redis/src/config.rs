@@ -105,6 +105,15 @@ impl Config {
     }
 
     fn read(address: &Address) -> Result<Config> {
+        // Not every URL comes by a registry: those of a quorum's nodes do not.
+        if !SCHEMES.contains(&&*address.scheme) {
+            let known: Vec<_> = SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect();
+            return Err(Error::invalid(format!(
+                "{}: is no scheme of Redis; there are {}",
+                address.scheme,
+                known.join(", ")
+            )));
+        }
         let (base, kind) = address.scheme.split_once('+').unwrap_or((&address.scheme, ""));
         let secure = base == "rediss";
         let known: Vec<_> = match kind {

@@ -155,7 +155,7 @@ pub async fn vouch(url: &str, aid: Aid) -> Result<()> {
     join_all(each).await.into_iter().collect()
 }
 
-fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
+pub(crate) fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
     let invalid = |message: &str| Error::invalid(message).on(ENGINE);
     let max_ttl = match address.option("max_ttl") {
         None => MAX_TTL,

@@ -86,6 +86,19 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
+fn only_the_schemes_there_are_are_taken() {
+    // Where TLS is meant, nothing may go in plain text.
+    for url in ["redis+tls://h", "valkeys://:secret@h", "http://h", "rediss+unix:///x", "redlock://h"] {
+        let error = parse(url).expect_err(url);
+        let says = error.to_string();
+        assert!(error.is_invalid() && says.contains("rediss+cluster:"), "{url}: {error}");
+        assert!(!says.contains("secret"), "{error}");
+        let nodes = Address::parse(&format!("redlock:redis://a,{url},redis://c")).expect("a URL");
+        assert!(crate::redlock::parse(&nodes).expect_err(url).is_invalid(), "{url}");
+    }
+}
+
+#[test]
 fn what_cannot_work_is_refused_with_advice() {
     for (url, advice) in [
         ("redis:host", "redis://host:6379"),
