@@ -123,6 +123,8 @@ impl Answer {
             ) => Answer::Later(refused(error.code(), detail, address)),
             // Before 7.0 a script reports the errors of its commands as text.
             Some(ServerErrorKind::ResponseError) if detail.contains("-READONLY ") => Answer::ReadOnly,
+            // It stopped being a master while WAIT waited: what stands before that took effect there.
+            _ if error.code() == "UNBLOCKED" => Answer::Lost(refused(error.code(), detail, address)),
             _ if matches!(error.code(), "BUSY" | "NOREPLICAS") => {
                 Answer::Later(refused(error.code(), detail, address))
             }
@@ -178,13 +180,17 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
             ErrorKind::Unreachable,
             format!("{address} takes no writes while it has fewer good replicas than min-replicas-to-write"),
         ),
-        "MISCONF" => Failure::new(
-            ErrorKind::Configuration,
-            format!(
-                "{address} takes no writes because it cannot save its data; look at its log and its disk"
-            ),
-        )
-        .passing(),
+        "MISCONF" => unsaved(address),
+        // Before 7.0 a script says it in its own words.
+        "ERR" if detail.contains("-MISCONF ") => unsaved(address),
+        "ERR" if detail.contains("max number of clients") => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} has as many clients as its maxclients lets in"),
+        ),
+        "UNBLOCKED" => Failure::new(
+            ErrorKind::Unreachable,
+            format!("{address} stopped waiting for its replicas; it may have become one; try again"),
+        ),
         _ => Failure::new(ErrorKind::Internal, format!("{address} refused a request")),
     };
     failure.because(format_args!("{code} {detail}"))
@@ -238,6 +244,15 @@ fn unknown(detail: &str, address: &str) -> Failure {
         "does not know a command that locks need; is it Redis, and not a sentinel, and is none renamed?"
     };
     Failure::new(ErrorKind::Configuration, format!("{address} {what}"))
+}
+
+/// It has no place to write its data down.
+fn unsaved(address: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!("{address} takes no writes because it cannot save its data; look at its log and its disk"),
+    )
+    .passing()
 }
 
 fn full(address: &str) -> Failure {
@@ -338,3 +353,6 @@ fn old(address: &str) -> Failure {
         format!("{address} is too old: Redis 6.0 or newer is needed, for its protocol RESP3"),
     )
 }
+
+#[cfg(test)]
+mod tests;
