@@ -226,11 +226,17 @@ impl Backend for Node {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.redis().map_or_else(|_| Box::new(Unreached) as _, |redis| redis.enter(claim))
+        match self.redis.get() {
+            Some(redis) => redis.enter(claim),
+            None => Unreached::of(self, claim, false),
+        }
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.redis().map_or_else(|_| Box::new(Unreached) as _, |redis| redis.attach(claim))
+        match self.redis.get() {
+            Some(redis) => redis.attach(claim),
+            None => Unreached::of(self, claim, true),
+        }
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
@@ -304,27 +310,54 @@ async fn refused(shared: &Shared, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>>
     each.iter().map(read).collect()
 }
 
-/// A claim at a node that was not there when it was made.
-struct Unreached;
+/// A claim at a node that was not there when it was made, and may come while it is asked for.
+struct Unreached {
+    redis: Arc<OnceLock<RedisBackend>>,
+    claim: Arc<Claim>,
+    attached: bool,
+    /// Since the node was there.
+    entry: Option<Box<dyn Entry>>,
+}
+
+impl Unreached {
+    fn of(node: &Node, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
+        Box::new(Unreached { redis: Arc::clone(&node.redis), claim, attached, entry: None })
+    }
+
+    fn entry(&mut self) -> Option<&mut dyn Entry> {
+        if self.entry.is_none() {
+            let (redis, claim) = (self.redis.get()?, Arc::clone(&self.claim));
+            self.entry = Some(if self.attached { redis.attach(claim) } else { redis.enter(claim) });
+        }
+        match &mut self.entry {
+            Some(entry) => Some(&mut **entry),
+            None => None,
+        }
+    }
+}
 
 impl Entry for Unreached {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::ready(Err(unreached()))
+        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.attempt())
     }
 
-    fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
-        Poll::Pending
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx, until))
     }
 
     fn stake(&self) -> Option<Stake> {
-        None
+        self.entry.as_ref()?.stake()
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
-        Reply::ready(Ok(Left::Nothing))
+        self.entry().map_or_else(|| Reply::ready(Ok(Left::Nothing)), |entry| entry.withdraw())
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::ready(Err(unreached()))
+        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.detach())
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.raise(to))
     }
 }

@@ -1,5 +1,6 @@
 //! Redlock on five real masters.
 
+use std::future::ready;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Locks, Quorum, Registry, Token};
@@ -241,6 +242,25 @@ async fn a_node_that_hangs_holds_up_no_new_client() {
     assert!(start.elapsed() < WAIT, "it waited for the node");
     masters.node(1).cont().expect("it goes on");
     grow(&locks, &mut last).await;
+    locks.close().await;
+}
+
+/// A claim that needs all nodes waits for one that was not there when its client came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_asks_a_node_that_comes_after_it() {
+    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
+    vouch(&masters.url()).await;
+    masters.node(2).kill().expect("it can be killed");
+    let locks = client(&masters.url()).await;
+    let mut look = masters.node(0).look();
+    let before = look.calls("evalsha");
+    let own = locks.clone();
+    let waiting = tokio::spawn(async move { own.semaphore("permits", 2)?.acquire().wait(WAIT).await });
+    eventually(WAIT, "it asks those who are there", || ready(look.calls("evalsha") > before)).await;
+    masters.node(2).restart().expect("it comes back");
+    vouch(&masters.url()).await;
+    let permit = waiting.await.expect("no panic").expect("all nodes are there");
+    permit.release().await.expect("it was held");
     locks.close().await;
 }
 
