@@ -3,7 +3,7 @@
 //! `redis`' own cluster client replays and blocks by itself. Here a call waits for nothing but its own shard.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     inbox: Wire,
     looking: AtomicBool,
+    /// How often it was looked at.
+    looks: AtomicUsize,
     me: Weak<Cluster>,
 }
 
@@ -64,6 +66,7 @@ impl Cluster {
             seeds,
             nodes,
             looking: AtomicBool::new(false),
+            looks: AtomicUsize::new(0),
             me: Weak::clone(me),
             terms,
         });
@@ -207,6 +210,9 @@ impl Cluster {
     /// Asks one node after the other for the slots.
     async fn look(&self) -> Result<(), Failure> {
         let mut places: Vec<Place> = self.masters().iter().filter_map(|link| link.place().cloned()).collect();
+        // Each time another one begins: a master that is cut off from the others, and not from us, answers what was true before.
+        let turn = self.looks.fetch_add(1, Ordering::Relaxed) % places.len().max(1);
+        places.rotate_left(turn);
         let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for place in known.into_iter().chain(self.seeds.iter().cloned()) {
             if !places.contains(&place) {
