@@ -89,7 +89,7 @@ fn cut_off(facts: &Facts, replicas: &[Replica], role: Role) -> Option<Finding> {
         let says =
             "min-replicas-to-write is 0: a master that is cut off goes on granting to who still reaches it";
         Finding::note("replication", says)
-            .advice("min-replicas-to-write 1 shortens that to min-replicas-max-lag")
+            .advice("min-replicas-to-write 1 shortens that to min-replicas-max-lag, from Redis 7.0 on: before, scripts do not heed it")
     })
 }
 
