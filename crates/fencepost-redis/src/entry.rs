@@ -270,12 +270,19 @@ impl RedisEntry {
             self.shared.tend(&self.claim.want().name);
         }
         let held = self.claim.life.is_confirmed();
+        let twice = again || repeated || call.was_repeated();
+        if what.is_none() && twice && self.at == At::Detached {
+            // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
+            self.at = At::Left(Left::Nothing);
+            let message = "an answer was lost: the lease was ended by this release, or had ended before it";
+            return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
+        }
         Ok(match what {
             // It was free for a while, by this clock.
             Some(_) if untimed && !before => Left::Nothing,
             Some(left) => left,
             // The request before this one took effect, and its answer was lost.
-            None if (again || repeated || call.was_repeated()) && before => {
+            None if twice && before => {
                 if held {
                     Left::Released
                 } else {

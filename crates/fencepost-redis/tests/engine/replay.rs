@@ -1,6 +1,6 @@
 //! A request that arrives when its sender has long given up.
 
-use crate::kit::{LONG, SOON, connect, lock, within};
+use crate::kit::{LONG, SOON, connect, eventually, lock, within};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Proxied};
 use redis::{Cmd, Value, from_redis_value};
@@ -47,4 +47,23 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     assert_eq!(replay.query::<Vec<i64>>(&mut connection).unwrap(), [4], "the claim is gone");
     let guard = others.mutex("lock").unwrap().try_lock().await.unwrap().expect("nobody holds it");
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_release_was_answered_by_a_broken_connection_is_not_called_lost() {
+    let mut proxied = Proxied::start(&Config::new()).unwrap();
+    let others = connect(&proxied.direct_url(), LONG).await;
+    let locks = connect(&format!("{}?timeout=30s", proxied.url()), LONG).await;
+    // By now the server knows the script.
+    let lease = lock(&others, "lock").await.detach().await.unwrap();
+    locks.release(&lease).await.unwrap();
+    let lease = lock(&others, "lock").await.detach().await.unwrap();
+    proxied.delay(Duration::from_secs(2)).unwrap();
+    let releasing = tokio::spawn(async move { locks.release(&lease).await });
+    eventually("it is free", async || others.inspect("lock").await.unwrap().claims.is_empty()).await;
+    // Its answer is still on its way.
+    proxied.cut().unwrap();
+    proxied.mend().unwrap();
+    let error = within(SOON + SOON, releasing).await.unwrap().expect_err("nobody knows what became of it");
+    assert!(error.is_unreachable(), "{error}");
 }
