@@ -105,7 +105,8 @@ impl Holdings {
         for ((_, key), ()) in due {
             let Some((at, held)) = inner.all.get_mut(&key) else { continue };
             let end = Moment::from_nanos(held.claim.note.load(Ordering::Relaxed));
-            if end > now && held.claim.life.ended().is_none() {
+            // Who was evicted has its node as long: its program may still be at work, and the next one is told by the node.
+            if end > now {
                 *at = end;
                 inner.due.insert((end, key), ());
             } else if let Some((_, held)) = inner.all.remove(&key) {

@@ -7,7 +7,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, address, bare, client, near, nodes, path, try_client};
+use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, try_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_says_who_and_why() {
@@ -84,6 +84,34 @@ async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
     }
     drop(guard);
     far.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
+    let path = path();
+    let (holder, other) = (near(&path).await, near(&path).await);
+    let mutex = holder.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(Duration::from_secs(3)).await.expect("it is free");
+    let waiting = tokio::spawn({
+        let mutex = other.mutex("lock").expect("a good name");
+        async move {
+            let next = mutex.lock().wait(SOON).await.expect("its turn comes");
+            (next, Instant::now())
+        }
+    });
+    // Two renewals: the lease ends well after the moment that was planned at the grant.
+    for _ in 0..2 {
+        let before = guard.valid_until();
+        eventually("it is renewed", || guard.valid_until() > before).await;
+    }
+    let end = Instant::now() + guard.remaining();
+    other.evict("lock", guard.token(), &Eviction::default()).await.expect("it holds");
+    assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
+    // Its program may still be at work: the next one comes when the lease is over, although nobody releases.
+    let (next, granted) = waiting.await.expect("no panic");
+    assert!(granted >= end, "granted {:?} before the lease of the evicted one ended", end - granted);
+    drop(guard);
+    next.release().await.expect("it was held");
 }
 
 #[tokio::test(flavor = "multi_thread")]
