@@ -60,6 +60,16 @@ impl Config {
         self.servers.iter().map(|(host, port)| shown(host, *port)).collect()
     }
 
+    /// How long a server may be silent before the driver tries the next one; `None`: as long as the driver likes (two fifths of the
+    /// session), for there is no other. Half the servers may be so within half the time that a request has, and it is to happen twice
+    /// within a session that lives, since the driver may try the same one again. It is no shorter than that: an answer that waits for
+    /// the servers' disks holds up the ping behind it, and is no reason to hang up.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        let half = u32::try_from(self.servers.len() / 2).ok().filter(|half| *half > 0)?;
+        let share = (self.timeout / 2 / half).min(self.session / 5);
+        Some(share.max(Duration::from_secs(1)).min(self.session * 2 / 5))
+    }
+
     pub(crate) fn parse(address: &Address) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }
@@ -230,6 +240,21 @@ mod tests {
         assert!(!parse("zookeeper://a?watch=nodes").unwrap().folders);
         assert!(!parse("zookeeper://me:secret@a").unwrap().open);
         assert!(!format!("{:?}", parse("zookeeper://me:hunter2@a").unwrap()).contains("hunter2"));
+    }
+
+    #[test]
+    fn a_silent_server_leaves_time_for_the_others() {
+        for (url, silence) in [
+            ("zookeeper://a", None),
+            ("zookeeper://a,b", Some(2_500)),
+            ("zookeeper://a,b,c", Some(2_500)),
+            ("zookeeper://a,b,c,d,e", Some(1_250)),
+            ("zookeeper://a,b,c?session=10s", Some(2_000)),
+            ("zookeepers://a,b,c?timeout=1s", Some(1_000)),
+            ("zookeeper://a,b,c?session=2s", Some(800)),
+        ] {
+            assert_eq!(parse(url).unwrap().silence(), silence.map(Duration::from_millis), "{url}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Sessions that end, connections that break, answers that are lost.
 
 use std::future::{Future, poll_fn};
+use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use fencepost_core::{Guard, State};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 
-use crate::kit::{SOON, client, eventually, nodes};
+use crate::kit::{SOON, address, client, eventually, nodes, path, try_client};
 
 fn server() -> Proxied {
     Proxied::start(&Config::new()).expect("a server starts")
@@ -48,6 +49,42 @@ async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
     eventually("the guard is held again", || guard.state() == State::Held).await;
     assert_eq!(guard.trouble(), None);
     guard.release().await.expect("it was held all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_that_never_answers_holds_up_no_connect() {
+    let hangs = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("zookeeper://{},{}{}", hangs.local_addr().expect("an address"), address(), path());
+    // Which one is tried first is a matter of chance.
+    for _ in 0..6 {
+        let locks = try_client(&url).await.expect("the other one answers");
+        let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        guard.release().await.expect("it was held");
+        locks.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_that_falls_silent_costs_nobody_its_session() {
+    let mut server = server();
+    // The second one is the same server, by a way that stays. Which one each is with, and which one it tries next, is a matter of
+    // chance.
+    let url = format!("{},{}/two?session=20s", server.url(), server.address());
+    let mut held = Vec::new();
+    for number in 0..12 {
+        let locks = client(&url).await;
+        let mutex = locks.mutex(&format!("lock{number}")).expect("a good name");
+        held.push((mutex.lock().await.expect("it is free"), locks));
+    }
+    server.silence().expect("the network can fail");
+    let start = Instant::now();
+    for (guard, locks) in &held {
+        while let Err(error) = locks.inspect("lock").await {
+            assert!(error.is_unreachable() && start.elapsed() < SOON, "{error}");
+        }
+        guard.ensure_held().expect("the other way is open");
+    }
+    server.mend().expect("the network can be mended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
