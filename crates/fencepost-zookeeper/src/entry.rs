@@ -160,7 +160,8 @@ impl ZooEntry {
     }
 
     fn blocked(&self, ahead: Option<u32>) -> Attempt {
-        // A look at the view costs no request, so an event that it missed for whatever reason costs this, and no more.
+        // A look at the view costs no request, so an event that it missed for whatever reason costs this, and no more. The view asks
+        // for the list as often, for what it was not told.
         let again = self.line.is_seated().then(|| self.now() + NET);
         Attempt::Blocked { again, ahead }
     }

@@ -36,6 +36,7 @@
 mod backend;
 mod child;
 mod config;
+mod count;
 mod crowd;
 mod entry;
 mod error;

@@ -8,6 +8,10 @@
 //! (ZOOKEEPER-4698) is made good by a new watch and a new list; till then what the view knows is old, and still true: nobody is
 //! ever put in before a node, and what was seen to go does not come back.
 //!
+//! Newer servers (3.8.4, 3.9.2) tell nothing of a node that this user may not read, and list it all the same. So the nodes that were made
+//! are counted, see [`Count`]: a view that one is missing from ends, and its claims ask for the list. The end of such a node is told
+//! nobody: where somebody waits the list is asked for again, now and then.
+//!
 //! A node of a holder of this session is out of the line as soon as its end is asked for: if the next one is of this session too, it
 //! holds from then on, and a run of them costs one trip to the server. A list that was asked for before that may bring the node back,
 //! until the watch tells of its end.
@@ -25,11 +29,14 @@ use futures_util::future::join;
 use zookeeper_client as zk;
 
 use crate::child::Child;
+use crate::count::{Count, list};
 use crate::layout::LEASES;
 use crate::link::{Asked, Link};
 
 /// How long a folder is followed when nobody waits there any more, at least.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// How often the list is asked for again where somebody waits.
+const ANEW: Duration = Duration::from_secs(10);
 /// How soon a watch that could not be set is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -43,6 +50,7 @@ pub(crate) struct View {
 struct State {
     line: BTreeSet<Child>,
     seats: HashMap<String, Told>,
+    count: Count,
     /// How often the folder was listed.
     lists: u32,
     /// It is followed no more.
@@ -76,6 +84,16 @@ pub(crate) enum Word {
     Gone,
     /// The folder is followed no more.
     Over,
+}
+
+/// What events left of a view.
+#[derive(PartialEq, Eq, Debug)]
+enum Heed {
+    Whole,
+    /// The connection broke.
+    Broken,
+    /// A node was made that was not told of.
+    Gap,
 }
 
 /// A claim's seat at a view: who sits is told.
@@ -186,7 +204,8 @@ impl State {
     }
 
     /// What was listed. Whoever sat before that was asked for, and is not in it, has gone.
-    fn set(&mut self, names: &[String], woken: &mut Vec<Waker>) {
+    fn set(&mut self, names: &[String], made: Option<u32>, woken: &mut Vec<Waker>) {
+        self.count = Count::listed(names, made);
         self.line.clear();
         self.leases = false;
         names.iter().for_each(|name| self.add(name));
@@ -237,19 +256,24 @@ impl View {
         });
     }
 
-    /// Takes in what happened. `false`: something may have been missed. What comes after that is not taken in: who is in the
-    /// line must have all in it that came before.
-    fn heed(&self, events: Vec<zk::WatchedEvent>) -> bool {
-        let mut whole = true;
+    /// Takes in what happened. Something may have been missed, or was kept from us. What comes after that is not taken in: who is in
+    /// the line must have all in it that came before.
+    fn heed(&self, events: Vec<(zk::EventType, String)>) -> Heed {
+        let mut heed = Heed::Whole;
         self.change(|state, woken| {
-            for event in events {
-                if event.event_type == zk::EventType::Session {
-                    whole = false;
+            for (event, path) in events {
+                if event == zk::EventType::Session {
+                    heed = Heed::Broken;
                     break;
                 }
-                let name = event.path.strip_prefix(&*self.folder).and_then(|rest| rest.strip_prefix('/'));
-                let name = name.filter(|name| !name.contains('/'));
-                match (event.event_type, name) {
+                let Some(rest) = path.strip_prefix(&*self.folder) else { continue };
+                let name = rest.strip_prefix('/').filter(|name| !name.contains('/'));
+                match (event, name) {
+                    (zk::EventType::NodeCreated, None) if rest.is_empty() => state.count = Count::anew(),
+                    (zk::EventType::NodeCreated, Some(name)) if !state.count.made(name) => {
+                        heed = Heed::Gap;
+                        break;
+                    }
                     (zk::EventType::NodeCreated, Some(name)) => state.add(name),
                     (zk::EventType::NodeDeleted, Some(name)) => state.remove(name, woken),
                     _ => {}
@@ -257,7 +281,12 @@ impl View {
             }
             state.announce(woken);
         });
-        whole
+        heed
+    }
+
+    /// Does anybody sit here?
+    fn is_awaited(&self) -> bool {
+        !self.state().seats.is_empty()
     }
 
     /// Ends it if nobody sits here, and nobody has lately, or others have made nodes meanwhile: of those each client that
@@ -280,9 +309,8 @@ pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
         });
         view.state().lists += 1;
         // Both are sent by the first poll, the watch before the list.
-        let (watcher, names) = match link.within(join(watch, link.list(view.folder.clone()))).await {
-            Ok((Ok(watcher), Ok(names))) => (watcher, names),
-            Ok((Ok(watcher), Err(zk::Error::NoNode))) => (watcher, Vec::new()),
+        let (watcher, (names, made)) = match link.within(join(watch, list(&link, &view.folder))).await {
+            Ok((Ok(watcher), Ok(listed))) => (watcher, listed),
             Ok((Err(zk::Error::Unimplemented | zk::Error::NoAuth), _)) => {
                 tracing::debug!("the server has no recursive watches for us");
                 link.views.off.store(true, Ordering::Relaxed);
@@ -293,7 +321,7 @@ pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
                 continue;
             }
         };
-        view.change(|state, woken| state.set(&names, woken));
+        view.change(|state, woken| state.set(&names, made, woken));
         if !watched(&view, &link, watcher).await {
             break;
         }
@@ -306,8 +334,9 @@ pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
 async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatcher) -> bool {
     let linger = || link.clock().sleep_until(link.clock().now() + LINGER);
     let mut idle = linger();
+    let mut anew = link.clock().now() + ANEW;
     loop {
-        let mut whole = true;
+        let mut heed = Heed::Whole;
         let mut over = false;
         let idled = poll_fn(|cx| {
             let mut events = Vec::new();
@@ -316,7 +345,7 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
                 match next.as_mut().poll(cx) {
                     Poll::Ready(event) => {
                         over |= event.session_state.is_terminated();
-                        events.push(event);
+                        events.push((event.event_type, event.path));
                     }
                     Poll::Pending => break,
                 }
@@ -325,7 +354,7 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
                 }
             }
             if !events.is_empty() {
-                whole = view.heed(events);
+                heed = view.heed(events);
                 return Poll::Ready(false);
             }
             Pin::new(&mut idle).poll(cx).map(|()| true)
@@ -334,8 +363,10 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
         if over {
             return false;
         }
-        if !whole {
-            return true;
+        match heed {
+            Heed::Whole => {}
+            Heed::Broken => return true,
+            Heed::Gap => return false,
         }
         if idled {
             if view.close_if_idle() {
@@ -343,58 +374,18 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
             }
             idle = linger();
         }
+        if link.clock().now() >= anew {
+            anew = link.clock().now() + ANEW;
+            if view.is_awaited() {
+                // What happened before it and was not heeded yet comes once more, which changes nothing.
+                view.state().lists += 1;
+                if let Ok(Ok((names, made))) = link.within(list(link, &view.folder)).await {
+                    view.change(|state, woken| state.set(&names, made, woken));
+                }
+            }
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn listed(view: &View, names: &[&str]) {
-        view.state().lists += 1;
-        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        view.change(|state, woken| state.set(&names, woken));
-    }
-
-    #[test]
-    fn who_is_missing_from_a_later_list_has_gone() {
-        let view = Arc::new(View::new("/lock".to_owned()));
-        let [first, second] = ["a-lock-0000000001", "b-lock-0000000002"];
-        let sits = Seat::take(Arc::clone(&view), second).unwrap();
-        listed(&view, &[first, second]);
-        assert_eq!(sits.judge(), Word::Wait { ahead: 1 });
-        // What happened while the connection was broken.
-        listed(&view, &[first]);
-        assert!(sits.poll(&Context::from_waker(Waker::noop())).is_ready(), "it is not told");
-        assert_eq!(sits.judge(), Word::Gone);
-    }
-
-    #[test]
-    fn a_holder_that_leaves_is_out_of_the_line_before_its_node_is() {
-        let view = Arc::new(View::new("/lock".to_owned()));
-        let [first, second, third] = ["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"];
-        listed(&view, &[first, second, third]);
-        let [next, last] = [second, third].map(|node| Seat::take(Arc::clone(&view), node).unwrap());
-        view.left(first);
-        assert_eq!(next.judge(), Word::Now { leases: false });
-        assert_eq!(last.judge(), Word::Wait { ahead: 1 });
-        // A list that was on its way knows the node; nobody is let past it till its end is told.
-        drop(next);
-        view.left(second);
-        listed(&view, &[first, second, third]);
-        assert_eq!(last.judge(), Word::Wait { ahead: 2 });
-        for node in [first, second] {
-            view.change(|state, woken| state.remove(node, woken));
-        }
-        assert_eq!(last.judge(), Word::Now { leases: false });
-    }
-
-    #[test]
-    fn who_sat_down_after_a_list_was_asked_for_need_not_be_in_it() {
-        let view = Arc::new(View::new("/lock".to_owned()));
-        view.state().lists += 1;
-        let sits = Seat::take(Arc::clone(&view), "b-lock-0000000002").unwrap();
-        view.change(|state, woken| state.set(&["a-lock-0000000001".to_owned()], woken));
-        assert_eq!(sits.judge(), Word::Unseen);
-    }
-}
+mod tests;
