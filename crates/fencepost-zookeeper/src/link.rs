@@ -223,7 +223,8 @@ impl Link {
 
 /// A request that a majority answers, and that changes nothing: the end of a node that nobody makes. It is proposed to all, and
 /// fails when they have agreed; a `sync` is answered by a leader alone, which may have been deposed and not know that yet
-/// (ZooKeeper's Leader.processSync, PrepRequestProcessor.pRequest).
+/// (ZooKeeper's Leader.processSync, PrepRequestProcessor.pRequest). A user who may not delete there has no other answer than that, and
+/// it comes the same way, unless the servers have `enableEagerACLCheck`: see docs/backends/zookeeper.md.
 pub(crate) async fn majority(client: &zk::Client) -> Result<(), zk::Error> {
     match client.delete("/.fencepost-nothing", Some(i32::MAX)).await {
         Ok(()) | Err(zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) => Ok(()),
