@@ -83,7 +83,7 @@ impl Net {
         question: Q,
         doubt: Option<&AtomicBool>,
     ) -> Result<A, Failure> {
-        self.call_by(self.way(), path, question, doubt).await
+        self.call_by(self.way(), path, question, doubt, false).await
     }
 
     /// Asks for what must not be done twice: another member is asked only when it has certainly not been done.
@@ -92,11 +92,11 @@ impl Net {
         path: &'static str,
         question: Q,
     ) -> Result<A, Failure> {
-        self.unary_round(self.way(), path, question, None, true).await
+        self.call_by(self.way(), path, question, None, true).await
     }
 
-    /// What [`call`](Net::call) does, for one that must not depend on the caller's runtime, which may not run on: what is not answered soon is asked
-    /// by the client's own thread as well.
+    /// What [`call`](Net::call) does, for one that must not depend on the caller's runtime, which may not run on: what is not answered
+    /// soon is asked by the client's own thread as well.
     pub(crate) async fn insist<Q: Question, A: Question>(
         &self,
         path: &'static str,
@@ -104,15 +104,15 @@ impl Net {
         repeated: &AtomicBool,
     ) -> Result<A, Failure> {
         if self.way() == Way::Own {
-            return self.call_by(Way::Own, path, question, Some(repeated)).await;
+            return self.call_by(Way::Own, path, question, Some(repeated), false).await;
         }
         let clock = self.aid.clock();
-        let mut first = pin!(self.call_by(Way::Near, path, question.clone(), Some(repeated)));
+        let mut first = pin!(self.call_by(Way::Near, path, question.clone(), Some(repeated), false));
         if let Some(answer) = clock.within(clock.now() + SOON, first.as_mut()).await {
             return answer;
         }
         repeated.store(true, Ordering::Relaxed);
-        let second = pin!(self.call_by(Way::Own, path, question, Some(repeated)));
+        let second = pin!(self.call_by(Way::Own, path, question, Some(repeated), false));
         match select(first, second).await {
             Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
             Either::Left((Err(_), second)) => second.await,
@@ -127,16 +127,6 @@ impl Net {
     }
 
     async fn call_by<Q: Question, A: Question>(
-        &self,
-        way: Way,
-        path: &'static str,
-        question: Q,
-        doubt: Option<&AtomicBool>,
-    ) -> Result<A, Failure> {
-        self.unary_round(way, path, question, doubt, false).await
-    }
-
-    async fn unary_round<Q: Question, A: Question>(
         &self,
         way: Way,
         path: &'static str,
@@ -163,7 +153,7 @@ impl Net {
         let term = |header: &Option<Header>| header.as_ref().map_or(0, |header| header.term);
         let key = keys::marks(&self.config.prefix);
         let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(key, Vec::new(), 1) };
-        let read = self.call_by(Way::Own, RANGE, question, None);
+        let read = self.call_by(Way::Own, RANGE, question, None, false);
         let read: RangeResponse = match self.aid.clock().within(until, read).await {
             Some(read) => read?,
             None => return Err(Failure::silence(&self.peers[0].address)),

@@ -164,7 +164,8 @@ async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
     asked.abort();
     let _ = asked.await;
     // Core cleans up for 6 s, for it takes the lease to have ended by then: past that it is the engine's own affair.
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(far.backlog(), 1, "core cleans up");
+    eventually("core gives it up", || far.backlog() == 0).await;
     server.mend().expect("the network can be mended");
     eventually("the holder's node is left alone", || nodes(server.address(), "/s").len() == 1).await;
     guard.release().await.expect("it was held");

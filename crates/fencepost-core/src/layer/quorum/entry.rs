@@ -305,7 +305,8 @@ impl QuorumEntry {
 impl Drop for QuorumEntry {
     fn drop(&mut self) {
         // Another entry of the same claim may stand there: a lease that is attached is extended by one of its own.
-        if let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.id)
+        if self.grant.is_some()
+            && let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.id)
             && Arc::ptr_eq(&held.get().0, &self.seats)
         {
             held.remove();
