@@ -9,6 +9,7 @@ mod features;
 mod line;
 mod lines;
 mod metadata;
+mod overdue;
 mod packages;
 mod peers;
 mod process;

@@ -1,5 +1,6 @@
 //! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
 
+use crate::overdue::Overdue;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The group that runs now (0: none), for the thread that passes signals on.
 static GROUP: AtomicI32 = AtomicI32::new(0);
@@ -44,6 +45,7 @@ pub(crate) struct Program {
     command: Command,
     shown: String,
     limit: Duration,
+    each_test: Option<Duration>,
     log: PathBuf,
 }
 
@@ -63,7 +65,7 @@ impl Program {
             shown.push(' ');
             shown.push_str(argument);
         }
-        Program { command, shown, limit: Duration::from_secs(900), log }
+        Program { command, shown, limit: Duration::from_secs(900), each_test: None, log }
     }
 
     /// Adds a variable to the program's environment.
@@ -75,6 +77,13 @@ impl Program {
     /// Bounds the time that it may take.
     pub(crate) fn limit(mut self, limit: Duration) -> Program {
         self.limit = limit;
+        self
+    }
+
+    /// Bounds the time that each test of a `cargo test` may take. A program with a longer test is killed, and the run fails
+    /// with the test's name.
+    pub(crate) fn each_test(mut self, limit: Duration) -> Program {
+        self.each_test = Some(limit);
         self
     }
 
@@ -94,26 +103,31 @@ impl Program {
         let group = i32::try_from(child.id()).unwrap_or(0);
         GROUP.store(group, Ordering::SeqCst);
         let (ended, timer) = mpsc::channel::<()>();
-        let limit = self.limit;
-        let watch = std::thread::spawn(move || {
-            let late = timer.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
-            if late {
-                kill_group(group);
-            }
-            late
-        });
+        let deadline = Instant::now() + self.limit;
+        let overdue = self.each_test.map(|limit| Overdue::new(&self.log, limit));
+        let watch = std::thread::spawn(move || watch(group, deadline, overdue, &timer));
         let status = child.wait();
         drop(ended);
         GROUP.store(0, Ordering::SeqCst);
         // What it left running in its group would disturb the next step.
         kill_group(group);
-        let late = watch.join().unwrap_or(false);
+        let (late, overdue) = watch.join().unwrap_or_default();
 
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         match status {
-            _ if late => {
-                Err(fail(format!("took longer than {} s and was killed\n{}", limit.as_secs(), tail(&text))))
+            _ if late => Err(fail(format!(
+                "took longer than {} s and was killed\n{}",
+                self.limit.as_secs(),
+                tail(&text)
+            ))),
+            _ if !overdue.is_empty() => {
+                let names = overdue.join(", ");
+                let limit = self.each_test.unwrap_or_default().as_secs();
+                Err(fail(format!(
+                    "ran longer than {limit} s in a test and was killed: {names}\n{}",
+                    tail(&text)
+                )))
             }
             Ok(status) if status.success() => Ok(Output { text }),
             Ok(status) => Err(fail(format!("failed ({status})\n{}", tail(&text)))),
@@ -121,6 +135,33 @@ impl Program {
         }
     }
 }
+
+/// Waits until the program has ended. Kills its group at `deadline`, and the programs of tests that are overdue. Returns
+/// whether the deadline passed, and the overdue tests.
+fn watch(
+    group: i32,
+    deadline: Instant,
+    mut overdue: Option<Overdue>,
+    ended: &mpsc::Receiver<()>,
+) -> (bool, Vec<String>) {
+    let late = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if ended.recv_timeout(left.min(LOOK)) != Err(mpsc::RecvTimeoutError::Timeout) {
+            break false;
+        }
+        if Instant::now() >= deadline {
+            kill_group(group);
+            break true;
+        }
+        if let Some(overdue) = &mut overdue {
+            overdue.check(Pid::from_raw(group));
+        }
+    };
+    (late, overdue.map(Overdue::killed).unwrap_or_default())
+}
+
+/// The pause between two looks at the output of tests.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The end, and before it what failed further up: the last words may be those of another program that did well.
 fn tail(text: &str) -> String {
@@ -188,6 +229,16 @@ mod tests {
         let log = ran.log.clone();
         let error = ran.run().err().expect("it hangs");
         assert!(error.contains("was killed"), "{error}");
+        std::fs::remove_file(log).expect("the output file");
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_named_and_only_its_program_is_killed() {
+        let script = "sh -c 'echo test a::hangs has been running for over 60 seconds; sleep 600'; echo next";
+        let ran = program(script, "overdue").each_test(Duration::from_secs(60));
+        let log = ran.log.clone();
+        let error = ran.run().err().expect("it hangs");
+        assert!(error.contains("a::hangs") && error.ends_with("next"), "{error}");
         std::fs::remove_file(log).expect("the output file");
     }
 }

@@ -48,7 +48,10 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
     });
     run.step("tests", || counted(&all_tests(workspace).run()?));
     run.step("documentation examples", || {
-        let output = workspace.cargo("documentation examples", &["test", "--workspace", "--doc"]).run()?;
+        let output = workspace
+            .cargo("documentation examples", &["test", "--workspace", "--doc"])
+            .each_test(EACH_TEST)
+            .run()?;
         counted(&output)
     });
     run.step("planted bugs are caught", || planted(workspace, metadata));
@@ -57,11 +60,14 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
     Ok(run.finish())
 }
 
+/// The time that a test may run.
+const EACH_TEST: Duration = Duration::from_secs(120);
+
 /// All tests but those in documentation.
 fn all_tests(workspace: &Workspace) -> Program {
     let tests = workspace.cargo("tests", &["test", "--workspace", "--all-targets", "--no-fail-fast"]);
     // 390 s of a core here, so a machine half as fast that gives one core alone still ends in time.
-    let tests = tests.limit(Duration::from_secs(1_800));
+    let tests = tests.limit(Duration::from_secs(1_800)).each_test(EACH_TEST);
     if std::env::var_os(THREADS).is_some() {
         return tests;
     }
@@ -114,7 +120,7 @@ fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
         return Err(format!("{package} has no feature `{feature}`"));
     }
     let arguments = ["test", "--release", "--package", package, "--features", feature];
-    counted(&workspace.cargo("planted bugs", &arguments).run()?)
+    counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?)
 }
 
 #[cfg(test)]
