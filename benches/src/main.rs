@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         ["sqlite-stopped"] => command::stopped::in_a_transaction(),
         ["command-killed"] => command::kill::wrappers(),
         ["command-frozen"] => command::frozen::wrappers(),
+        ["command-paused"] => command::paused::starts(),
         ["command-crowd"] => command::crowd::runs(),
         ["redis-commands"] => redis::cycle::commands(),
         ["redis-commands-contended"] => redis::handoff::commands(),

@@ -40,16 +40,30 @@ pub(crate) fn alive(pid: i32) -> bool {
     stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 
-/// Every process below `roots`, and they themselves.
-pub(crate) fn with_descendants(roots: &[Pid]) -> Vec<Pid> {
-    let mut found: HashSet<i32> = roots.iter().map(|pid| pid.as_raw()).collect();
-    let all: Vec<(i32, i32)> = std::fs::read_dir("/proc")
+/// Whether a process is stopped, as by SIGSTOP.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state == 'T')
+}
+
+/// A child of a process.
+pub(crate) fn child(parent: i32) -> Option<i32> {
+    processes().find(|(_, found)| *found == parent).map(|(pid, _)| pid)
+}
+
+/// All processes, each with its parent.
+fn processes() -> impl Iterator<Item = (i32, i32)> {
+    std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter_map(|pid| Some((pid, stat(pid)?.1)))
-        .collect();
+}
+
+/// Every process below `roots`, and they themselves.
+pub(crate) fn with_descendants(roots: &[Pid]) -> Vec<Pid> {
+    let mut found: HashSet<i32> = roots.iter().map(|pid| pid.as_raw()).collect();
+    let all: Vec<(i32, i32)> = processes().collect();
     loop {
         let before = found.len();
         found.extend(

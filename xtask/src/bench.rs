@@ -81,7 +81,10 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
 /// Builds what measures, and the command that some lines run; the path of the first.
 pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     println!("building with optimisation …");
-    let arguments = ["build", "--release", "--package", "fencepost-benches", "--package", "fencepost-cli"];
+    let packages = ["--package", "fencepost-benches", "--package", "fencepost-cli"];
+    // A line pauses the command at points that a released one does not have.
+    let features = ["--features", "fencepost-cli/fault-points"];
+    let arguments = [&["build", "--release"][..], &packages, &features].concat();
     workspace.cargo("build", &arguments).run()?;
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
 }

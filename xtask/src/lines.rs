@@ -1,5 +1,6 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
+mod command;
 mod etcd;
 mod zookeeper;
 
@@ -9,7 +10,7 @@ use std::sync::LazyLock;
 
 /// Every line, those of one engine together.
 pub(crate) static LINES: LazyLock<Vec<&'static Line>> =
-    LazyLock::new(|| FIRST.iter().chain(zookeeper::LINES).chain(etcd::LINES).collect());
+    LazyLock::new(|| FIRST.iter().chain(command::LINES).chain(zookeeper::LINES).chain(etcd::LINES).collect());
 
 /// Those that have no file of their own.
 const FIRST: &[Line] = &[
@@ -358,29 +359,5 @@ const FIRST: &[Line] = &[
         measure: &["redlock-peers"],
         bound: AtMost(1.1, "× rslock's p50"),
         limit: 300,
-    },
-    Line {
-        id: "command-killed",
-        engine: "command",
-        promise: "kill -9 of a wrapper, 1,000 times: child and grandchild are gone and the next waiter runs within 1 s, tokens grow",
-        measure: &["command-killed"],
-        bound: AtMost(0.0, "violations"),
-        limit: 900,
-    },
-    Line {
-        id: "command-frozen",
-        engine: "command",
-        promise: "SIGSTOP of a wrapper for longer than its lease, 60 times: child and grandchild are dead before the next holder's start",
-        measure: &["command-frozen"],
-        bound: AtMost(0.0, "violations"),
-        limit: 300,
-    },
-    Line {
-        id: "command-crowd",
-        engine: "command",
-        promise: "200 concurrent `fencepost run -w 60s` on a counter file, 5 times: exact count, tokens strictly grow, the line is kept, nothing is left",
-        measure: &["command-crowd"],
-        bound: AtMost(0.0, "violations"),
-        limit: 900,
     },
 ];

@@ -4,6 +4,7 @@ pub(crate) mod crowd;
 pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;
+pub(crate) mod paused;
 pub(crate) mod stopped;
 
 use std::io::{BufRead, BufReader, Write as _};

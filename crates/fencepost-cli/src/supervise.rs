@@ -13,10 +13,14 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::guardian::{self, Event, Link, Order, Plan, Why, floor, grace, nanos, now};
+use crate::exit::LOST;
+use crate::guardian::{self, Event, Link, Order, Plan, Why, fault_point, floor, grace, nanos, now};
 use crate::holding::Pin;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
+
+/// Why nothing was run after a pause between the grant and the program's start.
+const LATE: &str = "the lease was over before the program could start";
 
 /// A lock that is held: what the supervisor must know of it.
 pub(crate) trait Tenure {
@@ -106,12 +110,25 @@ pub(crate) async fn supervise(
     let end = tenure.end();
     let job = Job { ttl: kept(job.ttl, end), ..job };
     let grace = nanos(grace(job.grace, job.ttl));
+    let floor = floor(job.ttl);
+    // After this moment the program would have to be killed at once.
+    let latest = if job.on_lost == OnLost::Ignore { end } else { end.saturating_sub(nanos(floor)) };
+    fault_point("wrapper");
+    if now() >= latest {
+        say!("fencepost: {LATE}: nothing was run");
+        return Ok(Ended {
+            status: Some(Status::Code(LOST)),
+            lost: Some(LATE.to_owned()),
+            asked_to_end: false,
+        });
+    }
     let link = Link::start(Plan {
         program: job.program,
         environment: job.environment,
         end,
+        latest,
         grace,
-        floor: nanos(floor(job.ttl)),
+        floor: nanos(floor),
         notice: match job.on_lost {
             OnLost::Term | OnLost::Restart => Some(grace),
             OnLost::Kill => Some(0),
@@ -128,7 +145,7 @@ pub(crate) async fn supervise(
         terminal,
         child: None,
         end,
-        deadline: floor(job.ttl) / 2,
+        deadline: floor / 2,
         on_lost: job.on_lost,
         status: None,
         lost: None,
@@ -181,6 +198,12 @@ impl Watch {
     fn hear(&mut self, event: Event, tenure: &impl Tenure) {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
+            Event::Late => {
+                self.lost.get_or_insert_with(|| LATE.to_owned());
+                self.warned = true;
+                self.status = Some(Status::Code(LOST));
+                say!("fencepost: {LATE}: nothing was run");
+            }
             Event::Failed(errno) => {
                 say!("fencepost: cannot make a process: {}", io::Error::from_raw_os_error(errno));
                 self.status = Some(Status::Code(125));

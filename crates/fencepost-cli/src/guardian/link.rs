@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::GUARDIAN;
-use super::protocol::{Begin, Event, Frame, Inbox, Order, send_begin};
+use super::protocol::{Begin, Event, Frame, Inbox, Order, send_start};
 
 /// What is to be run, and how.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) program: &'a [OsString],
     pub(crate) environment: &'a [(&'static str, String)],
     pub(crate) end: u64,
+    pub(crate) latest: u64,
     pub(crate) grace: u64,
     pub(crate) floor: u64,
     pub(crate) notice: Option<u64>,
@@ -62,6 +63,7 @@ impl Link {
         let pid = i32::try_from(guardian.id()).map(Pid::from_raw).map_err(io::Error::other)?;
         let begin = Begin {
             end: plan.end,
+            latest: plan.latest,
             grace: plan.grace,
             floor: plan.floor,
             notice: plan.notice,
@@ -73,7 +75,7 @@ impl Link {
         let stdin = io::stdin();
         let descriptors: Vec<_> =
             [Some(stdin.as_fd()), plan.lock.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
-        send_begin(&out, &begin, &descriptors)?;
+        send_start(&out, &begin, &descriptors)?;
         Ok(Self { stream, out, inbox: Inbox::default(), pid })
     }
 

@@ -10,6 +10,7 @@
 //! good, except those that cannot be.
 
 mod child;
+mod fault;
 mod link;
 mod protocol;
 mod timer;
@@ -35,13 +36,13 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 
 pub(crate) use child::main as child_main;
+pub(crate) use fault::fault_point;
 pub(crate) use link::{Link, Plan};
 pub(crate) use protocol::{Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
 pub(crate) use tree::{own_children, signal_descendants};
 
-use child::Setup;
-use protocol::{Begin, Frame, Inbox, receive_begin};
+use protocol::{Begin, Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
 /// The hidden subcommand of the guardian.
@@ -78,6 +79,8 @@ struct Guardian {
     timer: Timer,
     signals: SignalFd,
     child: Pid,
+    /// The child's socket, over which it says that it has not become the program.
+    late: Option<UnixStream>,
     /// The program itself has ended (others may be left).
     ended: bool,
     phase: Phase,
@@ -110,7 +113,7 @@ impl Guardian {
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let (mut begin, descriptors) = receive_begin(&control)?;
+        let (mut begin, descriptors) = receive_start::<Begin>(&control)?;
         let own = known.iter().filter(|signal| !before.contains(*signal)).map(|signal| signal as i32);
         begin.blocked.extend(own);
         control.set_nonblocking(true)?;
@@ -127,15 +130,18 @@ impl Guardian {
             timer: Timer::new()?,
             signals,
             child: Pid::from_raw(0),
+            late: None,
             ended: false,
             phase: Phase::Running,
             forsaken: false,
         };
+        fault_point("guardian");
+        if now() >= guardian.begin.latest {
+            guardian.refuse();
+            return Ok(guardian);
+        }
         match guardian.spawn(program, stdin) {
-            Ok(pid) => {
-                guardian.child = pid;
-                guardian.say(Event::Started(pid.as_raw()));
-            }
+            Ok(()) => guardian.say(Event::Started(guardian.child.as_raw())),
             Err(error) => {
                 guardian.ended = true;
                 guardian.say(Event::Failed(error.raw_os_error().unwrap_or(0)));
@@ -144,19 +150,39 @@ impl Guardian {
         Ok(guardian)
     }
 
-    fn spawn(&self, program: &[OsString], stdin: OwnedFd) -> io::Result<Pid> {
+    fn spawn(&mut self, program: &[OsString], stdin: OwnedFd) -> io::Result<()> {
         let setup = Setup {
             guardian: getpid().as_raw(),
+            latest: self.begin.latest,
             foreground: self.begin.foreground,
             blocked: self.begin.blocked.clone(),
         };
+        let (near, far) = UnixStream::pair()?;
+        // A child that has died reads nothing; its end is told by `reap`. What it says is read when it has ended.
+        near.set_nonblocking(true)?;
         let child = Command::new("/proc/self/exe")
             .arg0("fencepost")
-            .args(setup.arguments(program))
-            .stdin(Stdio::from(stdin))
+            .arg(CHILD)
+            .args(program)
+            .stdin(Stdio::from(OwnedFd::from(far)))
             .process_group(0)
             .spawn()?;
-        i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)
+        self.child = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
+        let _ = send_start(&near, &setup, &[stdin.as_fd()]);
+        self.late = Some(near);
+        Ok(())
+    }
+
+    /// Tells the wrapper that nothing is run.
+    fn refuse(&mut self) {
+        self.ended = true;
+        self.forsaken = true;
+        self.say(Event::Late);
+    }
+
+    /// Whether the child that has ended says that it has not become the program.
+    fn came_late(&mut self) -> bool {
+        self.late.take().is_some_and(|mut child| child.read(&mut [0]).is_ok_and(|n| n > 0))
     }
 
     /// Goes on until nothing is left to be reaped.
@@ -203,6 +229,9 @@ impl Guardian {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::StillAlive) => return Ok(true),
+                Ok(WaitStatus::Exited(pid, _)) if pid == self.child && !self.ended && self.came_late() => {
+                    self.refuse();
+                }
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.child && !self.ended => {
                     self.ended = true;
                     self.say(Event::Exited(code));

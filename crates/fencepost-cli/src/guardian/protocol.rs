@@ -1,5 +1,6 @@
 //! What the wrapper and its guardian say to each other: one [`Begin`] with the descriptors, then small
-//! frames of nine bytes (a tag and a number) in both directions, over one stream socket.
+//! frames of nine bytes (a tag and a number) in both directions, over one stream socket. The guardian starts its child with one
+//! [`Setup`] in the same form.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -10,6 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// All that the guardian must know before it starts the program. The program itself stands in its argv.
@@ -17,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Begin {
     /// The lease's end as known at the start, in nanoseconds of CLOCK_BOOTTIME.
     pub(crate) end: u64,
+    /// From this moment on the program is not started, in nanoseconds of CLOCK_BOOTTIME.
+    pub(crate) latest: u64,
     /// The time between SIGTERM and SIGKILL, in nanoseconds.
     pub(crate) grace: u64,
     /// How long before the last moment for SIGKILL the program is told that its lease runs out, in nanoseconds. `None`: it may
@@ -32,6 +36,19 @@ pub(crate) struct Begin {
     pub(crate) blocked: Vec<i32>,
     /// The file in which the end of the grant is written when the wrapper cannot release it.
     pub(crate) over: Option<Vec<u8>>,
+}
+
+/// All that the guardian's child must know before it becomes the program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Setup {
+    /// The guardian's process id.
+    pub(super) guardian: i32,
+    /// From this moment on the program is not started, in nanoseconds of CLOCK_BOOTTIME.
+    pub(super) latest: u64,
+    /// The program gets the terminal's foreground.
+    pub(super) foreground: bool,
+    /// The signals to be unblocked.
+    pub(super) blocked: Vec<i32>,
 }
 
 /// What the wrapper tells its guardian.
@@ -52,6 +69,8 @@ pub(crate) enum Order {
 pub(crate) enum Event {
     /// The program runs under this process id, which is its group's too.
     Started(i32),
+    /// The lease was over before the program could start: nothing was run.
+    Late,
     /// No process could be made; the operating system's error number.
     Failed(i32),
     /// The program was stopped by this signal.
@@ -137,6 +156,7 @@ impl Frame for Event {
             Self::Exited(code) => (21, number(code)),
             Self::Signaled(signal) => (22, number(signal)),
             Self::Gone => (23, 0),
+            Self::Late => (24, 0),
         }
     }
 
@@ -150,6 +170,7 @@ impl Frame for Event {
             (21, code) => Self::Exited(small(code)?),
             (22, signal) => Self::Signaled(small(signal)?),
             (23, _) => Self::Gone,
+            (24, _) => Self::Late,
             _ => return None,
         })
     }
@@ -175,12 +196,16 @@ impl Inbox {
     }
 }
 
-/// At most this many descriptors travel with [`Begin`]: the program's stdin and the lock's file.
+/// At most this many descriptors travel with a start: the program's stdin and the lock's file.
 const DESCRIPTORS: usize = 2;
 
-/// Sends `begin` with the descriptors.
-pub(crate) fn send_begin(to: &UnixStream, begin: &Begin, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let body = serde_json::to_vec(begin)?;
+/// Sends `start`, a [`Begin`] or a [`Setup`], with the descriptors.
+pub(super) fn send_start(
+    to: &UnixStream,
+    start: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let body = serde_json::to_vec(start)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
@@ -192,8 +217,8 @@ pub(crate) fn send_begin(to: &UnixStream, begin: &Begin, descriptors: &[Borrowed
     to.write_all(&body)
 }
 
-/// Waits for [`Begin`]. The descriptors come close-on-exec.
-pub(crate) fn receive_begin(from: &UnixStream) -> io::Result<(Begin, Vec<OwnedFd>)> {
+/// Waits for what [`send_start`] sends. The descriptors come close-on-exec.
+pub(super) fn receive_start<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -229,6 +254,7 @@ mod tests {
             Event::Exited(255),
             Event::Signaled(9),
             Event::Gone,
+            Event::Late,
         ];
         let bytes: Vec<u8> = said.iter().flat_map(|event| event.encode()).collect();
         let mut inbox = Inbox::default();
@@ -257,6 +283,7 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let begin = Begin {
             end: u64::MAX,
+            latest: 1,
             grace: 2,
             floor: 3,
             notice: Some(4),
@@ -266,9 +293,9 @@ mod tests {
             over: Some(b"/a\xff".to_vec()),
         };
         let (reader, writer) = io::pipe().unwrap();
-        send_begin(&near, &begin, &[writer.as_fd()]).unwrap();
+        send_start(&near, &begin, &[writer.as_fd()]).unwrap();
         drop(writer);
-        let (heard, mut descriptors) = receive_begin(&far).unwrap();
+        let (heard, mut descriptors) = receive_start::<Begin>(&far).unwrap();
         assert_eq!(heard, begin);
         let mut pipe = std::fs::File::from(descriptors.pop().unwrap());
         pipe.write_all(b"x").unwrap();

@@ -16,7 +16,7 @@ use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::signals::{Signals, ends, hear_children};
-use crate::supervise::{Ended, Job, OnLost, Tenure, supervise};
+use crate::supervise::{Ended, Job, OnLost, Status, Tenure, supervise};
 
 /// The shortest lease: below it, a renewal that is a little late would cost the program its life.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -230,6 +230,7 @@ async fn held(
             keep_until(end, &holding, signals).await;
         }
     }
+    let was_lost = lost.is_some();
     let released = match lost {
         None => release(holding).await,
         // What is left of it goes while the client is closed. The engine may be away, and who waits for the lock again does so now.
@@ -238,10 +239,14 @@ async fn held(
             false
         }
     };
-    let Some(status) = status else {
-        let message =
-            "the program's guardian was killed: the program and all it had started were killed with it";
-        return Err(Failure::new(if lost.is_some() { LOST } else { OWN }, message));
+    let killed = "the program's guardian was killed: the program and all it had started were killed with it";
+    let status = match status {
+        Some(status) => status,
+        None if was_lost => {
+            say!("fencepost: {killed}");
+            Status::Code(LOST)
+        }
+        None => return Err(Failure::new(OWN, killed)),
     };
     match (!released, args.on_lost) {
         (false, _) | (true, OnLost::Ignore) => Ok(Round::Done(status.code())),

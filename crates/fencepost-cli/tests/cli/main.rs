@@ -10,6 +10,7 @@ mod guard;
 mod kit;
 mod leases;
 mod operators;
+mod paused;
 mod pipe;
 mod redis;
 mod signals;

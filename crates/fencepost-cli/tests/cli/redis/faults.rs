@@ -175,3 +175,9 @@ fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
     let place = Place::at(&server.url());
     wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);
 }
+
+#[test]
+fn a_program_is_not_started_under_a_lease_that_is_over() {
+    let server = Redis::start(&Config::new()).unwrap();
+    crate::paused::nothing_runs_after_a_pause(&Place::at(&server.url()));
+}

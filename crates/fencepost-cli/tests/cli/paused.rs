@@ -1,0 +1,90 @@
+//! A pause between the grant and the start of the program: nothing runs under a lease that is over.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::kit::{Kid, LONG, Place, alive, child_of, eventually, state};
+
+/// The points at which the command can be paused, each in a process of its own: child of the one before.
+const POINTS: [&str; 3] = ["wrapper", "guardian", "child"];
+
+fn send(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// The command with a program that leaves a line in the file `ran`.
+fn start(place: &Place, point: &str, options: &[&str]) -> Kid {
+    let rest = ["hello", "--", "sh", "-c", "echo $FENCEPOST_TOKEN >> ran"];
+    let arguments = [&["run", "--ttl", "2s"], options, &rest].concat();
+    Kid::of(place.fencepost(arguments).env("FENCEPOST_STOP_AT", point))
+}
+
+/// Waits until the command has stopped itself at `point`; the processes from the wrapper to the one that is stopped.
+fn stopped(kid: &Kid, point: &str) -> Vec<i32> {
+    let depth = POINTS.iter().position(|known| *known == point).unwrap();
+    eventually("it is paused", LONG, || {
+        let mut chain = vec![kid.pid()];
+        for _ in 0..depth {
+            chain.push(child_of(*chain.last()?)?);
+        }
+        (state(*chain.last()?)? == "T").then_some(chain)
+    })
+}
+
+/// Pauses the whole command at `point` until its lease is over and another has held the lock.
+fn past_its_lease(place: &Place, kid: &Kid, point: &str) -> Vec<i32> {
+    let chain = stopped(kid, point);
+    chain.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));
+    place.output(["run", "-w", "30s", "hello", "--", "true"]).expect(0);
+    chain
+}
+
+/// Lets it go on from the innermost process outwards. Each but the wrapper ends before the next one goes on, so that it has to judge
+/// by itself.
+fn resume(mut chain: Vec<i32>) {
+    while let Some(pid) = chain.pop() {
+        send(pid, Signal::SIGCONT);
+        if !chain.is_empty() {
+            eventually("it ends", LONG, || (!alive(pid)).then_some(()));
+        }
+    }
+}
+
+/// Pauses the command at each point past its lease: it runs nothing, whatever it does about a loss.
+pub(crate) fn nothing_runs_after_a_pause(place: &Place) {
+    for point in POINTS {
+        for on_lost in ["term", "kill", "ignore"] {
+            let kid = start(place, point, &["--on-lost", on_lost]);
+            let chain = past_its_lease(place, &kid, point);
+            resume(chain);
+            let said = kid.said();
+            assert_eq!(
+                place.read("ran"),
+                "",
+                "{point} {on_lost}: it ran under a lease that was over: {said:?}"
+            );
+            said.expect(76).complains(&["nothing was run"]);
+        }
+    }
+}
+
+#[test]
+fn a_program_is_not_started_under_a_lease_that_is_over() {
+    nothing_runs_after_a_pause(&Place::at("sqlite:locks.db?pinned=false"));
+}
+
+#[test]
+fn a_restart_waits_for_the_lock_again_after_a_pause() {
+    for point in POINTS {
+        let place = Place::at("sqlite:locks.db?pinned=false");
+        let kid = start(&place, point, &["--on-lost", "restart"]);
+        let first = past_its_lease(&place, &kid, point);
+        resume(first);
+        // It is paused at the same point under the next grant.
+        let second = stopped(&kid, point);
+        assert_eq!(place.read("ran"), "", "{point}: it ran under a lease that was over");
+        send(*second.last().unwrap(), Signal::SIGCONT);
+        kid.said().expect(0).complains(&["nothing was run", "waiting for the lock again"]);
+        assert_eq!(place.read("ran").lines().count(), 1, "{point}");
+    }
+}

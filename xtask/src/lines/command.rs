@@ -1,0 +1,39 @@
+//! What is promised of the command.
+
+use crate::line::Bound::AtMost;
+use crate::line::Line;
+
+pub(super) const LINES: &[Line] = &[
+    Line {
+        id: "command-killed",
+        engine: "command",
+        promise: "kill -9 of a wrapper, 1,000 times: child and grandchild are gone and the next waiter runs within 1 s, tokens grow",
+        measure: &["command-killed"],
+        bound: AtMost(0.0, "violations"),
+        limit: 900,
+    },
+    Line {
+        id: "command-frozen",
+        engine: "command",
+        promise: "SIGSTOP of a wrapper for longer than its lease, 60 times: child and grandchild are dead before the next holder's start",
+        measure: &["command-frozen"],
+        bound: AtMost(0.0, "violations"),
+        limit: 300,
+    },
+    Line {
+        id: "command-paused",
+        engine: "command",
+        promise: "a pause past the lease between the grant and the start of the program, 60 times: nothing is run, exit code 76",
+        measure: &["command-paused"],
+        bound: AtMost(0.0, "violations"),
+        limit: 300,
+    },
+    Line {
+        id: "command-crowd",
+        engine: "command",
+        promise: "200 concurrent `fencepost run -w 60s` on a counter file, 5 times: exact count, tokens strictly grow, the line is kept, nothing is left",
+        measure: &["command-crowd"],
+        bound: AtMost(0.0, "violations"),
+        limit: 900,
+    },
+];
