@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
-use fencepost_core::{Error, Holder};
+use fencepost_core::{Error, Holder, Kind};
 
 use crate::verbs::{
     acquire, completions, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
@@ -64,8 +64,12 @@ pub(crate) struct WaitArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ModeArgs {
     /// Share the lock with others that say so too
-    #[arg(short, long, conflicts_with = "permits")]
+    #[arg(short, long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
+    /// Exclude everybody from a lock that others share. On ZooKeeper this is the write lock of other libraries' read-write locks; on
+    /// other engines it is the default
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) write: bool,
     /// Let at most N hold the lock at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
@@ -75,6 +79,18 @@ pub(crate) struct ModeArgs {
     /// What for, in up to 1024 bytes: shown to those who look
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+}
+
+impl ModeArgs {
+    /// Returns the kind of lock that they ask for.
+    pub(crate) fn kind(&self) -> Kind {
+        match self.permits {
+            _ if self.shared => Kind::Read,
+            _ if self.write => Kind::Write,
+            Some(of) => Kind::Permits { n: 1, of },
+            None => Kind::Mutex,
+        }
+    }
 }
 
 /// Refuses a reason that is too long, before anything is opened.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Error, Guard, Loss, Mode};
+use fencepost_core::{Error, Guard, Loss};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::Request;
@@ -34,12 +34,7 @@ impl Holding {
     /// Dropped, it leaves nothing behind.
     pub(crate) async fn acquire(request: &Request<'_>) -> Result<Option<Self>, Failure> {
         let Request { locks, names, mode: wish, wait, ttl } = *request;
-        let mode = match (wish.shared, wish.permits) {
-            (true, _) => Mode::Shared,
-            (false, Some(of)) => Mode::Permits { n: 1, of },
-            (false, None) => Mode::Exclusive,
-        };
-        let lock = locks.multi(names.iter().map(String::as_str))?.mode(mode);
+        let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
         let start = Instant::now();
         loop {
             let guard = match (wait.no_wait, wait.wait) {

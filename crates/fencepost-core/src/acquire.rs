@@ -203,7 +203,7 @@ impl Request<'_> {
         client.check_ttl(self.ttl)?;
         client.check_replicas(self.replicas)?;
         Client::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
-        client.check_mode(self.mode)?;
+        client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {

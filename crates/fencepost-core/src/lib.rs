@@ -71,7 +71,7 @@ pub use layer::Quorum;
 pub use lease::Lease;
 pub use life::{Doubt, Life, Loss, State, Watch, margin};
 pub use local::Gate;
-pub use lock::{AcquireAll, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
+pub use lock::{AcquireAll, Kind, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
 pub use locks::{ClientBuilder, Locks};
 #[cfg(feature = "planted")]
 pub use memory::Bug;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Error, Eviction, Holder, Locks, Loss, Memory, Mode, Page, Registry, State, Tokens};
+use fencepost_core::{Error, Eviction, Holder, Kind, Locks, Loss, Memory, Page, Registry, State, Tokens};
 
 fn client(memory: &Arc<Memory>) -> Locks {
     let memory = Arc::clone(memory);
@@ -206,6 +206,20 @@ async fn a_multi_lock_is_all_or_none() {
 }
 
 #[tokio::test]
+async fn each_name_of_a_multi_lock_has_its_kind() {
+    let locks = client(&Memory::new());
+    let multi = locks.multi(["a", "b", "c"]).unwrap().kind(Kind::Write);
+    let multi = multi.kind_of("a", Kind::Read).unwrap().kind_of("b", Kind::Permits { n: 1, of: 2 }).unwrap();
+    let guard = multi.lock().await.unwrap();
+    drop(locks.rwlock("a").unwrap().try_read().await.unwrap().expect("readers read together"));
+    drop(locks.semaphore("b", 2).unwrap().try_acquire().await.unwrap().expect("a permit is left"));
+    assert!(locks.rwlock("c").unwrap().try_read().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let error = locks.multi(["a"]).unwrap().kind_of("b", Kind::Read).unwrap_err();
+    assert!(error.is_invalid() && error.resource() == Some("b"), "{error}");
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_before_anything_is_sent() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();
@@ -244,7 +258,7 @@ async fn what_the_engine_has_not_is_refused() {
     let error = locks.multi(["a", "b"]).unwrap().try_lock().replicas(1).await.unwrap_err();
     assert!(error.is_unsupported(), "{error}");
     let processes = Memory::with_process_identity();
-    let multi = client(&processes).multi(["a"]).unwrap().mode(Mode::Permits { n: 1, of: 2 });
+    let multi = client(&processes).multi(["a"]).unwrap().kind(Kind::Permits { n: 1, of: 2 });
     assert!(multi.try_lock().await.unwrap_err().is_unsupported(), "it has no permits");
     let open = |builder: fencepost_core::ClientBuilder| builder.open(|_| Ok(memory.clone()));
     assert!(open(Locks::builder().replicas(1)).unwrap_err().is_unsupported());

@@ -82,6 +82,8 @@ fn wrong_usage() {
         (&["run", "--ttl", "9999d", "hello", "--", "true"], "1000 days"),
         (&["run", "-n", "-w", "1s", "hello", "--", "true"], "cannot be used"),
         (&["run", "-s", "--permits", "2", "hello", "--", "true"], "cannot be used"),
+        (&["run", "--write", "-s", "hello", "--", "true"], "cannot be used"),
+        (&["hold", "--write", "--permits", "2", "hello"], "cannot be used"),
         (&["run", "--permits", "0", "hello", "--", "true"], "0"),
         (&["run", "-E", "256", "hello", "--", "true"], "256"),
         (&["nonsense"], "nonsense"),

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::life::Loss;
+use crate::lock::Kind;
 use crate::name::Name;
-use crate::queue::Mode;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -21,7 +21,8 @@ use crate::token::Token;
 pub struct MultiLock {
     client: Arc<Client>,
     names: Vec<Name>,
-    mode: Mode,
+    /// That of each name.
+    kinds: Vec<Kind>,
 }
 
 impl MultiLock {
@@ -31,14 +32,41 @@ impl MultiLock {
         if names.is_empty() {
             return Err(Error::invalid("a multi-lock has at least one name"));
         }
-        Ok(MultiLock { client, names, mode: Mode::Exclusive })
+        let kinds = vec![Kind::Mutex; names.len()];
+        Ok(MultiLock { client, names, kinds })
     }
 
-    /// Takes all of them in this mode instead of exclusively.
+    /// Locks all names as this kind instead of as mutexes.
     #[must_use]
-    pub fn mode(mut self, mode: Mode) -> MultiLock {
-        self.mode = mode;
+    pub fn kind(mut self, kind: Kind) -> MultiLock {
+        self.kinds.fill(kind);
         self
+    }
+
+    /// Locks one of the names as this kind.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a name that is not among them.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use fencepost_core::Kind;
+    ///
+    /// let both = locks.multi(["prices", "stock"])?.kind_of("prices", Kind::Read)?.kind_of("stock", Kind::Write)?;
+    /// let guard = both.lock().await?;
+    /// assert!(locks.rwlock("prices")?.try_read().await?.is_some(), "readers read together");
+    /// assert!(locks.rwlock("stock")?.try_read().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn kind_of(mut self, name: &str, kind: Kind) -> Result<MultiLock> {
+        let Some(at) = self.names.iter().position(|known| known.as_str() == name) else {
+            let message = "this name is not one of the multi-lock; give it to Locks::multi as well";
+            return Err(Error::invalid(message).of(name));
+        };
+        self.kinds[at] = kind;
+        Ok(self)
     }
 
     /// The names, sorted.
@@ -136,16 +164,16 @@ impl<'a> Options<'a> {
         let clock = client.aid.clock();
         let mut guards = Vec::with_capacity(self.lock.names.len());
         // Left early, by an error or a drop, the guards release what was granted.
-        for name in &self.lock.names {
+        for (name, kind) in self.lock.names.iter().zip(&self.lock.kinds) {
             let request = Request {
                 client,
                 name,
-                mode: self.lock.mode,
+                mode: kind.mode(),
                 ttl: self.ttl,
                 renewed: self.renewed,
                 wait: deadline.map(|deadline| deadline.since(clock.now())),
                 join: self.join,
-                paired: false,
+                paired: *kind == Kind::Write,
                 replicas: self.replicas,
                 holder: self.holder.clone(),
                 reason: self.reason.clone(),

@@ -46,6 +46,9 @@ impl RwLock {
 
     /// Waits until it may be written, beside nobody. Errors and cancel safety are those of
     /// [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// It excludes the holders of a [`Mutex`](crate::Mutex) of the same name, too. For other libraries on ZooKeeper the two are different
+    /// locks: use this one where they use a read-write lock.
     pub fn write(&self) -> Acquire<'_> {
         let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
         asked.0.paired = true;
