@@ -18,6 +18,7 @@ type Check = fn(&File, &mut Vec<String>);
 /// Reads every text file of the tree once and applies every check.
 pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
     let machine = machine_paths(workspace.root());
+    let facade = std::fs::read_to_string(workspace.root().join(FACADE)).map_err(|error| error.to_string())?;
     let mut findings = Vec::new();
     let mut count = 0;
     for path in workspace.files()? {
@@ -28,6 +29,7 @@ pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
             check(&file, &mut findings);
         }
         paths(&file, &machine, &mut findings);
+        pages_compile(&file, &facade, &mut findings);
         links(&file, |target| workspace.root().join(&path).with_file_name(target).exists(), &mut findings);
         count += 1;
     }
@@ -74,6 +76,26 @@ fn documents_run(file: &File, findings: &mut Vec<String>) {
         let Some(info) = line.strip_prefix("```") else { continue };
         if info.split(',').any(|word| matches!(word.trim(), "ignore" | "no_run")) {
             finding(file, number, "this example does not run", findings);
+        }
+    }
+}
+
+/// The file that hands the pages' examples to the compiler.
+const FACADE: &str = "crates/fencepost/src/lib.rs";
+
+/// A page with an example in Rust is one of those that the facade includes.
+fn pages_compile(file: &File, facade: &str, findings: &mut Vec<String>) {
+    if !file.path.ends_with(".md") || facade.contains(&format!("/{}\"", file.path)) {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        if line.trim().starts_with("```rust") {
+            finding(
+                file,
+                number,
+                &format!("this example is not compiled; include the page in {FACADE}"),
+                findings,
+            );
         }
     }
 }
@@ -196,6 +218,18 @@ mod tests {
             0
         );
         assert_eq!(found(sleeping_tests, "x/src/a.rs", sleep), 0);
+    }
+
+    #[test]
+    fn examples_of_a_page_that_nobody_compiles_are_found() {
+        let mut findings = Vec::new();
+        let facade = "#[doc = include_str!(\"../../../docs/a.md\")]";
+        for path in ["docs/a.md", "docs/b.md"] {
+            let file = File { path: path.to_owned(), text: "```rust\n```\n".to_owned() };
+            pages_compile(&file, facade, &mut findings);
+        }
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].starts_with("docs/b.md:1"), "{findings:?}");
     }
 
     #[test]

@@ -108,3 +108,14 @@ pub fn registry() -> Registry {
     let registry = fencepost_zookeeper::register(registry);
     registry
 }
+
+/// Compiles and runs the examples of the pages.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../DESIGN.md")]
+    struct Design;
+    #[doc = include_str!("../../../docs/guarantees.md")]
+    struct Guarantees;
+}

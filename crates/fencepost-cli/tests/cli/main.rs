@@ -11,6 +11,7 @@ mod kit;
 mod leases;
 mod operators;
 mod paused;
+mod pages;
 mod pipe;
 mod redis;
 mod signals;
