@@ -8,6 +8,7 @@ pub(crate) mod held;
 pub(crate) mod killed;
 pub(crate) mod peer;
 pub(crate) mod torture;
+pub(crate) mod users;
 
 use crate::figure::Figure;
 use fencepost_testkit::etcd::{Config, Etcd};

@@ -120,11 +120,12 @@ impl Failure {
             _ if said("lease already exists") => {
                 Failure::new(ErrorKind::Internal, "the lease exists").of(What::LeaseExists)
             }
-            _ if said("invalid auth token") || said("auth: revision in header is old") => {
-                let mut failure =
-                    Failure::new(ErrorKind::Denied, format!("{member} has forgotten our login"));
-                failure.transient = true;
-                failure.of(What::Token)
+            // The last one is the text of a server that does not translate its own.
+            _ if said("invalid auth token")
+                || said("revision of auth store is old")
+                || said("auth: revision in header is old") =>
+            {
+                Failure::forgotten(member)
             }
             _ if said("authentication failed") => {
                 Failure::new(ErrorKind::Denied, format!("{member} does not know this user and password"))
@@ -213,6 +214,15 @@ impl Failure {
         Failure::new(ErrorKind::Unreachable, message).of(What::Member)
     }
 
+    /// The token of our login is not good any more.
+    pub(crate) fn forgotten(member: &str) -> Failure {
+        let message =
+            format!("{member} refuses our login again and again; see who changes its users and roles");
+        let mut failure = Failure::new(ErrorKind::Denied, message);
+        failure.transient = true;
+        failure.of(What::Token)
+    }
+
     /// A renewal may be that of a leader who was none any more.
     pub(crate) fn elected() -> Failure {
         Failure::new(
@@ -283,7 +293,14 @@ mod tests {
         let read = |code, text: &str| Failure::read(&Status::new(code, text), "h:1");
         assert!(read(Code::NotFound, "etcdserver: requested lease not found").is_lease_gone());
         assert!(read(Code::FailedPrecondition, "etcdserver: lease already exists").is_lease_there());
-        assert!(read(Code::Unauthenticated, "etcdserver: invalid auth token").is_token());
+        for (code, text) in [
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
+            (Code::Unknown, "auth: revision in header is old"),
+        ] {
+            let failure = read(code, text);
+            assert!(failure.is_token() && failure.sure && failure.error().is_transient(), "{text}");
+        }
         let failure = read(Code::Unavailable, "etcdserver: no leader");
         assert!(failure.is_of_member() && failure.sure && failure.error().is_transient());
         let failure = read(Code::Unavailable, "etcdserver: request timed out");

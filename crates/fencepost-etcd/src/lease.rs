@@ -184,7 +184,7 @@ impl Slot {
 
 /// Work that is under way for all who ask for it meanwhile. It runs on the client's own thread: those who ask are futures of
 /// users, who may stop polling them at any time.
-struct Flight<T>(Arc<Mutex<Option<Coming<T>>>>);
+pub(crate) struct Flight<T>(Arc<Mutex<Option<Coming<T>>>>);
 
 type Coming<T> = watch::Receiver<Option<Result<T, Failure>>>;
 
@@ -195,7 +195,7 @@ impl<T> Default for Flight<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Flight<T> {
-    async fn join(
+    pub(crate) async fn join(
         &self,
         aid: &Aid,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,

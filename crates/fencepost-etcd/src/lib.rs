@@ -37,6 +37,7 @@ mod keys;
 mod lease;
 mod leave;
 mod listing;
+mod login;
 mod member;
 mod native;
 mod near;

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::{Aid, Moment};
@@ -12,18 +11,20 @@ use http::uri::PathAndQuery;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tonic::Streaming;
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic_prost::ProstCodec;
 
 use crate::config::Config;
 use crate::error::Failure;
 use crate::keys;
+use crate::login::{Login, Token};
 use crate::peer::{self, Peer, Question, Way, grpc, request, unary};
 use crate::proto::{
-    AuthenticateRequest, AuthenticateResponse, Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-    RangeRequest, RangeResponse, WatchRequest, WatchResponse,
+    Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse, RangeRequest, RangeResponse, WatchRequest,
+    WatchResponse,
 };
 
+/// How often a request logs in again, should its token be refused.
+const LOGINS: usize = 8;
 /// What the caller's runtime has not brought an answer to by then is asked on the client's own thread, too.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -38,7 +39,6 @@ pub(crate) const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
 pub(crate) const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// All members that the URL names. One of them is asked; whoever does not answer is passed over for the next.
 pub(crate) struct Net {
@@ -48,9 +48,17 @@ pub(crate) struct Net {
     current: AtomicUsize,
     /// The runtime that the client was made in.
     home: Option<runtime::Id>,
-    /// From the last login.
-    token: Mutex<Option<MetadataValue<Ascii>>>,
+    /// None: the URL names no user.
+    login: Option<Login>,
     closed: AtomicBool,
+}
+
+/// A stream of watches that was opened.
+pub(crate) struct Watcher {
+    pub(crate) requests: mpsc::UnboundedSender<WatchRequest>,
+    pub(crate) answers: Streaming<WatchResponse>,
+    /// What it was opened with. The server judges all its watches by that.
+    pub(crate) token: Option<Token>,
 }
 
 impl Net {
@@ -58,8 +66,9 @@ impl Net {
     pub(crate) async fn open(config: &Config, aid: &Aid) -> Result<Net, Failure> {
         let home = runtime::Handle::try_current().ok().map(|handle| handle.id());
         let peers = peer::all(config, aid).await?;
-        let (current, token, closed) = (AtomicUsize::new(0), Mutex::default(), AtomicBool::new(false));
-        Ok(Net { peers, config: config.clone(), aid: aid.clone(), current, home, token, closed })
+        let login = Login::new(config, aid);
+        let (current, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Net { peers, config: config.clone(), aid: aid.clone(), current, home, login, closed })
     }
 
     /// No more calls.
@@ -136,7 +145,7 @@ impl Net {
     ) -> Result<A, Failure> {
         let until = self.until();
         self.round(until, doubt, once, move |peer, token| {
-            let (question, token) = (question.clone(), token.cloned());
+            let question = question.clone();
             async move { unary(peer, way, path, question, token.as_ref()).await }
         })
         .await
@@ -204,52 +213,61 @@ impl Net {
     }
 
     async fn renew(&self, peer: &Peer, id: i64) -> Result<LeaseKeepAliveResponse, Failure> {
-        let token = self.login(peer).await?;
-        let request = request(LeaseKeepAliveRequest { id }, token.as_ref()).map(|one| stream::iter([one]));
-        let mut grpc = grpc(peer, Way::Own).await?;
-        let path = PathAndQuery::from_static(KEEP_ALIVE);
-        let answers = grpc.streaming(request, path, ProstCodec::default()).await;
-        let mut answers = answers.map_err(|status| self.failed(&status, peer))?.into_inner();
-        match answers.message().await {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(Failure::silence(&peer.address)),
-            Err(status) => Err(self.failed(&status, peer)),
-        }
+        self.logged_in(peer, |token| async move {
+            let request = request(LeaseKeepAliveRequest { id }, token).map(|one| stream::iter([one]));
+            let mut grpc = grpc(peer, Way::Own).await?;
+            let path = PathAndQuery::from_static(KEEP_ALIVE);
+            let answers = grpc.streaming(request, path, ProstCodec::default()).await;
+            let read = |status| Failure::read(&status, &peer.address);
+            let answer = answers.map_err(read)?.into_inner().message().await.map_err(read)?;
+            answer.ok_or_else(|| Failure::silence(&peer.address))
+        })
+        .await
     }
 
-    fn failed(&self, status: &tonic::Status, peer: &Peer) -> Failure {
-        let failure = Failure::read(status, &peer.address);
-        if failure.is_token() {
-            self.forget_login();
+    /// Asks with the token of the login, if the URL names a user. A token that is refused is forgotten: the next request logs in.
+    async fn logged_in<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        peer: &Peer,
+        ask: impl FnOnce(Option<Token>) -> F,
+    ) -> Result<T, Failure> {
+        let Some(login) = &self.login else { return ask(None).await };
+        let token = login.token(peer).await?;
+        // The answer is polled first: a call's first poll sends its request.
+        let answer = match select(pin!(ask(Some(token.clone()))), pin!(login.refused(peer, &token))).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(Failure::forgotten(&peer.address).unsure()),
+        };
+        if answer.as_ref().is_err_and(Failure::is_token) {
+            login.forget(&token);
         }
-        failure
+        answer
     }
 
-    /// The next request logs in again.
-    pub(crate) fn forget_login(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// The server refuses this token. The next request logs in again, if nobody has done so since.
+    pub(crate) fn forget_login(&self, token: Option<&Token>) {
+        if let (Some(login), Some(token)) = (&self.login, token) {
+            login.forget(token);
+        }
     }
 
     /// Opens a stream of watches with one member, another one each time it fails. The server answers nothing, not even that the
     /// stream is open, before it has been asked for the first watch.
-    pub(crate) async fn watch(
-        &self,
-        first: &WatchRequest,
-    ) -> Result<(mpsc::UnboundedSender<WatchRequest>, Streaming<WatchResponse>), Failure> {
+    pub(crate) async fn watch(&self, first: &WatchRequest) -> Result<Watcher, Failure> {
         let until = self.until();
-        self.round(until, None, false, |peer, token| {
+        self.round(until, None, false, |peer, token: Option<Token>| {
             let (sender, receiver) = mpsc::unbounded_channel();
             let _ = sender.send(first.clone());
             let requests = stream::unfold(receiver, |mut receiver| async {
                 receiver.recv().await.map(|request| (request, receiver))
             });
-            let request = request(requests, token);
             async move {
+                let request = request(requests, token.clone());
                 let mut grpc = grpc(peer, Way::Own).await?;
                 let path = PathAndQuery::from_static(WATCH);
                 let answers = grpc.streaming(request, path, ProstCodec::default()).await;
-                let answers = answers.map_err(|status| Failure::read(&status, &peer.address))?;
-                Ok((sender, answers.into_inner()))
+                let answers = answers.map_err(|status| Failure::read(&status, &peer.address))?.into_inner();
+                Ok(Watcher { requests: sender, answers, token })
             }
         })
         .await
@@ -267,10 +285,18 @@ impl Net {
         path: &'static str,
         question: Q,
     ) -> Result<A, Failure> {
-        let token = self.login(peer).await?;
-        let asked = unary(peer, Way::Own, path, question, token.as_ref());
-        let answer = self.aid.clock().within(self.until(), asked).await;
-        answer.unwrap_or_else(|| Err(Failure::silence(&peer.address)))
+        let until = self.until();
+        for _ in 0..LOGINS {
+            let asked = self.logged_in(peer, |token| {
+                let question = question.clone();
+                async move { unary(peer, Way::Own, path, question, token.as_ref()).await }
+            });
+            match self.aid.clock().within(until, asked).await {
+                Some(Err(failure)) if failure.is_token() => {}
+                answer => return answer.unwrap_or_else(|| Err(Failure::silence(&peer.address))),
+            }
+        }
+        Err(Failure::forgotten(&peer.address))
     }
 
     async fn round<'a, T, F: Future<Output = Result<T, Failure>>>(
@@ -278,12 +304,12 @@ impl Net {
         until: Moment,
         doubt: Option<&AtomicBool>,
         once: bool,
-        ask: impl Fn(&'a Peer, Option<&MetadataValue<Ascii>>) -> F,
+        ask: impl Fn(&'a Peer, Option<Token>) -> F,
     ) -> Result<T, Failure> {
         let clock = self.aid.clock();
         // A connection that broke since it was last used is worth a second try.
         let mut tries = self.peers.len().max(2);
-        let (mut last, mut turn, mut relogged, mut unsure) = (None, 0, false, false);
+        let (mut last, mut turn, mut logins, mut unsure) = (None, 0, 0, false);
         while turn < tries {
             if self.is_closed() {
                 return Err(Failure::closed());
@@ -295,10 +321,7 @@ impl Net {
             let share = until.since(now)
                 / u32::try_from(tries.min(self.peers.len() + 1).saturating_sub(turn)).unwrap_or(1).max(1);
             let bound = if self.peers.len() == 1 || once { until } else { now + share };
-            let asked = async {
-                let token = self.login(peer).await?;
-                ask(peer, token.as_ref()).await
-            };
+            let asked = self.logged_in(peer, |token| ask(peer, token));
             let failure = match clock.within(bound, asked).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(failure)) => failure,
@@ -311,10 +334,9 @@ impl Net {
                 doubt.store(true, Ordering::Relaxed);
             }
             if failure.is_token() {
-                self.forget_login();
                 // That is no failure of this member's, and is mended by the next try.
-                tries += usize::from(!relogged);
-                relogged = true;
+                tries += usize::from(logins < LOGINS);
+                logins += 1;
             } else if failure.is_of_member() {
                 tracing::debug!(member = peer.address, error = failure.cause(), "asking the next member");
                 let _ = self.current.compare_exchange(at, at + 1, Ordering::Relaxed, Ordering::Relaxed);
@@ -328,19 +350,5 @@ impl Net {
             }
         }
         Err(last.unwrap_or_else(Failure::closed))
-    }
-
-    /// The token of our login, if there is one to make.
-    async fn login(&self, peer: &Peer) -> Result<Option<MetadataValue<Ascii>>, Failure> {
-        let Some(login) = &self.config.login else { return Ok(None) };
-        if let Some(token) = &*self.token.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Ok(Some(token.clone()));
-        }
-        let question = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
-        let answer: AuthenticateResponse = unary(peer, Way::Own, AUTHENTICATE, question, None).await?;
-        let mut token: MetadataValue<Ascii> = answer.token.parse().map_err(|_| Failure::nonsense())?;
-        token.set_sensitive(true);
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
-        Ok(Some(token))
     }
 }

@@ -11,12 +11,14 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tonic::Request;
 use tonic::client::Grpc;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic_prost::ProstCodec;
 
 use crate::config::Config;
 use crate::error::Failure;
+use crate::lease::Flight;
+use crate::login::Token;
 use crate::near::Near;
 
 /// An answer may hold a whole folder.
@@ -38,6 +40,16 @@ pub(crate) struct Peer {
     channel: Channel,
     /// In the runtime that the client was made in: what is asked there needs no other thread.
     near: Option<Nearby>,
+    /// A login that is under way.
+    pub(crate) login: Flight<Token>,
+}
+
+impl Peer {
+    /// Returns the same member, to be asked by the client's own thread alone.
+    pub(crate) fn by_own_thread(&self) -> Peer {
+        let (address, channel) = (self.address.clone(), self.channel.clone());
+        Peer { address, channel, near: None, login: Flight::default() }
+    }
 }
 
 enum Nearby {
@@ -90,6 +102,7 @@ pub(crate) async fn all(config: &Config, aid: &Aid) -> Result<Vec<Peer>, Failure
             address,
             channel: endpoint.connect_lazy(),
             near,
+            login: Flight::default(),
         };
         let _ = sender.send(endpoints.into_iter().map(peer).collect());
     });
@@ -97,11 +110,11 @@ pub(crate) async fn all(config: &Config, aid: &Aid) -> Result<Vec<Peer>, Failure
 }
 
 /// A member that has no leader is to say so, and not to let us wait.
-pub(crate) fn request<T>(what: T, token: Option<&MetadataValue<Ascii>>) -> Request<T> {
+pub(crate) fn request<T>(what: T, token: Option<Token>) -> Request<T> {
     let mut request = Request::new(what);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     if let Some(token) = token {
-        request.metadata_mut().insert("token", token.clone());
+        request.metadata_mut().insert("token", token);
     }
     request
 }
@@ -128,14 +141,14 @@ pub(crate) async fn unary<Q: Question, A: Question>(
     way: Way,
     path: &'static str,
     question: Q,
-    token: Option<&MetadataValue<Ascii>>,
+    token: Option<&Token>,
 ) -> Result<A, Failure> {
     if let Some(Nearby::Plain(near)) = peer.near.as_ref().filter(|_| way == Way::Near)
         && let Some(answer) = near.unary(path, &question, token).await
     {
         return answer;
     }
-    let request = request(question, token);
+    let request = request(question, token.cloned());
     let mut grpc = grpc(peer, way).await?;
     let answer = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default()).await;
     answer.map(tonic::Response::into_inner).map_err(|status| Failure::read(&status, &peer.address))

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::folder::Folder;
 use crate::keys;
+use crate::login::Token;
 use crate::member::Stand;
-use crate::net::RANGE;
+use crate::net::{RANGE, Watcher};
 use crate::proto::{
     Event, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse, Watching,
 };
@@ -55,6 +56,8 @@ enum Ended {
 struct Stream {
     epoch: u64,
     requests: mpsc::UnboundedSender<WatchRequest>,
+    /// The login that it was opened with.
+    token: Option<Token>,
     /// Asked for and not answered: answers come in the order of the questions.
     asked: VecDeque<Target>,
     standing: HashMap<i64, Target>,
@@ -75,9 +78,9 @@ pub(crate) async fn pump(shared: Weak<Shared>, clock: Clock, mut commands: mpsc:
         epoch += 1;
         let opened = clock.now();
         let ended = match net.watch(&first).await {
-            Ok((requests, answers)) => {
+            Ok(Watcher { requests, answers, token }) => {
                 let asked = VecDeque::from([Target::Marks]);
-                let mut stream = Stream { epoch, requests, asked, standing: HashMap::new() };
+                let mut stream = Stream { epoch, requests, token, asked, standing: HashMap::new() };
                 stream.run(&shared, &clock, &mut commands, answers).await
             }
             Err(failure) => Ended::Broken(failure.cause().to_owned()),
@@ -152,7 +155,7 @@ impl Stream {
             if answer.canceled {
                 // A login that is not known any more is told so, and not by the stream's status.
                 if let Some(shared) = shared.upgrade() {
-                    shared.net.forget_login();
+                    shared.net.forget_login(self.token.as_ref());
                 }
                 return Err(answer.reason);
             }

@@ -133,6 +133,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "etcd-users",
+        engine: "etcd",
+        promise: "50 changes of users with JWT tokens: no lock is lost, no wait fails, each client logs in once for each change",
+        measure: &["etcd-users"],
+        bound: AtMost(0.0, "failures"),
+        limit: 300,
+    },
+    Line {
         id: "etcd-torture",
         engine: "etcd",
         promise: "cycles by 4 processes × 16 tasks on 8 locks under kill -9 of clients, members and the leader, SIGSTOP, cut and delayed networks: no overlap, tokens grow, nothing is left",

@@ -6,6 +6,7 @@ mod guarded;
 mod interop;
 mod kit;
 mod leases;
+mod logins;
 mod requests;
 mod trouble;
 

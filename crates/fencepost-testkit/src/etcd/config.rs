@@ -9,12 +9,13 @@ pub struct Config {
     heartbeat: u32,
     pub(super) tls: bool,
     memory: bool,
+    jwt: bool,
     arguments: Vec<String>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { heartbeat: 20, tls: false, memory: false, arguments: Vec::new() }
+        Config { heartbeat: 20, tls: false, memory: false, jwt: false, arguments: Vec::new() }
     }
 }
 
@@ -39,6 +40,12 @@ impl Config {
     /// Its data are in memory, where there is a file system for that: nothing waits for a disk.
     pub fn in_memory(mut self) -> Config {
         self.memory = true;
+        self
+    }
+
+    /// Gives its users JWT tokens. Each carries the revision of users and roles, and ends with it.
+    pub fn jwt(mut self) -> Config {
+        self.jwt = true;
         self
     }
 
@@ -69,6 +76,11 @@ impl Config {
         command.args(["--election-timeout", &(10 * self.heartbeat).to_string()]);
         if self.tls {
             command.arg("--cert-file").arg(dir.join("cert.pem")).arg("--key-file").arg(dir.join("key.pem"));
+        }
+        if self.jwt {
+            let key = dir.join("jwt.key");
+            std::fs::write(&key, "a secret of this test").expect("the folder takes a file");
+            command.arg(format!("--auth-token=jwt,sign-method=HS256,ttl=1h,priv-key={}", key.display()));
         }
         command.args(&self.arguments);
         command

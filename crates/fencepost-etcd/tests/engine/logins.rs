@@ -1,0 +1,69 @@
+//! Users and roles that change while locks are held.
+
+use crate::kit::{SHORT, connect, stand, users};
+use fencepost_testkit::etcd::{Config, Etcd};
+use fencepost_testkit::wait::all_along;
+
+/// How a server tells who asks: simple tokens stay good after a change of users, JWT tokens do not.
+fn kinds() -> [Config; 2] {
+    [Config::new(), Config::new().jwt()]
+}
+
+/// A server with users, and the URL of one of them.
+fn start(config: &Config) -> (Etcd, String) {
+    let etcd = Etcd::start(config).unwrap();
+    users(&etcd);
+    let url = format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address());
+    (etcd, url)
+}
+
+fn logins(etcd: &Etcd) -> u64 {
+    etcd.requests().unwrap().get("Authenticate").copied().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_users_ends_no_lock_and_no_wait() {
+    for config in kinds() {
+        let (etcd, url) = start(&config);
+        let (one, two) = (connect(&url).await, connect(&url).await);
+        let guard = one.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
+        let waiting = stand(&two, "stock", 2).await;
+        let root = etcd.look().of("root:topsecret");
+        for user in 0..3 {
+            root.run(&["user", "add", &format!("user{user}:secret")]);
+            all_along(SHORT, async || guard.ensure_held().unwrap()).await;
+        }
+        assert!(!waiting.is_answered());
+        guard.release().await.unwrap();
+        waiting.granted().await.release().await.unwrap();
+        one.close().await;
+        two.close().await;
+        assert!(root.keys("locks/").is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
+    for config in kinds() {
+        let (etcd, url) = start(&config);
+        let locks = connect(&url).await;
+        let root = etcd.look().of("root:topsecret");
+        for _ in 0..3 {
+            // The server forgets all tokens of a user that goes.
+            for command in [&["delete", "app"][..], &["add", "app:hunter2"], &["grant-role", "app", "locks"]]
+            {
+                root.run(&[&["user"], command].concat());
+            }
+            let before = logins(&etcd);
+            let asked = (0..100).map(|number| {
+                let mutex = locks.mutex(&format!("many/{number}")).unwrap();
+                tokio::spawn(async move { mutex.lock().await.unwrap().release().await })
+            });
+            for asked in asked.collect::<Vec<_>>() {
+                asked.await.unwrap().unwrap();
+            }
+            assert_eq!(logins(&etcd) - before, 1);
+        }
+        locks.close().await;
+    }
+}
