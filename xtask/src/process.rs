@@ -182,6 +182,8 @@ pub(crate) fn on_path(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]
@@ -196,40 +198,36 @@ mod tests {
         assert_eq!(shown.lines().count(), 4 + TAIL);
     }
 
-    fn program(script: &str, name: &str) -> Program {
-        let log = std::env::temp_dir().join(format!("fencepost-xtask-{}-{name}", std::process::id()));
-        Program::new("sh", &["-c", script], Path::new("/"), log)
+    fn program(script: &str, folder: &TempDir) -> Program {
+        Program::new("sh", &["-c", script], Path::new("/"), folder.path().join("log"))
     }
 
     #[test]
     fn a_failure_shows_the_command_and_its_output() {
-        let ran = program("echo sorry; exit 3", "failure");
-        let log = ran.log.clone();
+        let folder = tempfile::tempdir().expect("a folder");
+        let ran = program("echo sorry; exit 3", &folder);
         let error = ran.run().err().expect("exit 3 is a failure");
         assert!(
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("sorry"),
             "{error}"
         );
-        std::fs::remove_file(log).expect("the output file");
     }
 
     #[test]
     fn a_program_is_started_with_no_signal_blocked() {
         stop_children_on_signals();
-        let ran = program("grep SigBlk /proc/self/status", "mask");
-        let log = ran.log.clone();
+        let folder = tempfile::tempdir().expect("a folder");
+        let ran = program("grep SigBlk /proc/self/status", &folder);
         let text = ran.run().expect("a program that runs").text;
         assert_eq!(text.split_whitespace().last(), Some("0000000000000000"), "{text}");
-        std::fs::remove_file(log).expect("the output file");
     }
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children() {
-        let ran = program("sleep 600 & wait", "hang").limit(Duration::from_millis(100));
-        let log = ran.log.clone();
+        let folder = tempfile::tempdir().expect("a folder");
+        let ran = program("sleep 600 & wait", &folder).limit(Duration::from_millis(100));
         let error = ran.run().err().expect("it hangs");
         assert!(error.contains("was killed"), "{error}");
-        std::fs::remove_file(log).expect("the output file");
     }
 
     #[test]

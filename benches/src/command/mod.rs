@@ -11,22 +11,22 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use fencepost_testkit::server::TempDir;
+
 /// A folder with a database of its own, removed at the end.
 pub(crate) struct Place {
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Place {
     /// A new folder below the system's folder for temporary files.
     pub(crate) fn new(name: &str) -> Place {
-        let folder = std::env::temp_dir().join(format!("fencepost-bench-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder for the database");
-        Place { folder }
+        Place { folder: TempDir::new(&format!("bench-{name}")).expect("a folder for the database") }
     }
 
     /// A file in it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.folder.path().join(name)
     }
 
     /// The URL of its database.
@@ -44,13 +44,6 @@ impl Place {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         command
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // Left behind, it is in the folder for temporary files and does no harm.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

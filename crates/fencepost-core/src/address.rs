@@ -281,11 +281,11 @@ mod tests {
 
     #[test]
     fn a_secret_may_stand_in_the_environment_or_a_file() {
-        let path = std::env::temp_dir().join(format!("fencepost-address-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
         std::fs::write(&path, "hunter2\r\n").unwrap();
         let address = Address::parse(&format!("x:?a_file={}&b_env=PATH", path.display())).unwrap();
         let read = address.secret("a");
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(read.unwrap().as_deref(), Some("hunter2"));
         assert_eq!(address.secret("b").unwrap(), Some(std::env::var("PATH").unwrap()));
         assert_eq!(address.secret("c").unwrap(), None);

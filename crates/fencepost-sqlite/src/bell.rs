@@ -103,12 +103,12 @@ impl Ear {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Folder;
+    use crate::testing;
     use std::io::Read;
 
     #[test]
     fn a_ring_is_heard_once() {
-        let folder = Folder::new();
+        let folder = testing::folder();
         let key = Key::fresh().unwrap();
         let mut bell = File::from(hang(folder.path(), key).unwrap());
         assert!(ring(folder.path(), key, Ring::Next([7; 16])));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_bell_without_a_listener_says_so() {
-        let folder = Folder::new();
+        let folder = testing::folder();
         let key = Key::fresh().unwrap();
         assert!(!ring(folder.path(), key, Ring::Next([0; 16])));
         drop(hang(folder.path(), key).unwrap());
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_full_bell_does_not_hold_up_the_ringer() {
-        let folder = Folder::new();
+        let folder = testing::folder();
         let key = Key::fresh().unwrap();
         let bell = hang(folder.path(), key).unwrap();
         for _ in 0..10_000 {

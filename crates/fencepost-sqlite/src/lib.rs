@@ -13,16 +13,14 @@
 //! use fencepost_core::{Locks, Registry};
 //!
 //! let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
-//! # let folder = std::env::temp_dir().join(format!("fencepost-sqlite-doc-{}", std::process::id()));
-//! # std::fs::create_dir(&folder).unwrap();
-//! # let path = folder.join("locks.db");
+//! # let folder = fencepost_testkit::server::TempDir::new("sqlite-doc").unwrap();
+//! # let path = folder.path().join("locks.db");
 //! # let path = path.display();
 //! let locks = Locks::builder().connect(&registry, &format!("sqlite:{path}?durability=full")).await?;
 //! let guard = locks.mutex("stock/42")?.lock().await?;
 //! println!("token {}", guard.token());
 //! guard.release().await?;
 //! # locks.close().await;
-//! # std::fs::remove_dir_all(&folder).unwrap();
 //! # Ok::<(), fencepost_core::Error>(()) }).unwrap();
 //! ```
 //!

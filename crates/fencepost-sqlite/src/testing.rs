@@ -1,8 +1,9 @@
 //! Helpers of the unit tests.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fencepost_core::{Address, Mode};
+use fencepost_testkit::server::TempDir;
 use rusqlite::Connection;
 
 use crate::census::{Census, Now};
@@ -12,31 +13,14 @@ use crate::line::Ask;
 use crate::side::{BootId, Key, Side};
 use crate::store::Store;
 
-/// A folder of its own, removed at the end.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Folder {
-        let name = format!("fencepost-sqlite-{}-{}", std::process::id(), crate::side::Key::fresh().unwrap());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Returns a folder that is removed on drop.
+pub(crate) fn folder() -> TempDir {
+    TempDir::new("sqlite").unwrap()
 }
 
 /// A database with a living process, a dead one, one from before a restart and one whose file is missing.
 pub(crate) struct Place {
-    pub(crate) folder: Folder,
+    pub(crate) folder: TempDir,
     pub(crate) store: Store,
     pub(crate) side: Side,
     pub(crate) boot: BootId,
@@ -50,7 +34,7 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 
 impl Place {
     pub(crate) fn new() -> Place {
-        let folder = Folder::new();
+        let folder = folder();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
         let config = Config::parse(&Address::parse(&url).unwrap()).unwrap();
         let store = Store::open(&config).unwrap_or_else(|trouble| panic!("{trouble:?}"));

@@ -5,9 +5,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fencepost_testkit::server::TempDir;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -31,18 +31,14 @@ pub(crate) fn eventually<T>(what: &str, bound: Duration, mut ask: impl FnMut() -
 
 /// A folder of a test's own, with its own locks.
 pub(crate) struct Place {
-    folder: PathBuf,
+    folder: TempDir,
     /// Where its locks are, if not in its state folder.
     backend: Option<String>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("fencepost-cli-{}-{count}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Self { folder, backend: None }
+        Self { folder: TempDir::new("cli").unwrap(), backend: None }
     }
 
     /// The same with the locks of another engine.
@@ -53,7 +49,7 @@ impl Place {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.folder.path().join(name)
     }
 
     /// The file in which the default engine keeps its locks.
@@ -81,7 +77,7 @@ impl Place {
             .arg("--default-signal")
             .arg(program)
             .args(arguments)
-            .current_dir(&self.folder)
+            .current_dir(self.folder.path())
             .env("XDG_STATE_HOME", self.path("state"))
             .env("FENCEPOST", env!("CARGO_BIN_EXE_fencepost"))
             .env_remove("FENCEPOST_BACKEND")
@@ -149,12 +145,6 @@ impl Place {
 
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -69,11 +69,11 @@ fn options_are_read() {
 
 #[test]
 fn a_password_may_stand_in_a_file_or_the_environment() {
-    let path = std::env::temp_dir().join(format!("fencepost-redis-secret-{}", std::process::id()));
+    let folder = fencepost_testkit::server::TempDir::new("redis-secret").expect("a folder");
+    let path = folder.path().join("secret");
     std::fs::write(&path, "hunter2\n").expect("a file");
     let url = format!("redis://me@host?password_file={}", path.display());
     let login = one(&url).1;
-    std::fs::remove_file(&path).expect("the file");
     assert_eq!(login, known(Some("me"), "hunter2"));
     let home = std::env::var("PATH").expect("a PATH");
     assert_eq!(one("redis://host?password_env=PATH").1, known(None, &home));

@@ -1,13 +1,14 @@
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::testing::Folder;
+use crate::testing;
+use fencepost_testkit::server::TempDir;
 
 fn boot() -> BootId {
     BootId::read().unwrap()
 }
 
-fn side(folder: &Folder, now: u64) -> Side {
+fn side(folder: &TempDir, now: u64) -> Side {
     Side::create(folder.path(), Key::fresh().unwrap(), boot(), now).unwrap()
 }
 
@@ -22,7 +23,7 @@ fn keys_survive_their_names() {
 
 #[test]
 fn a_living_process_is_seen_with_its_last_renewal() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     let pulse = || pulse(folder.path(), side.key(), boot()).unwrap();
     assert_eq!(pulse(), Pulse::Locked { renewed_at: 1_000, over: false });
@@ -32,7 +33,7 @@ fn a_living_process_is_seen_with_its_last_renewal() {
 
 #[test]
 fn a_renewal_never_goes_back() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     assert_eq!(side.renew(3_000).unwrap(), 3_000);
     assert_eq!(side.renew(2_000).unwrap(), 3_000);
@@ -42,7 +43,7 @@ fn a_renewal_never_goes_back() {
 
 #[test]
 fn the_lock_falls_with_the_last_descriptor() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     let key = side.key();
     let inherited = side.descriptor().unwrap();
@@ -57,7 +58,7 @@ fn the_lock_falls_with_the_last_descriptor() {
 
 #[test]
 fn a_child_that_inherits_the_descriptor_keeps_the_place() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     let key = side.key();
     // Handed over as its standard error; it lives until its input ends.
@@ -77,7 +78,7 @@ fn a_child_that_inherits_the_descriptor_keeps_the_place() {
 
 #[test]
 fn another_boot_is_seen() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let before = BootId([7; 16]);
     let side = Side::create(folder.path(), Key::fresh().unwrap(), before, 1_000).unwrap();
     assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::OtherBoot);
@@ -85,7 +86,7 @@ fn another_boot_is_seen() {
 
 #[test]
 fn a_missing_or_foreign_file_says_nothing() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     std::fs::remove_file(side.path()).unwrap();
     assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::Unknown);
@@ -97,7 +98,7 @@ fn a_missing_or_foreign_file_says_nothing() {
 
 #[test]
 fn a_file_that_cannot_be_opened_is_an_error_and_no_death() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let key = Key::fresh().unwrap();
     // Root reads everything; a symbolic link is refused to everybody.
     std::os::unix::fs::symlink("elsewhere", folder.path().join(key.to_string())).unwrap();
@@ -106,7 +107,7 @@ fn a_file_that_cannot_be_opened_is_an_error_and_no_death() {
 
 #[test]
 fn a_removed_file_is_made_again_by_the_next_renewal() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     std::fs::remove_file(side.path()).unwrap();
     side.renew(2_000).unwrap();
@@ -123,7 +124,7 @@ fn a_removed_file_is_made_again_by_the_next_renewal() {
 
 #[test]
 fn a_renewal_that_nobody_could_see_is_an_error() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     std::fs::remove_dir_all(folder.path()).unwrap();
     assert!(side.renew(2_000).is_err());
@@ -133,7 +134,7 @@ fn a_renewal_that_nobody_could_see_is_an_error() {
 
 #[test]
 fn over_outlasts_a_renewal() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     mark_over(&side.path()).unwrap();
     side.renew(2_000).unwrap();
@@ -143,7 +144,7 @@ fn over_outlasts_a_renewal() {
 
 #[test]
 fn only_the_dead_are_removed() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1_000);
     let path = side.path();
     assert!(!remove_dead(&path).unwrap(), "it lives");
@@ -156,7 +157,7 @@ fn only_the_dead_are_removed() {
 
 #[test]
 fn readers_beside_a_writer_see_whole_renewals() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let side = side(&folder, 1);
     let key = side.key();
     std::thread::scope(|scope| {

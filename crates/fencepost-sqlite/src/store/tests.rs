@@ -1,7 +1,7 @@
 use fencepost_core::Address;
 
 use super::*;
-use crate::testing::{Folder, Place};
+use crate::testing::{self, Place};
 
 fn config(path: &Path) -> Config {
     Config::parse(&Address::parse(&format!("sqlite:{}", path.display())).unwrap()).unwrap()
@@ -25,7 +25,7 @@ fn a_new_database_is_private() {
 
 #[test]
 fn many_may_make_it_at_once() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let path = folder.path().join("locks.db");
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -44,7 +44,7 @@ fn many_may_make_it_at_once() {
 
 #[test]
 fn other_databases_are_refused_and_left_as_they_are() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let path = folder.path().join("theirs.db");
     let theirs = Connection::open(&path).unwrap();
     theirs.execute_batch("CREATE TABLE accounts (id INTEGER); INSERT INTO accounts VALUES (7)").unwrap();
@@ -60,7 +60,7 @@ fn other_databases_are_refused_and_left_as_they_are() {
 #[test]
 fn a_database_with_two_names_is_refused() {
     let place = Place::new();
-    let folder = Folder::new();
+    let folder = testing::folder();
     let other = folder.path().join("other.db");
     std::fs::hard_link(place.store.path(), &other).unwrap();
     for path in [place.store.path(), &other] {
@@ -71,7 +71,7 @@ fn a_database_with_two_names_is_refused() {
 
 #[test]
 fn what_is_no_file_is_refused() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     for path in [folder.path(), Path::new("/dev/null")] {
         let error = refused(path);
         assert!(error.is_configuration() && error.to_string().contains("no regular file"), "{error}");
@@ -93,7 +93,7 @@ fn side_files_in_another_users_folder_are_refused() {
 /// An evictor must not be led to write elsewhere.
 #[test]
 fn a_summons_follows_no_link_and_empties_no_file() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
     std::fs::write(&victim, "precious").unwrap();
     std::os::unix::fs::symlink(&victim, &link).unwrap();
@@ -112,7 +112,7 @@ fn another_layout_is_refused() {
 
 #[test]
 fn what_is_no_database_is_refused() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let path = folder.path().join("locks.db");
     std::fs::write(
         &path,
@@ -125,7 +125,7 @@ fn what_is_no_database_is_refused() {
 
 #[test]
 fn a_missing_folder_is_not_made() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let error = refused(&folder.path().join("missing/locks.db"));
     assert!(error.is_configuration() && error.to_string().contains("does not exist"), "{error}");
     assert!(!folder.path().join("missing").exists());
@@ -133,7 +133,7 @@ fn a_missing_folder_is_not_made() {
 
 #[test]
 fn a_folder_that_others_can_write_is_refused() {
-    let folder = Folder::new();
+    let folder = testing::folder();
     let path = folder.path().join("locks.db");
     let sides = config::folder(&path);
     std::fs::create_dir(&sides).unwrap();

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use fencepost_core::{Guard, Locks, Registry};
+use fencepost_testkit::server::TempDir;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -17,22 +18,19 @@ const ROLE: &str = "FENCEPOST_TEST_ROLE";
 const URL: &str = "FENCEPOST_TEST_URL";
 
 /// A database in a folder of its own, removed at the end.
-pub(crate) struct Database(PathBuf);
+pub(crate) struct Database(TempDir);
 
 impl Database {
     pub(crate) fn new() -> Database {
-        let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-        let path = std::env::temp_dir().join(format!("fencepost-sqlite-{}-{stamp}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Database(path)
+        Database(TempDir::new("sqlite").unwrap())
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.0.join("locks.db")
+        self.folder().join("locks.db")
     }
 
     pub(crate) fn url(&self) -> String {
@@ -45,7 +43,7 @@ impl Database {
 
     /// The side files and bells that are there.
     pub(crate) fn sides(&self) -> Vec<String> {
-        let folder = self.0.join("locks.db-fencepost");
+        let folder = self.folder().join("locks.db-fencepost");
         let names =
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.collect()
@@ -80,12 +78,6 @@ impl Database {
             }
         });
         Process { stdin: child.stdin.take(), child, lines }
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

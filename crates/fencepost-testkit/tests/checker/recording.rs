@@ -3,6 +3,7 @@
 use super::{good, kinds};
 use fencepost_testkit::checker::{Kind, Promises, check};
 use fencepost_testkit::history::{History, Mode, Patience, Recorder, What};
+use fencepost_testkit::server::TempDir;
 use std::sync::Arc;
 
 #[test]
@@ -22,8 +23,8 @@ fn nonsense_is_not_passed_over() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let dir = std::env::temp_dir().join(format!("fencepost-history-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let folder = TempDir::new("history").unwrap();
+    let dir = folder.path();
     let files = [dir.join("one"), dir.join("two")];
     let resource: Arc<str> = "r".into();
     for (process, file) in files.iter().enumerate() {
@@ -43,7 +44,6 @@ fn what_is_written_is_read_back() {
     let again = dir.join("again");
     history.write(std::fs::File::create(&again).unwrap()).unwrap();
     assert_eq!(History::read([&again]).unwrap().events(), history.events());
-    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
