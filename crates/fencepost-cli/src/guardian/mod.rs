@@ -33,7 +33,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, getppid};
 
 pub(crate) use child::main as child_main;
 pub(crate) use fault::fault_point;
@@ -72,6 +72,8 @@ enum Phase {
 /// The guardian's state.
 struct Guardian {
     control: UnixStream,
+    /// The wrapper's process id, for people.
+    wrapper: Pid,
     /// The wrapper's end is open: it lives.
     attached: bool,
     inbox: Inbox,
@@ -106,6 +108,8 @@ impl Guardian {
         let before = SigSet::thread_get_mask()?;
         known.thread_block()?;
         prctl::set_child_subreaper(true)?;
+        // A guardian that is stopped when its wrapper dies goes on, and finds the socket closed.
+        prctl::set_pdeathsig(Signal::SIGCONT)?;
         prctl::set_name(c"fencepost-guard")?;
         crate::signals::hear_children()?;
         let mut mask = SigSet::empty();
@@ -124,6 +128,7 @@ impl Guardian {
 
         let mut guardian = Self {
             control,
+            wrapper: getppid(),
             attached: true,
             inbox: Inbox::default(),
             begin,
@@ -339,6 +344,10 @@ impl Guardian {
         if !matches!(self.phase, Phase::Killing(..)) {
             self.kill(now(), ROUND);
         }
+        note(&format!(
+            "fencepost: the process {} of 'fencepost run' was killed: killed the program and all that it had started",
+            self.wrapper
+        ));
     }
 
     fn obey(&mut self, order: Order) {
@@ -362,6 +371,15 @@ impl Guardian {
     /// Tells the wrapper. It may be dead or stopped, which is no reason to stop here.
     fn say(&mut self, event: Event) {
         let _ = self.control.write_all(&event.encode());
+    }
+}
+
+/// Says a line on standard error if that takes it at once: the guardian does not wait for a reader.
+fn note(line: &str) {
+    let stderr = io::stderr();
+    let mut at = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        say!("{line}");
     }
 }
 

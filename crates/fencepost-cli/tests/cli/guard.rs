@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::kit::{DAEMON, Kid, LONG, Place, Running, alive, child_of, eventually};
 
 /// Leaves a daemon behind, then runs on without listening to SIGTERM.
-fn stubborn() -> String {
+pub(crate) fn stubborn() -> String {
     format!("trap '' TERM HUP INT; {DAEMON} sleep 1000; sleep 1000")
 }
 
@@ -42,6 +42,23 @@ fn a_killed_wrapper_takes_everything_along() {
         took < Duration::from_secs(1)
     });
     assert!(quick, "the next one started too late, five times");
+}
+
+#[test]
+fn a_guardian_says_why_it_killed() {
+    let place = Place::new();
+    let mut running = start(&place, &[], "hello");
+    let wrapper = running.kid.pid();
+    running.kid.send(Signal::SIGKILL);
+    running.pipe.closed(LONG);
+    let said = running.kid.err().all();
+    assert!(said.contains(&format!("process {wrapper}")) && said.contains("killed the program"), "{said:?}");
+    // A full pipe that nobody reads does not hold the guardian up.
+    let script = format!("head -c 65536 /dev/zero >&2; {}", stubborn());
+    let mut running = place.running(&[], "full", &script);
+    running.kid.send(Signal::SIGKILL);
+    running.pipe.closed(LONG);
+    place.output(["run", "-w", "30s", "full", "--", "true"]).expect(0);
 }
 
 /// Stops the wrapper and looks, as the next holder, whether anything of the first one's runs.

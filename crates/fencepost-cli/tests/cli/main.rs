@@ -2,6 +2,7 @@
 
 mod basics;
 mod busy;
+mod chain;
 mod crowd;
 mod doctor;
 mod etcd;
