@@ -150,7 +150,10 @@ impl Tenure for Holding {
                         Some(trouble) if matches!(why, Loss::Expired | Loss::SessionEnded) => {
                             format!("'{name}': {why}: {trouble}")
                         }
-                        _ => format!("'{name}': {why}"),
+                        _ => match guard.loss_detail() {
+                            Some(detail) => format!("'{name}': {why} ({})", show::plain(&detail)),
+                            None => format!("'{name}': {why}"),
+                        },
                     });
                 }
             }

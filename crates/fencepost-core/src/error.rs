@@ -91,9 +91,13 @@ impl Error {
 
     /// The grant of `resource` is gone.
     pub fn lost(resource: impl Into<Arc<str>>, loss: Loss) -> Error {
+        Error::lost_as(resource, loss, &loss)
+    }
+
+    fn lost_as(resource: impl Into<Arc<str>>, loss: Loss, said: &dyn fmt::Display) -> Error {
         let mut error = Error::new(
             ErrorKind::Lost,
-            format!("the lock was lost: {loss}; stop the work it protected, somebody else may hold it now"),
+            format!("the lock was lost: {said}; stop the work it protected, somebody else may hold it now"),
         )
         .of(resource);
         error.0.loss = Some(loss);
@@ -102,7 +106,10 @@ impl Error {
 
     /// The grant of `resource` is gone, whose life this was.
     pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, life: &Life) -> Error {
-        let error = Error::lost(resource, loss);
+        let error = match life.detail() {
+            None => Error::lost(resource, loss),
+            Some(detail) => Error::lost_as(resource, loss, &format_args!("{loss} ({detail})")),
+        };
         match life.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
             None => error,
             Some(trouble) => {

@@ -226,6 +226,11 @@ impl Guard {
         self.owned.claim.life.trouble()
     }
 
+    /// Returns what the engine knows of the loss beside its kind: which key is gone, or who evicted and why.
+    pub fn loss_detail(&self) -> Option<Arc<str>> {
+        self.owned.claim.life.detail()
+    }
+
     /// What work that is held to it may know of it.
     pub(crate) fn tenure(&self) -> Tenure {
         Tenure::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())

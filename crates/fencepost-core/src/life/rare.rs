@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::Waker;
 
-use super::Life;
+use super::{Life, Loss};
 use crate::error::Error;
 use crate::time::Moment;
 
@@ -12,6 +12,8 @@ use crate::time::Moment;
 pub(super) struct Rare {
     /// What else must live.
     pub(super) rest: OnceLock<Rest>,
+    /// What the engine knows of a loss beside its kind.
+    detail: OnceLock<(Loss, Arc<str>)>,
     plight: Mutex<Plight>,
 }
 
@@ -79,6 +81,20 @@ impl Rare {
 }
 
 impl Life {
+    /// Ends the life as [`end`](Life::end) does. `detail` says more than the kind of loss: which key is gone, or who evicted and why.
+    pub fn end_with(&self, why: Loss, detail: impl Into<Arc<str>>) {
+        let _ = self.rare().detail.set((why, detail.into()));
+        self.end(why);
+    }
+
+    /// Returns what the engine knows of the loss beside its kind: its own, or that of a life that it rests on.
+    pub fn detail(&self) -> Option<Arc<str>> {
+        let ended = self.ended()?;
+        let own = self.rare.get().and_then(|rare| rare.detail.get()).filter(|(why, _)| *why == ended);
+        let rests = || self.rest()?.of().iter().find(|life| life.ended() == Some(ended))?.detail();
+        own.map(|(_, detail)| Arc::clone(detail)).or_else(rests)
+    }
+
     /// [`doubt`](Life::doubt), with what the engine said, if it said anything.
     pub fn doubt_by(&self, trouble: Option<Doubt>) {
         match trouble {

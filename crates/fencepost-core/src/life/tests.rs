@@ -177,3 +177,20 @@ fn who_watches_a_quorum_is_told_at_the_end_that_is_left() {
     assert!(told.is_set());
     assert_eq!(poll(&waker), Poll::Ready(Loss::Deleted), "the first of those that ended is named");
 }
+
+#[test]
+fn a_loss_is_told_with_what_the_engine_knows_of_it() {
+    let (part, whole) = (Arc::new(Life::new()), Life::new());
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    part.end_with(Loss::Deleted, "its key stock/1 was deleted");
+    // The first loss counts, and its words.
+    part.end_with(Loss::Evicted, "by nobody");
+    assert_eq!(part.detail().as_deref(), Some("its key stock/1 was deleted"));
+    whole.end(Loss::Deleted);
+    let error = crate::Error::lost_by("stock", Loss::Deleted, &whole);
+    assert!(error.to_string().contains("(its key stock/1 was deleted); stop"), "{error}");
+    let other = Life::new();
+    other.end(Loss::Evicted);
+    other.end_with(Loss::Deleted, "its key stock/1 was deleted");
+    assert_eq!(other.detail(), None);
+}
