@@ -240,7 +240,7 @@ impl Request<'_> {
         let want = Want { name: self.name.clone(), mode: self.mode };
         let holder = self.holder.as_ref().unwrap_or(&client.holder);
         let mut claim =
-            Claim::new(client.ids.fresh(), want, self.ttl, Arc::clone(holder), client.aid.clone());
+            Claim::new(client.aid.fresh_id(), want, self.ttl, Arc::clone(holder), client.aid.clone());
         claim.join = self.join;
         claim.paired = self.paired;
         claim.renewed = self.renewed;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::claim::{ClaimId, ClaimIds};
 use crate::host::Host;
 use crate::reaper::Reaper;
 use crate::time::Clock;
@@ -14,6 +15,7 @@ pub struct Aid(Arc<Inner>);
 
 struct Inner {
     client: u64,
+    ids: ClaimIds,
     clock: Clock,
     host: Arc<dyn Host>,
     reaper: Reaper,
@@ -23,16 +25,25 @@ impl Aid {
     pub(crate) fn new(clock: Clock, host: Arc<dyn Host>) -> Aid {
         // Zero would be as good an id as any other; randomness failing is not.
         let client = getrandom::u64().expect("the system has no randomness");
-        Aid::for_client(client, clock, host)
+        Aid::with(client, ClaimIds::Random, clock, host)
     }
 
-    /// The aid of client number `client`: for simulations, where nothing may be random.
+    /// The aid of client number `client`: for simulations, where nothing may be random. Its claims' ids can be computed.
     pub fn for_client(client: u64, clock: Clock, host: Arc<dyn Host>) -> Aid {
-        let reaper = Reaper::new(clock.clone(), Arc::clone(&host));
-        Aid(Arc::new(Inner { client, clock, host, reaper }))
+        Aid::with(client, ClaimIds::counted(client), clock, host)
     }
 
-    /// A number that tells this client from others.
+    fn with(client: u64, ids: ClaimIds, clock: Clock, host: Arc<dyn Host>) -> Aid {
+        let reaper = Reaper::new(clock.clone(), Arc::clone(&host));
+        Aid(Arc::new(Inner { client, ids, clock, host, reaper }))
+    }
+
+    /// An id that no other claim has.
+    pub(crate) fn fresh_id(&self) -> ClaimId {
+        self.0.ids.fresh()
+    }
+
+    /// A number that tells this client from others. No secret.
     pub fn client(&self) -> u64 {
         self.0.client
     }

@@ -75,7 +75,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// An entry for a grant that exists already: the claim carries the id of a detached lease. [`Entry::attempt`] takes it up
     /// again for the claim's `ttl`, or answers [`Attempt::Gone`]; it never makes a new grant. Taken up by a claim that is not
-    /// [`renewed`](Claim::renewed) it stays detached and is only extended.
+    /// [`renewed`](Claim::renewed) it stays detached and is only extended. A grant in another mode than the claim's is not taken
+    /// up: `Gone`. The answer has the grant's token as the engine keeps it.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
     /// A resource as an operator sees it; a resource that nobody claims has no claims.

@@ -1,6 +1,8 @@
 //! One request for a resource.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,11 +12,18 @@ use crate::holder::Holder;
 use crate::life::Life;
 use crate::name::Name;
 use crate::queue::Mode;
+use crate::random;
 use crate::time::{Moment, nanos};
 
-/// Names one acquisition, never two: every step at an engine is idempotent for it. It is a capability: whoever knows it can
-/// release the grant, so it is never shown to operators and `Debug` hides most of it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Names one acquisition, never two: every step at an engine is idempotent for it.
+///
+/// It is a capability: a program that knows the id of a grant can release, extend and take over that grant. An id has 128 random bits,
+/// made with a key from the operating system, so neither an id nor the text of a [`Lease`](crate::Lease) tells anything of another
+/// claim. An id is never shown to operators, and `Debug` hides most of it. Two ids are compared in constant time.
+///
+/// No capabilities: the resource's name, the fencing [`Token`](crate::Token), the [`Holder`], the client's
+/// [number](crate::Aid::client). They may be shown and logged.
+#[derive(Clone, Copy, Eq, PartialOrd, Ord)]
 pub struct ClaimId(u128);
 
 impl ClaimId {
@@ -28,7 +37,8 @@ impl ClaimId {
         self.0
     }
 
-    /// An id for a layer's claim number `part`, made from this one: the same every time, and different for every part.
+    /// An id for a layer's claim number `part`, made from this one: the same every time, and different for every part. It is no
+    /// secret for those who know this id.
     #[must_use]
     pub const fn derive(self, part: u32) -> ClaimId {
         // An odd multiplier permutes 128-bit numbers (SplitMix's golden ratio, widened).
@@ -42,28 +52,47 @@ impl ClaimId {
     }
 }
 
+impl PartialEq for ClaimId {
+    fn eq(&self, other: &ClaimId) -> bool {
+        // All bits are looked at, whichever differ: the time tells nothing of an id that was guessed.
+        black_box(self.0 ^ other.0) == 0
+    }
+}
+
+impl Hash for ClaimId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
 impl fmt::Debug for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04x}…", self.0 >> 112)
     }
 }
 
-/// Makes claim ids: a random half for the client, a counter for the claim. Two clients meet with odds of 2^-64 each.
+/// Makes claim ids.
 #[derive(Debug)]
-pub(crate) struct ClaimIds {
-    client: u64,
-    count: AtomicU64,
+pub(crate) enum ClaimIds {
+    /// From the operating system.
+    Random,
+    /// For simulations, where nothing may be random.
+    Counted { client: u64, count: AtomicU64 },
 }
 
 impl ClaimIds {
-    pub(crate) fn new(client: u64) -> ClaimIds {
-        ClaimIds { client, count: AtomicU64::new(0) }
+    pub(crate) fn counted(client: u64) -> ClaimIds {
+        ClaimIds::Counted { client, count: AtomicU64::new(0) }
     }
 
     pub(crate) fn fresh(&self) -> ClaimId {
-        // The counter is spread over its half so that the ids of one client don't look alike in a short log.
-        let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ClaimId(u128::from(self.client ^ count.rotate_left(32)) << 64 | u128::from(count))
+        match self {
+            ClaimIds::Random => ClaimId(random::bits()),
+            ClaimIds::Counted { client, count } => {
+                let count = count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                ClaimId(u128::from(client ^ count.rotate_left(32)) << 64 | u128::from(count))
+            }
+        }
     }
 }
 
@@ -208,19 +237,27 @@ mod tests {
 
     #[test]
     fn ids_are_fresh_and_derived_ones_too() {
-        let ids = ClaimIds::new(42);
-        let mut seen = std::collections::HashSet::new();
-        for _ in 0..1_000 {
-            let id = ids.fresh();
-            assert!(seen.insert(id));
-            assert!((0..3).all(|part| seen.insert(id.derive(part))));
-            assert_eq!(id.derive(1), id.derive(1));
+        for ids in [ClaimIds::Random, ClaimIds::counted(42)] {
+            let mut seen = std::collections::HashSet::new();
+            for _ in 0..1_000 {
+                let id = ids.fresh();
+                assert!(seen.insert(id));
+                assert!((0..3).all(|part| seen.insert(id.derive(part))));
+                assert_eq!(id.derive(1), id.derive(1));
+            }
         }
     }
 
     #[test]
+    fn ids_that_differ_in_one_bit_differ() {
+        let id = ClaimIds::Random.fresh();
+        assert!((0..128).all(|bit| id != ClaimId(id.0 ^ 1 << bit)));
+        assert_eq!(id, ClaimId(id.0));
+    }
+
+    #[test]
     fn debug_hides_the_id() {
-        let id = ClaimIds::new(7).fresh();
+        let id = ClaimIds::Random.fresh();
         assert!(format!("{id:?}").len() < 10 && id.to_hex().len() == 32);
     }
 }

@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 use crate::aid::Aid;
 use crate::backend::Backend;
 use crate::capability::{Capabilities, Tokens};
-use crate::claim::ClaimIds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::keeper::Keeper;
@@ -22,7 +21,6 @@ pub(crate) struct Client {
     pub(crate) capabilities: Capabilities,
     pub(crate) keeper: Keeper,
     pub(crate) aid: Aid,
-    pub(crate) ids: ClaimIds,
     pub(crate) holder: Arc<Holder>,
     pub(crate) ttl: Duration,
     pub(crate) replicas: u32,

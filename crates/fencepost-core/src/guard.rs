@@ -42,15 +42,9 @@ impl Owned {
     }
 
     /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
-    pub(crate) async fn attach(
-        client: &Arc<Client>,
-        claim: Arc<Claim>,
-        token: Token,
-    ) -> Result<Option<Guard>> {
+    pub(crate) async fn attach(client: &Arc<Client>, claim: Arc<Claim>) -> Result<Option<Guard>> {
         let mut entry = client.backend.attach(Arc::clone(&claim));
         let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
-        // Nodes of a quorum that answer first may have given it another than the majority did.
-        let grant = Grant { token, ..grant };
         let entry = Mutex::new(Some(entry));
         let owned = Owned { client: Arc::clone(client), claim, entry, granted: true, degraded: false };
         Ok(Some(owned.into_guard(grant)))

@@ -14,8 +14,11 @@ use crate::token::Token;
 
 /// A grant that no process holds: it ends `ttl` after it was detached or last extended.
 ///
-/// Its text ([`to_secret`](Lease::to_secret), [`FromStr`]) is a secret: whoever has it can extend and release the lock. It names
-/// neither engine nor password.
+/// Its text ([`to_secret`](Lease::to_secret), [`FromStr`]) is a secret: a program that has it can extend and release the lock. It
+/// opens no other lock. It names neither engine nor password.
+///
+/// A text can be changed by its bearer, so what it says of the length, the token and the mode is not believed: see
+/// [`Locks::attach`](crate::Locks::attach).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Lease {
     id: ClaimId,
@@ -25,7 +28,9 @@ pub struct Lease {
     name: Name,
 }
 
-const PREFIX: &str = "fp1-";
+const PREFIX: &str = "fp2-";
+/// The ids in those texts can be computed from one another.
+const OLD_PREFIX: &str = "fp1-";
 
 impl Lease {
     pub(crate) fn new(claim: &Claim, token: Token) -> Lease {
@@ -38,12 +43,12 @@ impl Lease {
         &self.name
     }
 
-    /// The grant's fencing token.
+    /// The grant's fencing token; of a lease that was read from a text, what the text says.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// How it is held.
+    /// How it is held; of a lease that was read from a text, what the text says.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -78,8 +83,8 @@ impl Lease {
         self.id
     }
 
-    pub(crate) fn with_ttl(&self, ttl: Duration) -> Lease {
-        Lease { ttl, ..self.clone() }
+    pub(crate) fn extended(&self, token: Token, ttl: Duration) -> Lease {
+        Lease { token, ttl, ..self.clone() }
     }
 
     /// The lease is not at the engine any more.
@@ -94,6 +99,12 @@ impl FromStr for Lease {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Lease> {
+        if text.trim().starts_with(OLD_PREFIX) {
+            return Err(Error::invalid(
+                "this lease is in an old form that is no longer accepted, because its secret can be guessed; release it with the version \
+                 that made it or wait for its end, then acquire again",
+            ));
+        }
         let parts = || -> Option<Lease> {
             let hex = text.trim().strip_prefix(PREFIX)?;
             let digits: Option<Vec<u8>> =
@@ -173,10 +184,18 @@ mod tests {
     fn a_broken_text_is_refused_without_repeating_it() {
         let text = lease(Mode::Exclusive).to_secret();
         let changed = text.replace("0123", "0124");
-        for bad in ["", "fp1-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed] {
+        for bad in ["", "fp2-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed] {
             let error = bad.parse::<Lease>().unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("4567"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_text_in_the_old_form_is_refused_by_name() {
+        let text = lease(Mode::Exclusive).to_secret().replace("fp2-", "fp1-");
+        let error = text.parse::<Lease>().unwrap_err();
+        assert!(error.is_invalid() && error.to_string().contains("old form"), "{error}");
+        assert!(!error.to_string().contains("4567"));
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod memory;
 mod name;
 mod parting;
 mod payload;
+mod random;
 mod reaper;
 mod registry;
 mod report;

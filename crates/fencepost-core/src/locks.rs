@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::aid::Aid;
 use crate::backend::{Attempt, Backend, Left};
 use crate::capability::{Capabilities, Identity, Tokens};
-use crate::claim::{Claim, ClaimIds, Want};
+use crate::claim::{Claim, Want};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Owned};
@@ -122,24 +122,26 @@ impl Locks {
     }
 
     /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease
-    /// has one user at a time: if somebody else who knows it releases it meanwhile, this guard learns of that with its next
-    /// renewal only.
+    /// has one user at a time: if another program that knows it releases it meanwhile, this guard learns of that with its next
+    /// renewal only. The guard's token is the engine's, whatever the lease's text says.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) when the lease has ended.
+    /// [`is_lost`](Error::is_lost) when the lease has ended, or the engine holds it in another mode than the text says;
+    /// [`is_invalid`](Error::is_invalid) when its length is out of bounds.
     ///
     /// # Cancel safety
     /// Dropped midway, the lease stays; it is extended or not.
     pub async fn attach(&self, lease: &Lease) -> Result<Guard> {
         let claim = self.leased(lease, lease.ttl(), true)?;
-        let guard = Owned::attach(&self.client, Arc::clone(&claim), lease.token()).await;
+        let guard = Owned::attach(&self.client, Arc::clone(&claim)).await;
         guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
     }
 
     /// Makes a detached lease end `ttl` from now at the earliest; it never shortens it.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) when it has ended, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds.
+    /// [`is_lost`](Error::is_lost) when it has ended, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds or a lease
+    /// whose own length is.
     ///
     /// # Cancel safety
     /// Dropped midway, it is extended or not; the lease stays.
@@ -149,7 +151,7 @@ impl Locks {
         let mut entry = self.client.backend.attach(Arc::clone(&claim));
         // The entry is let go as it is: it owns nothing, the lease does.
         match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
-            Attempt::Granted(_) => Ok(lease.with_ttl(ttl)),
+            Attempt::Granted(grant) => Ok(lease.extended(grant.token, ttl)),
             Attempt::Blocked { .. } | Attempt::Gone => Err(lease.gone(&claim)),
         }
     }
@@ -157,7 +159,7 @@ impl Locks {
     /// Ends a detached lease.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) when it has ended before.
+    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds.
     ///
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.
@@ -240,9 +242,12 @@ impl Locks {
         self.client.aid.reaper().backlog()
     }
 
+    /// A claim on the grant of a lease. Its text may have been changed: the length must keep to the limits, and engines refuse
+    /// another mode than the grant's.
     fn leased(&self, lease: &Lease, ttl: Duration, renewed: bool) -> Result<Arc<Claim>> {
         self.client.check_open()?;
         self.client.require(self.client.capabilities.detach, "detached leases")?;
+        self.client.check_ttl(lease.ttl()).map_err(|error| error.of(lease.name().clone()))?;
         let want = Want { name: lease.name().clone(), mode: lease.mode() };
         let mut claim =
             Claim::new(lease.id(), want, ttl, Arc::clone(&self.client.holder), self.client.aid.clone());
@@ -350,7 +355,6 @@ impl ClientBuilder {
             backend,
             capabilities,
             keeper: Keeper::start(&aid),
-            ids: ClaimIds::new(aid.client()),
             aid,
             holder,
             ttl,

@@ -310,7 +310,8 @@ async fn take_up(
     let (_, line) = shared.line(&member.folder).await?;
     let found = line.into_iter().find_map(|kv| {
         let payload = Payload::read(&kv.value);
-        (payload.id == Some(member.claim.id) && !payload.evicted).then_some((kv, payload))
+        let its = payload.id == Some(member.claim.id) && payload.mode == Some(member.claim.want().mode);
+        (its && !payload.evicted).then_some((kv, payload))
     });
     let Some((kv, mut payload)) = found.filter(|(kv, _)| *over != Some(kv.lease)) else {
         return Ok(Taken::Gone);

@@ -206,7 +206,11 @@ impl RedisEntry {
     async fn take(&mut self, ours: bool) -> Result<Option<Token>> {
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
-        let call = Call::new(&TAKE, slot, self.shared.setting.take(&key, self.claim.id, ttl, ours));
+        let call = Call::new(
+            &TAKE,
+            slot,
+            self.shared.setting.take(&key, self.claim.id, self.claim.want().mode, ttl, ours),
+        );
         let sent = self.now();
         let replicas = self.shared.replicas(&self.claim);
         // Dropped here, the lease is extended or not; nothing else changes.

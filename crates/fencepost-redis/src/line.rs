@@ -155,11 +155,11 @@ impl Setting {
     }
 
     /// See scripts/take.lua.
-    pub(crate) fn take(&self, key: &[u8], id: ClaimId, ttl: Duration, ours: bool) -> Cmd {
+    pub(crate) fn take(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
         TAKE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
             command.arg(if ours { self.process.as_bytes() } else { NOBODY });
-            command.arg(micros(ttl)).arg(self.retention());
+            command.arg(micros(ttl)).arg(self.retention()).arg(&mode_bytes(mode));
         })
     }
 
@@ -197,12 +197,16 @@ pub(crate) fn millis(length: Duration) -> u64 {
 }
 
 /// A mode as records have it: its number, permits, and out of how many.
-pub(crate) fn mode_numbers(mode: Mode) -> (u8, u32, u32) {
-    match mode {
+pub(crate) fn mode_bytes(mode: Mode) -> [u8; 9] {
+    let (number, n, of) = match mode {
         Mode::Exclusive => (1, 0, 0),
         Mode::Shared => (2, 0, 0),
         Mode::Permits { n, of } => (3, n, of),
-    }
+    };
+    let mut bytes = [number; 9];
+    bytes[1..5].copy_from_slice(&n.to_be_bytes());
+    bytes[5..].copy_from_slice(&of.to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
 
 use redis::{Cmd, Value};
 
-use crate::line::{NOBODY, mode_numbers};
+use crate::line::{NOBODY, mode_bytes};
 use crate::script::Pieces;
 
 /// What of a claim's record never changes: mode, permits, process, who it is and what for.
@@ -22,10 +22,7 @@ pub(crate) struct Who<'a> {
 impl<'a> Who<'a> {
     /// `holder` is its line.
     pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Who<'a> {
-        let (number, n, of) = mode_numbers(claim.want().mode);
-        let mut mode = [number; 9];
-        mode[1..5].copy_from_slice(&n.to_be_bytes());
-        mode[5..].copy_from_slice(&of.to_be_bytes());
+        let mode = mode_bytes(claim.want().mode);
         let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
         let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
         Who { mode, process, length, holder, reason }

@@ -178,10 +178,11 @@ impl Core {
         let claim = &self.slot.claim;
         let now = self.shared.now();
         let ttl = claim.ttl();
-        let name = claim.want().name.as_str();
         let id = self.id();
-        let token =
-            self.shared.store.write(|db| lease::extend(db, &self.shared.census(now), name, &id, ttl))?;
+        let token = self
+            .shared
+            .store
+            .write(|db| lease::extend(db, &self.shared.census(now), claim.want(), &id, ttl))?;
         let Some(token) = token else { return Ok(Attempt::Gone) };
         claim.life.confirm(self.shared.aid.clock(), moment(now.boot), ttl);
         Ok(Attempt::Granted(Grant::of(Token::new(token))))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss};
+use fencepost_core::{Claim, Loss, Want};
 use rusqlite::{Connection, params};
 
 use crate::census::{Census, Now, Standing};
@@ -30,15 +30,17 @@ pub(crate) fn detach(
     }
 }
 
-/// Makes a detached lease end `ttl` after now at the earliest and returns its token; `None` if it has ended, or was evicted.
+/// Makes a detached lease end `ttl` after now at the earliest and returns its token; `None` if it has ended, was evicted, or has
+/// another mode.
 pub(crate) fn extend(
     db: &Connection,
     census: &Census<'_>,
-    resource: &str,
+    want: &Want,
     id: &[u8; 16],
     ttl: Duration,
 ) -> Result<Option<u64>, Trouble> {
-    match row::find(db, resource, id)? {
+    let resource = want.name.as_str();
+    match row::find(db, resource, id)?.filter(|row| row.mode == want.mode) {
         Some(row) if row.process.is_none() && !row.is_evicted() && census.detached_lives(&row) => {
             set_end(db, census, resource, row.seq, ttl, census.end_of(&row))?;
             Ok(Some(row.token))

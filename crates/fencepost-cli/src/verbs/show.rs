@@ -36,7 +36,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
     };
     // What looks like a lease is one, or a slip in one: it is not to be taken for a name and shown.
-    let lease = if what.starts_with("fp1-") { Some(lease::parse(&what)?) } else { None };
+    let lease = if ["fp1-", "fp2-"].iter().any(|form| what.starts_with(form)) {
+        Some(lease::parse(&what)?)
+    } else {
+        None
+    };
     let name = match &lease {
         Some(lease) => lease.name().clone(),
         None => Name::new(&what)?,

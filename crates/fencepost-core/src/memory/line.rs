@@ -125,6 +125,9 @@ impl Line {
         self.settle(now, memory, wakers);
         let key = self.keys(self.holders).find(|&key| self.places[key].id == claim.id)?;
         let place = &mut self.places[key];
+        if place.claim.want().mode != claim.want().mode {
+            return None;
+        }
         let Standing::Holding { token, end, evicted: false, detached } = &mut place.standing else {
             return None;
         };

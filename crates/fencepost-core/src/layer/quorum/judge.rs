@@ -1,5 +1,6 @@
 //! What the answers so far come to.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use super::entry::{QuorumEntry, Verdict};
@@ -41,8 +42,9 @@ impl QuorumEntry {
         let tokens: Vec<Token> = seats.iter().filter_map(|seat| seat.won(now)).collect();
         let count = |token: &Token| tokens.iter().filter(|other| *other == token).count();
         if tokens.len() >= need && self.attached {
-            let most = tokens.iter().max_by_key(|token| (count(token), token.get())).copied();
-            // A majority has the grant's own; the others may have given it another, and answer first.
+            // A majority has the grant's own; the others may have given it another, and answer first. Without that majority the least
+            // one of those that are equal is safe: it is above no later grant's.
+            let most = tokens.iter().max_by_key(|token| (count(token), Reverse(token.get()))).copied();
             let own = most.is_some_and(|most| count(&most) >= self.shared.need);
             let all = late || !seats.iter().any(Seat::is_away);
             return most.filter(|_| own || all).map(Verdict::Won);

@@ -66,6 +66,7 @@ pub(super) enum Act {
     },
     Take {
         id: Id,
+        mode: Mode,
         process: String,
         ours: bool,
         ttl: u64,
@@ -328,9 +329,10 @@ impl<'a> Model<'a> {
                 }
                 Answer::Kept(claims.iter().map(|id| self.kept(*id, *ttl, after)).collect())
             }
-            Act::Take { id, process, ours, ttl } => {
+            Act::Take { id, mode, process, ours, ttl } => {
                 self.settle_as(after);
-                let taken = self.confirm(*id, *ttl, true);
+                let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
+                let taken = its && self.confirm(*id, *ttl, true);
                 if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
                     held.process =
                         if *ours { process.clone() } else { String::from_utf8_lossy(NOBODY).into() };

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fencepost_core::queue::Mode;
+
 use super::history::{History, LOCKS, New, Op, SLOTS};
 use super::layout::{Id, Seen};
 use super::model::{Act, Who, World, judge};
@@ -77,7 +79,9 @@ impl Play<'_> {
             }
             Op::Take { slot, process: sender, ours, ttl } => {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
-                let act = Act::Take { id: who.id, process: process(*sender), ours: *ours, ttl: *ttl };
+                // Now and then the caller is wrong about the mode.
+                let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
+                let act = Act::Take { id: who.id, mode, process: process(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Tend { lock } => self.call(vec![(*lock, Act::Tend)], 0),

@@ -281,8 +281,8 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Ai
             setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, *number)
         }
         Act::Keep { .. } => setting.keep(&kept(setting, acts)),
-        Act::Take { id, ours, ttl, .. } => {
-            setting.take(&key(*lock), ClaimId::from_u128(*id), Duration::from_micros(*ttl), *ours)
+        Act::Take { id, mode, ours, ttl, .. } => {
+            setting.take(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
         }
         Act::Tend => setting.tend(&key(*lock)),
         Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now),

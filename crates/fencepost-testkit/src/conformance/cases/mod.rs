@@ -9,6 +9,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod secrets;
 mod server;
 
 use super::{Case, Need};
@@ -53,6 +54,8 @@ cases! {
     leases::detach_and_attach [Detach]
     leases::a_detached_lease_ends [Detach]
     leases::what_is_attached_heeds_its_secret [Detach]
+    secrets::a_lease_opens_no_other_claim [Detach]
+    secrets::a_changed_lease_is_not_believed [Detach]
     loss::lost_when_renewals_fail []
     loss::release_after_loss []
     loss::crash_frees [Elsewhere]

@@ -11,7 +11,7 @@ use super::super::layout::{Id, Seen, Told};
 use super::super::model::{Act, Answer, Who};
 use super::super::stage::{Stage, name};
 use crate::answer::Entered;
-use crate::line::{Setting, mode_numbers};
+use crate::line::{Setting, mode_bytes};
 
 /// How long the refused are known without a word, in ms.
 const KNOWN: u64 = 5_000;
@@ -252,12 +252,9 @@ fn beside(mode: Mode, held: &[Mode]) -> bool {
 
 /// What a claim is written down as, up to its text.
 fn entry(who: &Who, since: u64) -> Vec<u8> {
-    let (mode, n, of) = mode_numbers(who.mode);
     let mut entry = (since as f64).to_be_bytes().to_vec();
     entry.extend(who.id.to_be_bytes());
-    entry.push(mode);
-    entry.extend(n.to_be_bytes());
-    entry.extend(of.to_be_bytes());
+    entry.extend(mode_bytes(who.mode));
     entry.extend(who.process.bytes());
     entry
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fencepost_core::queue::Mode;
+
 use super::super::history::{LOCKS, New, PROCESSES, SLOTS};
 use super::super::layout::{Id, Seen, State};
 use super::super::model::{Act, Answer, Who, World, judge};
@@ -96,7 +98,9 @@ impl Play<'_> {
             }
             Op::Take { slot, process: sender, ours, ttl } => {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
-                let act = Act::Take { id: who.id, process: process(*sender), ours: *ours, ttl: *ttl };
+                // Now and then the caller is wrong about the mode.
+                let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
+                let act = Act::Take { id: who.id, mode, process: process(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Evict { slot, now } => {
