@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         ["redis-held", question, count] => redis::held::locks(number(count), about(question)),
         ["redis-killed-waiters"] => redis::killed::waiters(),
         ["redis-killed-holders"] => redis::killed::holders(),
+        ["redis-impatient", count] => redis::impatient::calls(number(count)),
         ["redis-stopped"] => redis::stopped::holders(),
         ["redis-torture", cycles, seed] => redis::torture::cycles(number(cycles), number(seed) as u64),
         ["redlock-cycles", count] => redis::redlock::cycles(number(count)),

@@ -329,6 +329,14 @@ const FIRST: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "redis-impatient",
+        engine: "redis",
+        promise: "500,000 calls on one name that give up while their request is under way: commands slower than 5 ms; none takes 50 ms, no other lock is lost, no tombstone is left",
+        measure: &["redis-impatient", "500000"],
+        bound: AtMost(1.0, "of 10,000 commands"),
+        limit: 600,
+    },
+    Line {
         id: "redis-torture",
         engine: "redis",
         promise: "1,000,000 cycles by 4 processes of 16 tasks on 8 locks under kill -9, SIGSTOP, bad networks and restarts of the server (AOF always): histories checked, nothing left",

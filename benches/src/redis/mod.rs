@@ -5,6 +5,7 @@ pub(crate) mod cycle;
 pub(crate) mod floor;
 pub(crate) mod handoff;
 pub(crate) mod held;
+pub(crate) mod impatient;
 pub(crate) mod killed;
 mod monitor;
 mod observer;

@@ -1,6 +1,8 @@
 //! A Redis server of one's own, and what it counts.
 
 use fencepost_testkit::redis::{Config, Look, Redis};
+use redis::Value;
+use std::time::Duration;
 
 /// Starts a server that keeps its data in memory alone.
 pub(crate) fn start() -> Redis {
@@ -44,6 +46,21 @@ impl Auditor {
             value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
         };
         Count { calls: figure("calls"), usec: figure("usec_per_call") }
+    }
+
+    /// How many commands it has executed since then.
+    pub(crate) fn commands(&mut self) -> f64 {
+        let text = self.info("stats");
+        let number = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        number.and_then(|number| number.trim().parse().ok()).unwrap_or(f64::NAN)
+    }
+
+    /// How long each command took that is in the log of slow ones.
+    pub(crate) fn slow(&mut self) -> Vec<Duration> {
+        let log: Vec<Vec<Value>> = self.0.ask(&["SLOWLOG", "GET", "-1"]);
+        let micros =
+            |entry: &Vec<Value>| if let Some(Value::Int(micros)) = entry.get(2) { *micros } else { 0 };
+        log.iter().map(|entry| Duration::from_micros(micros(entry) as u64)).collect()
     }
 
     /// How many clients stand in a blocking command.

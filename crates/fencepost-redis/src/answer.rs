@@ -68,17 +68,19 @@ pub(crate) struct Departed {
     pub(crate) untimed: bool,
     /// The line is long: more is to be done.
     pub(crate) more: bool,
+    /// The lock has no room for another tombstone: the withdrawal is to be sent again.
+    pub(crate) full: bool,
 }
 
 impl Departed {
     pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
-        let Value::Int(flags @ 0..=7) = value else { return Err(nonsense(value)) };
+        let Value::Int(flags @ 0..=15) = value else { return Err(nonsense(value)) };
         let what = match flags & 3 {
             1 | 3 => Some(Left::Released),
             2 => Some(Left::Withdrawn),
             _ => None,
         };
-        Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0 })
+        Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0, full: flags & 8 != 0 })
     }
 }
 

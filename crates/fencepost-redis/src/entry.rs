@@ -1,13 +1,11 @@
 //! One claim at the server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Effect, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State,
-    Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
 };
 use redis::Value;
 
@@ -18,6 +16,7 @@ use crate::line::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Collected, Place};
 use crate::shared::Shared;
+use crate::withdrawal::Withdrawals;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
 const ENOUGH: Duration = Duration::from_millis(700);
@@ -28,8 +27,6 @@ pub(crate) struct RedisEntry {
     /// From the first request on.
     place: Option<Arc<Place>>,
     at: At,
-    /// Requests to enter that were sent and not answered: a copy of one may still be on its way.
-    unanswered: AtomicU32,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
     /// The number that it last had in line, or 0.
@@ -53,19 +50,8 @@ enum At {
 impl RedisEntry {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
-        let unanswered = AtomicU32::new(0);
         let shared = Arc::clone(shared);
-        RedisEntry {
-            shared,
-            claim,
-            place: None,
-            at,
-            unanswered,
-            leaving: None,
-            number: 0,
-            refused: false,
-            lone: false,
-        }
+        RedisEntry { shared, claim, place: None, at, leaving: None, number: 0, refused: false, lone: false }
     }
 
     fn place(&mut self) -> Arc<Place> {
@@ -116,6 +102,7 @@ impl RedisEntry {
                 }
                 let waits = self.shared.places.waits(&self.claim.want().name);
                 Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl, waits))
+                    .entering(&place)
             }
             Some(vote) => {
                 if self.refused {
@@ -124,21 +111,14 @@ impl RedisEntry {
                 }
                 let (setting, run) = (&self.shared.setting, self.shared.net.run());
                 let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
-                Call::naming(&VOTE, command, run)
+                Call::naming(&VOTE, command, run).entering(&place)
             }
         };
         let sent = self.now();
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
         let replicas = self.shared.replicas(&self.claim);
-        // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn with a tombstone.
+        // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn.
         let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
-        let answer = answer.map_err(Trouble::into_error);
-        // Replicas are waited for behind a request that took effect.
-        let refused = |error: &Error| error.effect() == Effect::None && replicas == 0;
-        if !call.was_repeated() && answer.as_ref().err().is_none_or(refused) {
-            self.unanswered.fetch_sub(1, Ordering::Relaxed);
-        }
-        let (value, copies) = answer?;
+        let (value, copies) = answer.map_err(Trouble::into_error)?;
         Ok(match Entered::read(&value)? {
             Entered::Holds(_) if copies < replicas => {
                 return Err(Box::pin(self.give_back(copies, replicas)).await);
@@ -160,7 +140,7 @@ impl RedisEntry {
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
             Entered::Busy { ahead, again } => {
-                if !self.claim.join && self.unanswered.load(Ordering::Relaxed) > 0 {
+                if !self.claim.join && !place.trail.is_over() {
                     // An earlier copy may come yet, and be granted.
                     Box::pin(self.leave()).await?;
                 }
@@ -240,15 +220,16 @@ impl RedisEntry {
             self.shared.places.leave(place);
         }
         let valid = !matches!(self.claim.life.state(self.now()), State::Lost(_));
-        // The second time by the client's own connection: the caller's runtime may be gone or blocked.
-        let lane = if self.leaving.is_none() { Lane::Caller } else { Lane::Keeper };
+        let again = self.leaving.is_some();
         let before = *self.leaving.get_or_insert(valid);
-        let again = matches!(lane, Lane::Keeper);
-        let tombstone = self.unanswered.load(Ordering::Relaxed) > 0;
+        // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
+        // connection the second time: the caller's runtime may be gone or blocked.
+        let unanswered = self.place.clone().filter(|place| !place.trail.is_over());
+        let lane = if again && unanswered.is_none() { Lane::Keeper } else { Lane::Caller };
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let mut repeated = false;
         let asked_for = self.place.as_ref().is_some_and(|place| place.is_asked_for());
-        if self.lone && !tombstone && !again && !asked_for {
+        if self.lone && unanswered.is_none() && !again && !asked_for {
             let call = Call::plain(slot, Setting::end(&key, self.claim.id));
             // Dropped here, it has ended or not: as below.
             match self.ask_to_leave(lane, &call).await? {
@@ -259,17 +240,17 @@ impl RedisEntry {
                 other => return Err(nonsense(&other)),
             }
         }
-        let setting = &self.shared.setting;
-        let call = match &self.claim.vote {
-            None => Call::new(&LEAVE, slot, setting.leave(&key, self.claim.id, tombstone, self.number)),
-            Some(vote) => {
-                let command = setting.take_back(&key, &self.claim, vote, tombstone, self.refused);
-                Call::new(&TAKE_BACK, slot, command)
-            }
-        };
+        let mut call = self.departure(&key, slot, false);
+        if let Some(place) = &unanswered {
+            call = call.leaving(place, self.departure(&key, slot, true).command);
+        }
         // Dropped here, it has left or not: the next call finds out.
         let value = self.ask_to_leave(lane, &call).await?;
-        let Departed { what, untimed, more } = Departed::read(&value)?;
+        let Departed { what, untimed, more, full } = Departed::read(&value)?;
+        if full {
+            let call = self.departure(&key, slot, true);
+            Withdrawals::later(&self.shared, key, call);
+        }
         if more {
             self.shared.tend(&self.claim.want().name);
         }
@@ -295,6 +276,18 @@ impl RedisEntry {
             }
             None => Left::Nothing,
         })
+    }
+
+    /// The script that ends the grant or gives up the place, and may leave a tombstone.
+    fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
+        let setting = &self.shared.setting;
+        match &self.claim.vote {
+            None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone, self.number)),
+            Some(vote) => {
+                let command = setting.take_back(key, &self.claim, vote, tombstone, self.refused);
+                Call::new(&TAKE_BACK, slot, command)
+            }
+        }
     }
 
     async fn ask_to_leave(&mut self, lane: Lane, call: &Call) -> Result<Value> {

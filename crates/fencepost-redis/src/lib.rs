@@ -59,7 +59,9 @@ mod slots;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod trail;
 mod wire;
+mod withdrawal;
 
 use fencepost_core::{Address, Aid, Report, Result};
 

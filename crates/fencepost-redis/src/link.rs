@@ -219,9 +219,13 @@ impl Link {
                 }
                 None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
             };
-            let unnamed = call.and_then(|call| call.unnamed(line.run.as_ref()));
-            let request = Request { command: unnamed.as_ref().unwrap_or(request.command), ..request };
-            return match self.ask(wire, &line, request, asking, until).await {
+            let other = call.and_then(|call| call.sent(&line));
+            let request = Request { command: other.as_deref().unwrap_or(request.command), ..request };
+            let answer = self.ask(wire, &line, request, asking, until).await;
+            if let Some(call) = call.filter(|_| !matches!(answer, None | Some(Answer::Lost(_)))) {
+                call.answered(&line);
+            }
+            return match answer {
                 Some(Answer::Value(value)) => {
                     if !self.served.load(Ordering::Relaxed) && call.is_some_and(Call::asks) {
                         self.served.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! The deployment as the line sees it: scripts go in, messages come out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,11 +16,12 @@ use crate::connect::{Inbox, Manner};
 use crate::error::{Failure, too_few};
 use crate::line::ENTER;
 use crate::link::{Link, Request, SHARE, Terms, wait, waited};
+use crate::place::Place;
 use crate::script::Script;
 use crate::sentinel::Sentinels;
 use crate::slots::slot;
 use crate::tls::Security;
-use crate::wire::{Whereabouts, Wire};
+use crate::wire::{Line, Whereabouts, Wire};
 
 /// Which connection a call takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,10 @@ pub(crate) struct Call {
     /// How its last argument ends, if that says which run of the server answers: true only over a connection that has met this one.
     run: Option<Arc<str>>,
     repeated: AtomicBool,
+    /// Whose request it is, where that matters to its order among the claim's requests.
+    place: Option<Arc<Place>>,
+    /// Withdraws the claim: the command that also leaves a tombstone.
+    entombing: Option<Cmd>,
 }
 
 impl Call {
@@ -49,7 +55,15 @@ impl Call {
 
     /// One that is no script.
     pub(crate) fn plain(slot: u16, command: Cmd) -> Call {
-        Call { script: None, slot, command, run: None, repeated: AtomicBool::new(false) }
+        Call {
+            script: None,
+            slot,
+            command,
+            run: None,
+            repeated: AtomicBool::new(false),
+            place: None,
+            entombing: None,
+        }
     }
 
     /// One whose last argument ends with the name of the run of the server that answers it, if there is one.
@@ -57,8 +71,37 @@ impl Call {
         Call { run, ..Call::new(script, 0, command) }
     }
 
+    /// Asks for this claim's lock.
+    pub(crate) fn entering(self, place: &Arc<Place>) -> Call {
+        Call { place: Some(Arc::clone(place)), ..self }
+    }
+
+    /// Withdraws this claim. `entombing` is sent instead where a request of the claim may arrive later.
+    pub(crate) fn leaving(self, place: &Arc<Place>, entombing: Cmd) -> Call {
+        Call { place: Some(Arc::clone(place)), entombing: Some(entombing), ..self }
+    }
+
+    /// Notes that it is sent over this connection. Returns the command for it, where that is not the call's own.
+    pub(crate) fn sent(&self, line: &Line) -> Option<Cow<'_, Cmd>> {
+        match (&self.place, &self.entombing) {
+            (Some(place), None) => place.trail.sent(line.id),
+            (Some(place), Some(entombing)) if place.trail.may_overtake(line.id) => {
+                return Some(Cow::Borrowed(entombing));
+            }
+            _ => {}
+        }
+        self.unnamed(line.run.as_ref()).map(Cow::Owned)
+    }
+
+    /// Notes that the server has answered over this connection.
+    pub(crate) fn answered(&self, line: &Line) {
+        if let Some(place) = &self.place {
+            place.trail.answered(line.id);
+        }
+    }
+
     /// What to send over a connection that has met `run`, where it is not the command as it stands: the same, naming none.
-    pub(crate) fn unnamed(&self, run: Option<&Arc<str>>) -> Option<Cmd> {
+    fn unnamed(&self, run: Option<&Arc<str>>) -> Option<Cmd> {
         let named = self.run.as_ref().filter(|named| Some(*named) != run)?;
         tracing::debug!(%named, "the server was restarted since the vote was written down");
         let mut command = Cmd::new();

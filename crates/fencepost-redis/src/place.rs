@@ -10,6 +10,7 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
 
 use crate::line::OLDEST;
+use crate::trail::Trail;
 
 /// So long the second of the refused leaves to the first.
 const SPARE: Duration = Duration::from_millis(20);
@@ -20,6 +21,8 @@ const MOST: usize = 1_024;
 /// One claim of this client, from its first request until its entry is dropped.
 pub(crate) struct Place {
     pub(crate) claim: Arc<Claim>,
+    /// By which connections its requests may still arrive.
+    pub(crate) trail: Trail,
     /// Most locks are granted at once, and those that are held are many: only who waits has one.
     state: Mutex<Option<Box<State>>>,
 }
@@ -246,7 +249,8 @@ impl Places {
 
     /// Before the first request: a message may be quicker than its answer.
     pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<Place> {
-        let place = Arc::new(Place { claim: Arc::clone(claim), state: Mutex::default() });
+        let place =
+            Arc::new(Place { claim: Arc::clone(claim), trail: Trail::default(), state: Mutex::default() });
         self.shard(claim.id).insert(ById(Arc::clone(&place)));
         place
     }

@@ -11,6 +11,7 @@ use crate::line::{Setting, TEND};
 use crate::net::{Call, Events, Lane, Net};
 use crate::place::{Places, Pushed};
 use crate::session::RedisSession;
+use crate::withdrawal::Withdrawals;
 
 /// One client of a deployment.
 pub(crate) struct Shared {
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) setting: Setting,
     pub(crate) aid: Aid,
     pub(crate) places: Arc<Places>,
+    pub(crate) withdrawals: Withdrawals,
     /// What tells this client's sessions from those of other backends.
     number: u64,
     /// What renews everything outside of a cluster.
@@ -60,7 +62,8 @@ impl Shared {
         let number = fresh_number();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let session = Arc::new(RedisSession::new(Weak::clone(shared), number, 0, false));
-            Shared { config, net, setting, aid, places, number, session }
+            let withdrawals = Withdrawals::default();
+            Shared { config, net, setting, aid, places, withdrawals, number, session }
         });
         let _ = messages.shared.set(Arc::downgrade(&shared));
         Ok(shared)
@@ -113,7 +116,7 @@ impl Shared {
 }
 
 /// A number that no other call of this got.
-fn fresh_number() -> u64 {
+pub(crate) fn fresh_number() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -22,6 +22,7 @@ use crate::error::{Failure, closed, read_only};
 use crate::pulse::Pulse;
 use crate::run::met;
 use crate::sentinel::Sentinels;
+use crate::shared::fresh_number;
 
 /// The pause after the first attempt that failed, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -83,6 +84,8 @@ pub(crate) struct Line {
     pub(crate) run: Option<Arc<str>>,
     /// Its task runs on the user's runtime, which may stop.
     pub(crate) guest: bool,
+    /// Tells it from every other connection of this process.
+    pub(crate) id: u64,
     /// With whom.
     place: Arc<Place>,
     number: u64,
@@ -310,7 +313,7 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
             run = met(&mut connection).await.map(|run| named(&run, longest).into());
         }
     }
-    Ok(Line { connection, pulse, run, guest, place: Arc::new(place), number })
+    Ok(Line { connection, pulse, run, guest, id: fresh_number(), place: Arc::new(place), number })
 }
 
 fn role() -> Cmd {

@@ -18,6 +18,7 @@ use fencepost_core::{Info, Mode};
 
 use history::{History, New, Op};
 use layout::{Seen, State};
+use model::Act;
 use play::play;
 use stage::Stage;
 
@@ -201,6 +202,31 @@ fn behind_many_dead_holders_the_living_come_to_their_turn() {
         ];
         play(&mut Stage::open(""), &History { cluster: false, orderly: true, ops }).unwrap();
     }
+}
+
+/// One call clears away a hundred tombstones at most, and a lock has at most a thousand.
+#[test]
+fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
+    let mut stage = Stage::open("");
+    stage.reset(false);
+    let leave = |id| (0, Act::Leave { id, tombstone: true, number: 0 });
+    let count = |seen: &Seen| seen.claims.len();
+    for id in 1..=1_000 {
+        let after = stage.call(&[leave(id)], 0).unwrap();
+        assert!(!after.full);
+    }
+    for id in [1_001, 1_002] {
+        let after = stage.call(&[leave(id)], 0).unwrap();
+        assert!(after.full && count(&after.seen[0]) == 1_000, "there is no room for it");
+    }
+    assert!(!stage.call(&[leave(500)], 0).unwrap().full, "this one has its tombstone");
+    stage.set(stage.now + 121_000_000);
+    for left in (0..10).rev() {
+        let after = stage.call(&[(0, Act::Tend)], 0).unwrap();
+        assert_eq!(count(&after.seen[0]), left * 100);
+    }
+    let after = stage.call(&[leave(1_001)], 0).unwrap();
+    assert!(!after.full && count(&after.seen[0]) == 1, "there is room again");
 }
 
 /// What random histories found once.

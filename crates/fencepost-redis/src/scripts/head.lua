@@ -15,6 +15,8 @@
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
+--   t<n>     number n among the tombstones, in the order of their times: until when, and the id. The claim's record has the number, too.
+--   t        the first and the next of those numbers, and until when the first lasts; absent without tombstones
 -- A claim's name, where a script says so: retention in ms (a double), its id (16 bytes), a byte that is 1 in a cluster, and how many
 -- bytes of the key are the prefix of all, with which and `@` the channels of all inboxes begin, too.
 -- States of a claim: 1 waits, 2 was handed the lock and has not confirmed it, 3 holds, 4 holds but is evicted, 5 a
@@ -33,6 +35,8 @@ local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bdddd', '>BdddddBI4I4c
 local LIVE = 1900000
 -- A tombstone lasts between one and two of these.
 local TOMB = 60000000
+-- A lock has at most this many tombstones.
+local TOMBS = 1000
 -- So many dead are cleared away by one call at most, and five times as many admitted.
 local MOST = 100
 

@@ -2,7 +2,8 @@
 --
 -- KEYS[1] the lock. ARGV: 1 the claim's name, see head.lua, 2 a guess of the line's first field or, if this claim has never waited,
 -- nothing; 3 anything to leave a tombstone, because a command of this claim may still be on its way.
--- Answers what was there, 1 a grant, 2 a place, 0 nothing; and 4 more: call `tend` again, the line is long.
+-- Answers what was there, 1 a grant, 2 a place, 0 nothing; and 4 more: call `tend` again, the line is long; and 8 more: there is no room
+-- for a tombstone, call this again later.
 local own = ARGV[1]
 local mine = 'c' .. string.sub(own, 9, 24)
 local got = redis.call('HMGET', KEYS[1], 's', mine, ARGV[2] or '')
@@ -74,21 +75,18 @@ if unheard then
   set(unheard[1], unheard[2])
   set(unheard[3], unheard[4])
 end
-local more = false
+local more, full = false, 0
+if rec and state == 5 then tombstone = nil end
+if tombstone and nt >= TOMBS then tombstone, full = nil, 8 end
 if tombstone then
-  local till = math.ceil(now / TOMB + 1) * TOMB
-  touch()
-  if not rec or state < 5 then nt = nt + 1 end
-  due(till)
-  set(mine, struct.pack(DYN, 5, till, 0, now, 2 * TOMB, 0) .. struct.pack('>BI4I4c16', 0, 0, 0, string.rep('0', 16)))
-  expire(till, retention)
+  entomb(own, retention)
 elseif state == 5 then
   -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
   if dirty and nw > 0 and x == 0 then
     _, more = tend(string.sub(key, 1, string.byte(own, 26)) .. '@', string.byte(own, 25) == 1)
     save()
   end
-  return more and 4 or 0
+  return full + (more and 4 or 0)
 else
   del(mine)
 end
@@ -114,4 +112,4 @@ end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end
 save()
-return what + (more and 4 or 0)
+return what + full + (more and 4 or 0)

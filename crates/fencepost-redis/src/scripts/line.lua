@@ -79,6 +79,51 @@ local function token()
   return last
 end
 
+-- Leaves a tombstone for the claim `own`.
+local function entomb(own, retention)
+  local till = math.ceil(now / TOMB + 1) * TOMB
+  touch()
+  local known, first, after, least = redis.call('HGET', key, 't'), 1, 1, till
+  if known then first, after, least = struct.unpack('>ddd', known) end
+  local id, stone = string.sub(own, 9, 24), struct.pack(DYN, 5, till, 0, now, 2 * TOMB, after)
+  set('t', struct.pack('>ddd', first, after + 1, least))
+  set('t' .. after, struct.pack('>d', till) .. id)
+  set('c' .. id, stone .. struct.pack('>BI4I4c16', 0, 0, 0, string.rep('0', 16)))
+  nt = nt + 1
+  expire(till, retention)
+end
+
+-- Clears away tombstones whose time is over, at most a hundred. Writes at once. Returns whether it did.
+local function forget()
+  local known = redis.call('HGET', key, 't')
+  if not known then return false end
+  local first, after, least = struct.unpack('>ddd', known)
+  if least > now and least <= now + 2 * TOMB then return false end
+  local fields, over = {}, {}
+  for n = first, math.min(first + MOST, after) - 1 do fields[#fields + 1] = 't' .. n end
+  for i, stone in ipairs(redis.call('HMGET', key, unpack(fields))) do
+    local till, id = struct.unpack('>dc16', stone)
+    least = math.min(till, now + 2 * TOMB)
+    if till > now then break end
+    first = first + 1
+    del(fields[i])
+    over[i] = 'c' .. id
+  end
+  if #over > 0 then
+    -- Another version may have cleared it away already.
+    for i, rec in ipairs(redis.call('HMGET', key, unpack(over))) do
+      if rec and string.byte(rec) == 5 then
+        del(over[i])
+        nt = nt - 1
+      end
+    end
+  end
+  if first < after then set('t', struct.pack('>ddd', first, after, least)) else del('t') end
+  touch()
+  save()
+  return true
+end
+
 -- Gives a lone holder a field of its own. Clears away holders and tombstones whose time is over, and draws in what a clock set back has lengthened. A scan, but one
 -- that is made only when the least deadline has passed. Writes at once. Returns whether there was anything to do.
 local function purge()
@@ -93,6 +138,7 @@ local function purge()
     lone = nil
     save()
   end
+  if nt > 0 and forget() then changed = true end
   if not late then return changed end
   local all, least, dead = redis.call('HGETALL', key), 0, 0
   for i = 1, #all, 2 do
@@ -105,8 +151,11 @@ local function purge()
         if deadline > now + length then
           deadline = now + length
           set(field, struct.pack(DYN, state, deadline, tok, since, ttl, seq) .. string.sub(value, 42))
+          if state == 5 and seq > 0 then set('t' .. seq, struct.pack('>d', deadline) .. string.sub(field, 2)) end
         end
-        if deadline <= now and dead < MOST then
+        -- A tombstone that has a number goes by that.
+        if state == 5 and seq > 0 then
+        elseif deadline <= now and dead < MOST then
           del(field)
           dead = dead + 1
           if state < 5 then remove(mode, n) else nt = nt - 1 end

@@ -2,6 +2,7 @@
 
 mod clock;
 mod failover;
+mod impatient;
 mod kit;
 mod lines;
 mod memory;

@@ -28,19 +28,22 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     let locks = connect(&proxied.url(), LONG).await;
     lock(&locks, "other").await.release().await.unwrap();
     proxied.look().ask::<()>(&["SLOWLOG", "RESET"]);
-    proxied.silence().unwrap();
+    let client = redis::Client::open(proxied.direct_url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    proxied.delay(Duration::from_millis(500)).unwrap();
     let mutex = locks.mutex("lock").unwrap();
     let unanswered = mutex.lock().holder("late").wait(Duration::from_millis(200)).await;
     unanswered.expect_err("nothing is answered");
+    eventually("the request arrives", || std::future::ready(entered(&mut connection).is_some())).await;
+    // Its connection breaks before the answer comes, and the withdrawal goes by another one.
+    proxied.cut().unwrap();
     proxied.mend().unwrap();
     let others = connect(&proxied.url(), LONG).await;
     let guard = lock(&others, "lock").await;
     guard.release().await.unwrap();
     within(SOON, locks.close()).await;
-    // What a driver does whose connection broke before the answer came.
-    let client = redis::Client::open(proxied.direct_url()).unwrap();
-    let mut connection = client.get_connection().unwrap();
-    let words = entered(&mut connection).expect("the request arrived after all");
+    // What a network does that delivers the request late.
+    let words = entered(&mut connection).expect("the request arrived");
     assert!(words.iter().all(|word| word.len() < 128), "the log has cut a word: {words:?}");
     let mut replay = Cmd::new();
     words.iter().for_each(|word| _ = replay.arg(word));

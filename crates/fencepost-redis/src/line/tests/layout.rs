@@ -67,6 +67,7 @@ impl Seen {
         let mut seen = Seen { present: true, expires: now / 1_000 + left, ..Seen::default() };
         let mut short = false;
         let (mut summary, mut places, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
+        let (mut stones, mut numbers) = (BTreeMap::new(), None);
         let ends: Vec<Id> = fields.iter().filter_map(|(field, _)| id(field.strip_prefix(b"l")?)).collect();
         let line = fields.iter().filter(|(field, _)| !matches!(field[0], b'e' | b'r' | b'l')).count();
         for (field, value) in fields {
@@ -101,6 +102,15 @@ impl Seen {
                     Some(())
                 }
                 b'l' => value.is_empty().then_some(()),
+                b't' if name.is_empty() => {
+                    numbers = bytes.number().zip(bytes.number()).zip(bytes.number());
+                    numbers.map(drop)
+                }
+                b't' => text(name)
+                    .parse::<u64>()
+                    .ok()
+                    .zip(bytes.number().zip(id(value.get(8..).unwrap_or_default())))
+                    .map(|(number, stone)| _ = stones.insert(number, stone)),
                 b'p' => bytes.number().zip(bytes.u32()).map(|(until, count)| {
                     seen.alive.insert(text(name), until);
                     counts.insert(text(name), count);
@@ -125,6 +135,7 @@ impl Seen {
         if places != waiters {
             return Err(format!("the line is {places:?}, those who wait {waiters:?}"));
         }
+        seen.stones(&stones, numbers)?;
         let mut line = BTreeMap::new();
         seen.waiters().for_each(|(_, at)| *line.entry(at.process.clone()).or_insert(0) += 1);
         if counts != line {
@@ -134,6 +145,22 @@ impl Seen {
             return Err(format!("the summary expires at {}, the key at {}", summary.expires, seen.expires));
         }
         Ok(seen)
+    }
+
+    /// Tombstones are numbered, and `numbers` says so: the first number and the next, and until when the first lasts.
+    fn stones(
+        &self,
+        stones: &BTreeMap<u64, (u64, Id)>,
+        numbers: Option<((u64, u64), u64)>,
+    ) -> Result<(), String> {
+        let there = self.claims.iter().filter(|(_, at)| at.state == State::Tombstone);
+        let there: BTreeMap<_, _> = there.map(|(id, at)| (at.number, (at.deadline, *id))).collect();
+        let first_and_next = stones.keys().next().zip(stones.keys().last().map(|last| last + 1));
+        let known = numbers.map(|(numbers, _)| numbers);
+        if there == *stones && known == first_and_next.map(|(first, next)| (*first, next)) {
+            return Ok(());
+        }
+        Err(format!("{numbers:?} says that these tombstones are there: {stones:?}; there are {there:?}"))
     }
 
     /// Who waits, in any order.
@@ -150,7 +177,7 @@ impl Seen {
         let count = |is: &dyn Fn(&Record) -> bool| self.claims.values().filter(|at| is(at)).count() as u32;
         let permits = |at: &Record| if let Mode::Permits { n, .. } = at.mode { n } else { 0 };
         let numbers = || self.waiters().map(|(_, at)| at.number);
-        let timed = self.claims.values().filter(|at| at.state != State::Waits);
+        let timed = self.claims.values().filter(|at| at.holds());
         Summary {
             exclusive: count(&|at| at.holds() && at.mode == Mode::Exclusive),
             shared: count(&|at| at.holds() && at.mode == Mode::Shared),

@@ -358,7 +358,8 @@ impl<'a> Model<'a> {
             None
         };
         if tombstone {
-            self.tombstones.insert(id, self.world.now + TOMB..=self.world.now + 2 * TOMB);
+            let until = self.world.now + TOMB..=self.world.now + 2 * TOMB;
+            self.tombstones.entry(id).or_insert(until);
         }
         what
     }

@@ -157,7 +157,7 @@ impl Play<'_> {
     fn call(&mut self, acts: Vec<(usize, Act)>, sender: usize) -> Result<(), String> {
         let now = self.stage.now;
         let world = World { now, reached: self.stage.reached.clone(), cluster: self.cluster };
-        let After { answers, mut more, mut seen, mut told } = self.stage.call(&acts, sender)?;
+        let After { answers, mut more, mut seen, mut told, .. } = self.stage.call(&acts, sender)?;
         let (lock, act) = &acts[0];
         let partly = more;
         while more && self.seen[*lock].claims.len() >= MOST {

@@ -43,6 +43,8 @@ pub(super) struct After {
     pub(super) answers: Vec<Answer>,
     /// There is more to do: `tend` is to be called.
     pub(super) more: bool,
+    /// There is no room for its tombstone.
+    pub(super) full: bool,
     pub(super) seen: Vec<Seen>,
     pub(super) told: Vec<(String, Told)>,
 }
@@ -209,7 +211,7 @@ impl Stage {
             let (value, seen) = self.run(&Setting::end(&key, ClaimId::from_u128(id)))?;
             if value == Value::Int(1) {
                 let answers = vec![Answer::LeftUntimed];
-                return Ok(After { answers, more: false, seen, told: self.told()? });
+                return Ok(After { answers, more: false, full: false, seen, told: self.told()? });
             }
             self.told()?;
         }
@@ -217,7 +219,9 @@ impl Stage {
             self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.aid));
         let (value, seen) = self.run(&command)?;
         let (answers, more) = answers(acts, &value)?;
-        Ok(After { answers, more, seen, told: self.told()? })
+        let leaves = matches!(acts[0].1, Act::Leave { .. } | Act::TakeBack { .. });
+        let full = leaves && Departed::read(&value).is_ok_and(|departed| departed.full);
+        Ok(After { answers, more, full, seen, told: self.told()? })
     }
 
     fn spoilt(&self, command: &Cmd) -> Cmd {

@@ -42,7 +42,7 @@ impl Model<'_> {
                 (&*held.states, &held.until)
             } else if let Some(until) = self.tombstones.get(id) {
                 (&[State::Tombstone][..], until)
-            } else if self.idle && at.deadline <= self.world.now {
+            } else if (self.idle || at.state == State::Tombstone) && at.deadline <= self.world.now {
                 continue;
             } else {
                 return Err(format!("{id:x} should not be there: {at:?}"));

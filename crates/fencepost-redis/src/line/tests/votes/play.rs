@@ -225,7 +225,7 @@ impl Play<'_> {
             longest: LONGEST[sender] * 1_000,
         };
         let world = World { now, reached, cluster: false };
-        let After { answers, more, seen, told } = self.stage.call(&acts, sender)?;
+        let After { answers, more, seen, told, .. } = self.stage.call(&acts, sender)?;
         let node = Node::read(self.stage);
         let (mut right, mut expected) = (self.node.clone(), Vec::new());
         for ((lock, act), answer) in acts.iter().zip(&answers) {
