@@ -36,6 +36,12 @@ struct Delete {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct Revoke {
+    #[prost(int64, tag = "1")]
+    id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct Done {}
 
 /// A connection and a lease.
@@ -61,6 +67,17 @@ impl ByHand {
         let put = Put { key: key.clone(), value, lease: self.lease };
         let _: Done = self.ask("/etcdserverpb.KV/Put", put).await;
         let _: Done = self.ask("/etcdserverpb.KV/DeleteRange", Delete { key }).await;
+    }
+
+    /// Deletes a key.
+    pub(super) async fn delete(&mut self, key: &str) {
+        let delete = Delete { key: key.into() };
+        let _: Done = self.ask("/etcdserverpb.KV/DeleteRange", delete).await;
+    }
+
+    /// Ends somebody's lease.
+    pub(super) async fn revoke(&mut self, id: i64) {
+        let _: Done = self.ask("/etcdserverpb.Lease/LeaseRevoke", Revoke { id }).await;
     }
 
     async fn ask<Q: Message + 'static, A: Message + Default + 'static>(

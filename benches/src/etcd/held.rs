@@ -2,6 +2,7 @@
 
 use super::start;
 use crate::command::Wrapper;
+use crate::crowd::wait_until;
 use crate::figure::Measured;
 use crate::side::program;
 use crate::usage::share;
@@ -21,6 +22,10 @@ pub(crate) fn locks(count: usize) -> Measured {
     command.stdin(Stdio::piped());
     let mut side = Wrapper::start(command);
     assert_eq!(side.line(), "held");
+    // Each key has a watch on one stream from its second second on, and is read once for that.
+    let watches = count as u64 + 1;
+    wait_until("all keys were watched", || server.watches().expect("a server that counts") == watches);
+    std::thread::sleep(Duration::from_secs(1));
     let requests = || server.requests().expect("a server that counts");
     let (mine, theirs) = (side.pid(), Pid::from_raw(server.pid().expect("it runs") as i32));
     let before = requests();

@@ -3,6 +3,7 @@
 mod byhand;
 pub(crate) mod cancelled;
 pub(crate) mod cycle;
+pub(crate) mod deleted;
 pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod killed;

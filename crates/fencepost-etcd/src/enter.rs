@@ -64,7 +64,7 @@ pub(crate) async fn enter(shared: Arc<Shared>, member: Arc<Member>) -> Result<En
     let entered = if member.claim.join { asking.join().await } else { asking.attempt().await };
     match entered {
         Err(failure) if failure.is_lease_gone() => {
-            shared.lose(lease);
+            shared.lose(lease, lease.has_time(shared.now()));
             Ok(Entered::Gone)
         }
         entered => entered,
@@ -270,6 +270,7 @@ pub(crate) async fn hold(
         return Ok(None);
     }
     member.put(Stand::Holding(revision));
+    shared.granted(member);
     Ok((member.stand() == Stand::Holding(revision)).then_some(revision))
 }
 
@@ -372,5 +373,6 @@ async fn take_up(
         return Ok(Taken::Gone);
     }
     member.put(Stand::Holding(kv.create_revision));
+    shared.granted(member);
     Ok(Taken::Held(kv.create_revision))
 }

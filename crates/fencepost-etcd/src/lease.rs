@@ -59,6 +59,11 @@ impl Lease {
         now >= self.until()
     }
 
+    /// By our clock it would still be there, had nobody ended it.
+    pub(crate) fn has_time(&self, now: Moment) -> bool {
+        now < self.sent() + self.ttl.saturating_sub(margin(self.ttl))
+    }
+
     /// It is certainly gone, or will not be trusted any more.
     pub(crate) fn end(&self) {
         self.term().over = true;

@@ -22,7 +22,7 @@
 //! - Without a majority nothing is granted, renewed or released.
 //! - A lease is whole seconds long, and [2 at least](fencepost_core::Capabilities::min_ttl). A process that dies keeps its locks
 //!   until it ends.
-//! - Whoever deletes a holder's key by hand breaks in: the holder learns of it at once while its own client waits for the lock, else
+//! - An operator who deletes a holder's key breaks in. The holder is told within 100 ms once it has held for a second, before that
 //!   when it releases.
 
 mod backend;
@@ -33,6 +33,7 @@ mod entry;
 mod error;
 mod examine;
 mod folder;
+mod held;
 mod keys;
 mod lease;
 mod leave;

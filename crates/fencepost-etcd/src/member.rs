@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use fencepost_core::{Claim, Loss, Payload};
+use fencepost_core::{Claim, Life, Loss, Payload};
 
 use crate::calm::Run;
 use crate::keys;
@@ -27,6 +27,8 @@ pub(crate) struct Member {
     pub(crate) adrift: AtomicBool,
     /// Its key is known to others by a lease's secret: they may release and extend it.
     pub(crate) adopted: AtomicBool,
+    /// It is held for long: its key is watched.
+    pub(crate) long: AtomicBool,
     /// It found nobody in its folder, after so many others of this client's.
     pub(crate) alone: OnceLock<Run>,
 }
@@ -78,7 +80,7 @@ impl Stand {
 impl Member {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
         let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, hung: 0, waker: None, marked: 0 });
-        let [doubt, spent, leaving, adrift, adopted] = [false; 5].map(AtomicBool::new);
+        let [doubt, spent, leaving, adrift, adopted, long] = [false; 6].map(AtomicBool::new);
         Member {
             claim,
             number,
@@ -90,6 +92,7 @@ impl Member {
             leaving,
             adrift,
             adopted,
+            long,
             alone: OnceLock::new(),
         }
     }
@@ -165,6 +168,15 @@ impl Member {
 
     /// Its lease or its key is gone.
     pub(crate) fn lose(&self, why: Loss) {
+        self.lost(|life| life.end(why));
+    }
+
+    /// The same, with what is known of it.
+    pub(crate) fn lose_with(&self, why: Loss, detail: String) {
+        self.lost(|life| life.end_with(why, detail));
+    }
+
+    fn lost(&self, end: impl FnOnce(&Life)) {
         if self.leaving.load(Ordering::Relaxed) {
             return;
         }
@@ -174,16 +186,9 @@ impl Member {
         let waker = place.waker.take();
         drop(place);
         if let Stand::Holding(_) = before {
-            self.claim.life.end(why);
+            end(&self.claim.life);
         }
         waker.into_iter().for_each(Waker::wake);
-    }
-
-    /// Its key was deleted at this revision. One that it has made since is another.
-    pub(crate) fn lose_key(&self, at: i64) {
-        if self.stand().revision().is_some_and(|made| made < at) {
-            self.lose(Loss::Deleted);
-        }
     }
 
     /// Whoever holds by the key made at `revision` is evicted: is it this one? (One that does not know yet when its key was made

@@ -27,12 +27,12 @@ impl EtcdSession {
             match lease.renew(&shared.net, &shared.aid).await {
                 Ok(()) => {}
                 Err(failure) if failure.is_lease_gone() => {
-                    shared.lose(lease);
+                    shared.lose(lease, lease.has_time(shared.now()));
                     return Ok(());
                 }
                 Err(failure) => {
                     if lease.is_over(shared.now()) {
-                        shared.lose(lease);
+                        shared.lose(lease, false);
                     }
                     return Err(failure.into());
                 }

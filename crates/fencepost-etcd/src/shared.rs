@@ -13,6 +13,7 @@ use crate::calm::Calm;
 use crate::config::Config;
 use crate::error::Failure;
 use crate::folder::Folder;
+use crate::held::Grants;
 use crate::keys;
 use crate::lease::{self, Lease, Leases};
 use crate::member::{Member, Stand};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) net: Arc<Net>,
     pub(crate) leases: Leases,
     pub(crate) calm: Calm,
+    pub(crate) grants: Grants,
     members: Mutex<HashMap<u64, Arc<Member>>>,
     numbers: Mutex<Numbers>,
     /// Members that have taken up the key of another one, by what that is called.
@@ -66,6 +68,7 @@ impl Shared {
             net,
             leases: Leases::default(),
             calm: Calm::default(),
+            grants: Grants::default(),
             members: Mutex::default(),
             numbers: Mutex::default(),
             adopted: Mutex::default(),
@@ -135,15 +138,34 @@ impl Shared {
         }
     }
 
-    /// Its keys are gone, or will be soon and are not trusted any more.
-    pub(crate) fn lose(&self, lease: &Lease) {
+    /// Its keys are gone, or will be soon and are not trusted any more. `revoked`: by somebody, before its time.
+    pub(crate) fn lose(&self, lease: &Lease, revoked: bool) {
         lease.end();
         let members: Vec<_> = self.members().values().cloned().collect();
         for member in members {
-            if member.lease().is_some_and(|own| own.id == lease.id) {
+            if member.lease().is_none_or(|own| own.id != lease.id) {
+                continue;
+            }
+            if revoked {
+                let detail = format!("its lease {:x} was revoked", lease.id);
+                member.lose_with(Loss::SessionEnded, detail);
+            } else {
                 member.lose(Loss::SessionEnded);
             }
         }
+    }
+
+    /// The member holds from now on.
+    pub(crate) fn granted(&self, member: &Arc<Member>) {
+        if let Some(look) = self.grants.add(self.now(), member) {
+            let _ = self.watch.send(Command::Grants(look));
+        }
+    }
+
+    /// Members that have held for long, and whose keys are to be watched.
+    pub(crate) fn long_held(&self) -> Vec<Arc<Member>> {
+        let members = self.members();
+        members.values().filter(|member| member.long.load(Ordering::Relaxed)).cloned().collect()
     }
 
     /// The folder, if it is being watched.
@@ -321,7 +343,7 @@ impl Shared {
                 continue;
             }
             // Before anybody else can be let in.
-            self.lose(&lease);
+            self.lose(&lease, false);
             let bound = now + PAUSE;
             let _ = self.aid.clock().within(bound, lease::revoke(&self.net, lease.id)).await;
         }

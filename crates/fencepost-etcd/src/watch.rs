@@ -5,16 +5,19 @@
 //! stream, whatever the reason: no revision that may be compacted is ever asked for.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Clock, Moment};
 use tokio::sync::mpsc;
 
+use crate::error::Failure;
 use crate::folder::Folder;
+use crate::held;
 use crate::keys;
 use crate::login::Token;
-use crate::member::Stand;
+use crate::member::{Member, Stand};
 use crate::net::{RANGE, Watcher};
 use crate::proto::{
     Event, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse, Watching,
@@ -27,6 +30,8 @@ pub(crate) enum Command {
     Folder(Arc<Folder>),
     /// Watch for evictions.
     Marks,
+    /// Look then for grants that are held for long.
+    Grants(Moment),
     /// The client is closed.
     Close,
 }
@@ -42,6 +47,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 enum Target {
     Folder(Arc<Folder>),
     Marks,
+    /// The key of a grant that is held for long.
+    Key(Weak<Member>),
 }
 
 /// Why a stream ended.
@@ -61,6 +68,12 @@ struct Stream {
     /// Asked for and not answered: answers come in the order of the questions.
     asked: VecDeque<Target>,
     standing: HashMap<i64, Target>,
+    /// Folders among all of these.
+    folders: usize,
+    /// Members whose watch stands, and whose key has not been read since.
+    unread: Vec<Arc<Member>>,
+    /// When to look for grants that are held for long.
+    look: Moment,
 }
 
 /// Keeps a stream open as long as there is something to watch.
@@ -80,7 +93,8 @@ pub(crate) async fn pump(shared: Weak<Shared>, clock: Clock, mut commands: mpsc:
         let ended = match net.watch(&first).await {
             Ok(Watcher { requests, answers, token }) => {
                 let asked = VecDeque::from([Target::Marks]);
-                let mut stream = Stream { epoch, requests, token, asked, standing: HashMap::new() };
+                let (standing, unread, look) = (HashMap::new(), Vec::new(), Moment::ZERO);
+                let mut stream = Stream { epoch, requests, token, asked, standing, folders: 0, unread, look };
                 stream.run(&shared, &clock, &mut commands, answers).await
             }
             Err(failure) => Ended::Broken(failure.cause().to_owned()),
@@ -105,14 +119,17 @@ impl Stream {
         commands: &mut mpsc::UnboundedReceiver<Command>,
         mut answers: tonic::Streaming<WatchResponse>,
     ) -> Ended {
-        let Some(all) = shared.upgrade().map(|shared| shared.all_folders()) else { return Ended::Over };
+        let Some(strong) = shared.upgrade() else { return Ended::Over };
+        let all = strong.all_folders();
+        strong.long_held().iter().for_each(|member| self.ask_key(member));
+        drop(strong);
         // Those that came while there was no stream are asked for now; what their commands ask for again does no harm.
         let mut told: Vec<Arc<Folder>> = all.clone();
         all.into_iter().for_each(|folder| self.ask(folder));
         let mut round = clock.now() + ROUND;
         loop {
             // With nobody in any folder nothing is done by the clock.
-            let next = if self.standing.len() + self.asked.len() > 1 { round } else { Moment::NEVER };
+            let next = if self.folders > 0 { round } else { Moment::NEVER }.min(self.look);
             tokio::select! {
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => {
@@ -131,13 +148,20 @@ impl Stream {
                         }
                     }
                     Some(Command::Marks) => {}
+                    Some(Command::Grants(look)) => self.look = self.look.min(look),
                     Some(Command::Close) | None => return Ended::Over,
                 },
                 () = clock.sleep_until(next) => {
                     let Some(shared) = shared.upgrade() else { return Ended::Over };
-                    self.tend(&shared, clock.now());
-                    told.clear();
-                    round = clock.now() + ROUND;
+                    let now = clock.now();
+                    if now >= self.look {
+                        self.look_for_grants(&shared, now);
+                    }
+                    if now >= round {
+                        self.tend(&shared, now);
+                        told.clear();
+                        round = now + ROUND;
+                    }
                 }
             }
         }
@@ -147,6 +171,49 @@ impl Stream {
         folder.begin(self.epoch);
         let _ = self.requests.send(create(folder.start.clone()));
         self.asked.push_back(Target::Folder(folder));
+        self.folders += 1;
+    }
+
+    fn ask_key(&mut self, member: &Arc<Member>) {
+        let Some(key) = member.key() else { return };
+        let create = WatchCreate { key: key.to_vec(), range_end: Vec::new() };
+        let _ = self.requests.send(WatchRequest { what: Some(Watching::Create(create)) });
+        self.asked.push_back(Target::Key(Arc::downgrade(member)));
+    }
+
+    /// Watches the keys of grants that are held for long.
+    fn look_for_grants(&mut self, shared: &Shared, now: Moment) {
+        let (long, next) = shared.grants.take_long(now);
+        self.look = next;
+        for member in long {
+            if !member.long.swap(true, Ordering::Relaxed) {
+                self.ask_key(&member);
+            }
+        }
+    }
+
+    /// The watch `id` is of no use any more.
+    fn cancel(&mut self, id: i64) {
+        self.standing.remove(&id);
+        let _ = self.requests.send(WatchRequest { what: Some(Watching::Cancel(WatchCancel { id })) });
+    }
+
+    /// A watch stands: what was there before is read.
+    fn stands(&mut self, shared: &Weak<Shared>, id: i64, target: Target) {
+        match &target {
+            Target::Folder(folder) => read_folder(shared, Arc::clone(folder), self.epoch),
+            Target::Marks => read_marks(shared),
+            Target::Key(member) => self.unread.extend(member.upgrade()),
+        }
+        self.standing.insert(id, target);
+        let last = !self.asked.iter().any(|target| matches!(target, Target::Key(_)));
+        if self.unread.len() >= held::BATCH || last && !self.unread.is_empty() {
+            let members: Arc<[_]> = std::mem::take(&mut self.unread).into();
+            insist(shared, move |shared| {
+                let members = Arc::clone(&members);
+                async move { held::read(&shared, &members).await }
+            });
+        }
     }
 
     fn hear(&mut self, shared: &Weak<Shared>, answer: WatchResponse) -> Result<(), String> {
@@ -159,8 +226,7 @@ impl Stream {
                 }
                 return Err(answer.reason);
             }
-            read(shared, target.clone(), self.epoch);
-            self.standing.insert(answer.id, target);
+            self.stands(shared, answer.id, target);
             return Ok(());
         }
         if answer.canceled {
@@ -184,6 +250,14 @@ impl Stream {
                     marks.filter_map(|event| event.kv.as_ref()).for_each(|kv| marked(&shared, &kv.key));
                 }
             }
+            Some(Target::Key(_)) => {
+                if let (Some(event), Some(shared)) =
+                    (answer.events.iter().find(|event| event.kind == 1), shared.upgrade())
+                {
+                    deleted_key(&shared, event);
+                    self.cancel(answer.id);
+                }
+            }
             None => {}
         }
         Ok(())
@@ -198,13 +272,11 @@ impl Stream {
                 shared.forget(folder);
                 idle.push(*id);
             } else if folder.is_stale(now.less(ROUND)).is_some() {
-                read(&Arc::downgrade(shared), target.clone(), self.epoch);
+                read_folder(&Arc::downgrade(shared), Arc::clone(folder), self.epoch);
             }
         }
-        for id in idle {
-            self.standing.remove(&id);
-            let _ = self.requests.send(WatchRequest { what: Some(Watching::Cancel(WatchCancel { id })) });
-        }
+        self.folders -= idle.len();
+        idle.into_iter().for_each(|id| self.cancel(id));
     }
 }
 
@@ -214,39 +286,41 @@ fn create(start: Vec<u8>) -> WatchRequest {
     WatchRequest { what: Some(Watching::Create(create)) }
 }
 
-/// Reads what a watch is for, and again until that works.
-fn read(shared: &Weak<Shared>, target: Target, epoch: u64) {
+fn read_folder(shared: &Weak<Shared>, folder: Arc<Folder>, epoch: u64) {
+    insist(shared, move |shared| {
+        let folder = Arc::clone(&folder);
+        async move {
+            let (revision, kvs) = shared.line(&folder.start).await?;
+            folder.read(epoch, revision, &kvs, shared.now());
+            Ok(())
+        }
+    });
+}
+
+fn read_marks(shared: &Weak<Shared>) {
+    insist(shared, |shared| async move {
+        let start = keys::marks(&shared.config.prefix);
+        let end = keys::end(&start);
+        let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(start, end, 0) };
+        let answer: RangeResponse = shared.net.call(RANGE, question, None).await?;
+        answer.kvs.iter().for_each(|kv| marked(&shared, &kv.key));
+        Ok(())
+    });
+}
+
+/// Reads in the background, and again until that works.
+fn insist<F: Future<Output = Result<(), Failure>> + Send>(
+    shared: &Weak<Shared>,
+    read: impl Fn(Arc<Shared>) -> F + Send + 'static,
+) {
     let Some(strong) = shared.upgrade() else { return };
     let weak = Weak::clone(shared);
     strong.aid.spawn(async move {
         let mut pause = PAUSES.0;
         while let Some(shared) = weak.upgrade().filter(|shared| !shared.net.is_closed()) {
-            let failure = match &target {
-                Target::Folder(folder) => match shared.line(&folder.start).await {
-                    Ok((revision, kvs)) => {
-                        folder.read(epoch, revision, &kvs, shared.now());
-                        return;
-                    }
-                    Err(failure) => failure,
-                },
-                Target::Marks => {
-                    let start = keys::marks(&shared.config.prefix);
-                    let question = RangeRequest {
-                        keys_only: true,
-                        ..RangeRequest::by_creation(start.clone(), keys::end(&start), 0)
-                    };
-                    match shared.net.call::<_, RangeResponse>(RANGE, question, None).await {
-                        Ok(answer) => {
-                            answer.kvs.iter().for_each(|kv| marked(&shared, &kv.key));
-                            return;
-                        }
-                        Err(failure) => failure,
-                    }
-                }
-            };
-            tracing::debug!(error = failure.cause(), "a watched folder could not be read, trying again");
             let clock = shared.aid.clock().clone();
-            drop(shared);
+            let Err(failure) = read(shared).await else { return };
+            tracing::debug!(error = failure.cause(), "what is watched could not be read, trying again");
             clock.sleep_until(clock.now() + pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }
@@ -259,7 +333,7 @@ fn deleted_key(shared: &Arc<Shared>, event: &Event) {
     if let Some(member) = keys::number(&kv.key).and_then(|number| shared.owner(number))
         && member.key() == Some(&kv.key)
     {
-        member.lose_key(kv.mod_revision);
+        held::gone(shared, &member, kv.mod_revision);
     }
 }
 

@@ -133,6 +133,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "etcd-deleted",
+        engine: "etcd",
+        promise: "a key deleted or a lease revoked past fencepost: its holder is told, and the reason names it",
+        measure: &["etcd-deleted"],
+        bound: AtMost(100.0, "ms"),
+        limit: 120,
+    },
+    Line {
         id: "etcd-users",
         engine: "etcd",
         promise: "50 changes of users with JWT tokens: no lock is lost, no wait fails, each client logs in once for each change",

@@ -1,5 +1,6 @@
 //! What is particular to etcd: its neighbours, its watch, its leases.
 
+mod deleted;
 mod endless;
 mod entrance;
 mod guarded;

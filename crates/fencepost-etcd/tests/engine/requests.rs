@@ -69,6 +69,10 @@ async fn held_locks_cost_the_heartbeats_of_their_lease_and_nothing_else() {
     let kept = |sent: &BTreeMap<String, u64>| sent.get("LeaseKeepAlive").copied().unwrap_or(0);
     let start = etcd.requests().unwrap();
     eventually("they are renewed", || async { kept(&since(&etcd, &start)) >= 1 }).await;
+    // Each has a watch on the client's one stream, and is read once for that. Both are over by the next renewal.
+    eventually("they are watched", || async { etcd.watches().unwrap() == 201 }).await;
+    let watched = etcd.requests().unwrap();
+    eventually("they are renewed once more", || async { kept(&since(&etcd, &watched)) >= 2 }).await;
     let before = etcd.requests().unwrap();
     eventually("they are renewed again and again", || async { kept(&since(&etcd, &before)) >= 3 }).await;
     let sent = since(&etcd, &before);

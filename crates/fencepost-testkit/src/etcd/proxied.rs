@@ -13,6 +13,14 @@ impl Proxied {
     pub fn look(&self) -> Look {
         self.with(Etcd::look)
     }
+
+    /// How many watches stand at the server.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn watches(&self) -> io::Result<u64> {
+        self.with(Etcd::watches)
+    }
 }
 
 impl Standalone for Etcd {

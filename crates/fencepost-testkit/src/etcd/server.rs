@@ -83,6 +83,17 @@ impl Etcd {
         Ok(lines.collect())
     }
 
+    /// How many watches stand there.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn watches(&self) -> io::Result<u64> {
+        let text = get(self.address().port(), "/metrics")?;
+        let count = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+        let count = count.and_then(|count| count.parse::<f64>().ok());
+        count.map(|count| count as u64).ok_or_else(|| io::Error::other("it counts no watches"))
+    }
+
     /// An operator.
     pub fn look(&self) -> Look {
         let scheme = if self.tls { "https" } else { "http" };

@@ -1,0 +1,127 @@
+//! Keys and leases that an operator takes away from a holder.
+
+use std::time::Duration;
+
+use crate::kit::{SHORT, SOON, connect, eventually, registry};
+use fencepost_core::{Eviction, Guard, Locks, Loss};
+use fencepost_testkit::etcd::{Config, Proxied};
+use fencepost_testkit::faults::Faults;
+
+/// No renewal comes before the end of the test.
+const LONG: Duration = Duration::from_secs(1_200);
+
+fn server() -> Proxied {
+    Proxied::start(&Config::new()).unwrap()
+}
+
+async fn patient(url: &str) -> Locks {
+    Locks::builder().ttl(LONG).connect(&registry(), url).await.unwrap()
+}
+
+/// Waits until so many watches stand: that for evictions, and those of keys.
+async fn watched(etcd: &Proxied, count: u64) {
+    eventually("the watches stand", async || etcd.watches().unwrap() == count).await;
+}
+
+async fn told(guard: &Guard) -> (Loss, String) {
+    let why = tokio::time::timeout(SOON, guard.lost()).await.expect("the holder is told");
+    let error = guard.ensure_held().unwrap_err();
+    assert!(error.is_lost());
+    (why, error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_is_told_that_its_key_was_deleted() {
+    let etcd = server();
+    let locks = patient(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let other = locks.mutex("other").unwrap().lock().await.unwrap();
+    watched(&etcd, 3).await;
+    let key = &etcd.look().keys("stock/")[0];
+    etcd.look().run(&["del", key]);
+    let (why, text) = told(&guard).await;
+    assert!(why == Loss::Deleted && text.contains(&format!("its key {key} was deleted")), "{why:?}: {text}");
+    other.ensure_held().unwrap();
+    assert!(guard.release().await.unwrap_err().is_lost());
+    // A watch ends with its key, whoever deletes that.
+    watched(&etcd, 2).await;
+    other.release().await.unwrap();
+    watched(&etcd, 1).await;
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_holders_are_told_that_their_lease_was_revoked() {
+    let etcd = server();
+    let locks = patient(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    watched(&etcd, 2).await;
+    // This one is too young to be watched, perhaps. It hangs on the same lease.
+    let young = locks.mutex("young").unwrap().lock().await.unwrap();
+    let lease = &etcd.look().leases()[0];
+    etcd.look().run(&["lease", "revoke", lease]);
+    for guard in [&guard, &young] {
+        let (why, text) = told(guard).await;
+        let names = text.contains(&format!("its lease {lease} was revoked"));
+        assert!(why == Loss::SessionEnded && names, "{why:?}: {text}");
+    }
+    // The client has another lease from now on.
+    locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_stream_broke_is_told_what_was_deleted_meanwhile() {
+    let mut etcd = server();
+    let locks = patient(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let other = locks.mutex("other").unwrap().lock().await.unwrap();
+    watched(&etcd, 3).await;
+    etcd.cut().unwrap();
+    etcd.look().run(&["del", "--prefix", "stock/"]);
+    etcd.mend().unwrap();
+    assert_eq!(told(&guard).await.0, Loss::Deleted);
+    // The watch of the other one stands again.
+    eventually("it stands", async || etcd.watches().unwrap() >= 2).await;
+    etcd.look().run(&["del", "--prefix", "other/"]);
+    assert_eq!(told(&other).await.0, Loss::Deleted);
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_is_evicted_at_once_is_told_so() {
+    let etcd = server();
+    let (locks, operator) = (patient(&etcd.url()).await, connect(&etcd.direct_url()).await);
+    for number in 0..10 {
+        let guard = locks.mutex(&format!("stock{number}")).unwrap().lock().await.unwrap();
+        watched(&etcd, 2).await;
+        let now = Eviction { now: true, reason: None };
+        operator.evict(guard.name().as_str(), guard.token(), &now).await.unwrap();
+        assert_eq!(told(&guard).await.0, Loss::Evicted);
+        drop(guard);
+        watched(&etcd, 1).await;
+    }
+    locks.close().await;
+    operator.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attached_and_fixed_grants_are_watched_as_well() {
+    let etcd = server();
+    let (locks, other) = (patient(&etcd.url()).await, patient(&etcd.direct_url()).await);
+    let fixed = locks.mutex("fixed").unwrap().lock().lease(LONG).await.unwrap();
+    let lease = locks.mutex("detached").unwrap().lock().await.unwrap().detach().await.unwrap();
+    let attached = other.attach(&lease).await.unwrap();
+    watched(&etcd, 4).await;
+    etcd.look().run(&["del", "--prefix", "fixed/"]);
+    etcd.look().run(&["del", "--prefix", "detached/"]);
+    assert_eq!((told(&fixed).await.0, told(&attached).await.0), (Loss::Deleted, Loss::Deleted));
+    drop((fixed, attached));
+    // A lock that is held for a short time has no watch.
+    for _ in 0..20 {
+        locks.mutex("short").unwrap().lock().ttl(SHORT).await.unwrap().release().await.unwrap();
+    }
+    watched(&etcd, 2).await;
+    locks.close().await;
+    other.close().await;
+}
