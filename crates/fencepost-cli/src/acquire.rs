@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, Info, Locks};
 
-use crate::cli::{ModeArgs, WaitArgs};
+use crate::cli::ModeArgs;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
 use crate::holding::Holding;
 use crate::show;
-use crate::signals::{Signals, ends};
+use crate::signals::Signals;
+use crate::wait::{Wait, unless_ended};
+
+/// How long before the end of the waiting time the engine is asked for the holders, and how long that may take.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Whom to ask for what.
 #[derive(Debug)]
@@ -17,7 +21,7 @@ pub(crate) struct Request<'a> {
     pub(crate) locks: &'a Locks,
     pub(crate) names: &'a [String],
     pub(crate) mode: &'a ModeArgs,
-    pub(crate) wait: &'a WaitArgs,
+    pub(crate) wait: &'a Wait,
     pub(crate) ttl: Duration,
 }
 
@@ -29,59 +33,69 @@ pub(crate) enum Answer {
 }
 
 impl Request<'_> {
-    /// Waits for the lock as the user wants it. A signal that asks the command to end does so, with nothing left behind.
+    /// Waits for the lock as the user wants it. A signal that ends the wait leaves nothing behind.
     ///
     /// # Errors
     ///
     /// What the engine says, and the signal's exit code.
     pub(crate) async fn get(&self, signals: &mut Signals) -> Result<Answer, Failure> {
+        unless_ended(signals, self.ask()).await?
+    }
+
+    async fn ask(&self) -> Result<Answer, Failure> {
         let mut attempt = std::pin::pin!(Holding::acquire(self));
         let mut shown = std::pin::pin!(self.show_waiting());
+        let mut look = std::pin::pin!(self.look());
+        let mut seen = None;
         let answer = loop {
             tokio::select! {
                 biased;
-                signal = signals.next() => {
-                    if ends(signal) {
-                        return Err(Failure::signal(signal));
-                    }
-                    // Others are for a program that does not run yet.
-                }
                 answer = &mut attempt => break answer?,
+                found = &mut look, if !self.wait.no_wait && seen.is_none() => seen = Some(found),
                 () = &mut shown => {}
             }
         };
-        match answer {
-            Some(holding) => Ok(Answer::Held(holding)),
-            None => self.busy().await.map(Answer::Busy),
+        if let Some(holding) = answer {
+            return Ok(Answer::Held(holding));
         }
+        let limit = if self.wait.no_wait { LOOK } else { self.wait.left_of_attempt() };
+        let found = match seen {
+            Some(found) => found,
+            None => tokio::time::timeout(limit, look).await.unwrap_or_else(|_| Err(self.silent())),
+        };
+        found.map(Answer::Busy)
     }
 
-    /// The message for a busy lock. What cannot be found out in time is left out.
+    /// Returns the message for a busy lock. It asks shortly before the waiting time ends, so that the answer is not late.
     ///
     /// # Errors
     ///
-    /// The engine cannot be reached by now: it may be that, and no holder, that the wait was for.
-    async fn busy(&self) -> Result<String, Failure> {
+    /// The engine cannot be reached by now: the wait may have been for it, and for no holder.
+    async fn look(&self) -> Result<String, Failure> {
+        match self.wait.left() {
+            Some(left) => tokio::time::sleep(left.saturating_sub(LOOK)).await,
+            None if self.wait.no_wait => {}
+            None => std::future::pending().await,
+        }
         let mut texts = Vec::new();
         for name in self.names {
-            match tokio::time::timeout(Duration::from_secs(2), self.locks.inspect(name)).await {
-                Ok(Ok(info)) if info.claims.iter().any(ClaimInfo::holds) => texts.push(busy_text(&info)),
-                Ok(Err(error)) if error.is_unreachable() => return Err(error.into()),
-                Ok(_) => {}
-                Err(_) => {
-                    let message = format!(
-                        "'{}': the engine does not answer; see to it, and try again",
-                        show::plain(name)
-                    );
-                    return Err(Failure::new(UNREACHABLE, message));
-                }
+            match self.locks.inspect(name).await {
+                Ok(info) if info.claims.iter().any(ClaimInfo::holds) => texts.push(busy_text(&info)),
+                Err(error) if error.is_unreachable() => return Err(error.into()),
+                Ok(_) | Err(_) => {}
             }
         }
         if texts.is_empty() {
-            // Whoever stood in the way has just left.
+            // The holder has just left.
             texts.push(format!("'{}' is busy", self.names.join("', '")));
         }
         Ok(texts.join("; "))
+    }
+
+    /// The engine said nothing for as long as an answer may take.
+    fn silent(&self) -> Failure {
+        let names = show::plain(&self.names.join("', '"));
+        Failure::new(UNREACHABLE, format!("'{names}': the engine does not answer; check it, and try again"))
     }
 
     /// Shows on a terminal who holds what is waited for and the place in line, until dropped. Elsewhere it says nothing.
@@ -148,19 +162,19 @@ fn waiting_text(info: &Info) -> Option<String> {
 }
 
 /// What a busy lock means for the exit code.
-pub(crate) fn busy(message: String, wait: &WaitArgs) -> Failure {
+pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
     let advice = if wait.no_wait { "; wait for it with -w DUR" } else { "" };
     Failure::new(BUSY, format!("{message}{advice}"))
 }
 
 /// Warns of what is allowed and hardly meant: a lock that nobody else can see, and a wait for oneself.
-pub(crate) fn warn(locks: &Locks, names: &[String], wait: &WaitArgs) {
+pub(crate) fn warn(locks: &Locks, names: &[String], wait: &Wait) {
     if locks.capabilities().engine == "memory" {
         say!("fencepost: the memory engine ends with this process: no other process sees this lock");
     }
     let held = std::env::var("FENCEPOST_NAME").unwrap_or_default();
-    let for_ever = !wait.no_wait && wait.wait.is_none();
-    if let Some(name) = names.iter().find(|name| for_ever && held.lines().any(|held| held == *name)) {
+    if let Some(name) = names.iter().find(|name| wait.is_endless() && held.lines().any(|held| held == *name))
+    {
         let name = show::plain(name);
         say!(
             "fencepost: this runs under '{name}' already; if that is the same lock, it waits for itself (see -n and -w)"

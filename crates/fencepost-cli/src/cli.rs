@@ -55,9 +55,18 @@ pub(crate) struct WaitArgs {
     /// Do not wait: fail at once if the lock is busy, and say who holds it
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most so long, like 30s or 1m30s; without this, wait for ever
+    /// Wait for the engine and the lock at most DUR, like 30s or 1m30s. Without this the lock is waited for without a limit, and an
+    /// engine that is not there is an error at once
     #[arg(short, long, value_name = "DUR", value_parser = crate::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
+}
+
+/// How long the end of a lock may take.
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    /// How long the release may take when the engine does not answer. After that the lock ends with its lease
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = crate::duration::parse)]
+    pub(crate) release_wait: std::time::Duration,
 }
 
 /// How to hold.

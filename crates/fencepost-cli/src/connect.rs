@@ -19,11 +19,12 @@ pub(crate) struct Options {
     pub(crate) label: Option<String>,
     /// The lease, where it is not the default.
     pub(crate) ttl: Option<Duration>,
-    /// How long the user would wait: for an engine that fails as well, if that is longer than what a client bears by itself.
+    /// How long the user would wait for an engine that is away at the start. One that fails later is waited for as long, and for
+    /// [`OUTAGE`] at least.
     pub(crate) wait: Option<Duration>,
 }
 
-/// So long a client bears an engine that fails.
+/// How long a client keeps asking an engine that fails.
 const OUTAGE: Duration = Duration::from_secs(10);
 
 /// The engines this command knows.
@@ -56,15 +57,22 @@ fn pinned(url: String) -> String {
     }
 }
 
-/// Ends a client, and gives its cleanup a moment. What it does not manage ends with its lease.
-pub(crate) async fn close(locks: &Locks) {
-    let _ = tokio::time::timeout(Duration::from_secs(5), locks.close()).await;
+/// How long the cleanup after a wait may take.
+pub(crate) const CLEANUP: Duration = Duration::from_millis(400);
+
+/// Ends a client, and gives its cleanup `limit`. What it does not manage ends with its lease.
+pub(crate) async fn close(locks: &Locks, limit: Duration) {
+    let _ = tokio::time::timeout(limit, locks.close()).await;
 }
 
-/// The same with what it was for. A failure is said first: whoever waits for that need not wait for the tidying up.
-pub(crate) async fn finish<T>(locks: &Locks, outcome: Result<T, Failure>) -> Result<T, Failure> {
+/// The same with what it was for. A failure is said before the cleanup.
+pub(crate) async fn finish<T>(
+    locks: &Locks,
+    outcome: Result<T, Failure>,
+    limit: Duration,
+) -> Result<T, Failure> {
     let outcome = outcome.map_err(Failure::said);
-    close(locks).await;
+    close(locks, limit).await;
     outcome
 }
 
@@ -76,6 +84,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(ttl) = options.ttl {
         builder = builder.ttl(ttl);
+    }
+    if let Some(wait) = options.wait {
+        builder = builder.connect_wait(wait);
     }
     builder.outage(options.wait.map_or(OUTAGE, |wait| wait.max(OUTAGE)))
 }

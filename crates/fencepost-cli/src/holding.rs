@@ -4,12 +4,13 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fencepost_core::{Error, Guard, Loss};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::Request;
+use crate::duration;
 use crate::exit::Failure;
 use crate::show;
 use crate::supervise::Tenure;
@@ -35,9 +36,8 @@ impl Holding {
     pub(crate) async fn acquire(request: &Request<'_>) -> Result<Option<Self>, Failure> {
         let Request { locks, names, mode: wish, wait, ttl } = *request;
         let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
-        let start = Instant::now();
         loop {
-            let guard = match (wait.no_wait, wait.wait) {
+            let guard = match (wait.no_wait, wait.left()) {
                 (true, _) => {
                     let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas);
                     if let Some(reason) = &wish.reason {
@@ -45,10 +45,10 @@ impl Holding {
                     }
                     attempt.await?
                 }
-                (false, bound) => {
+                (false, left) => {
                     let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas);
-                    if let Some(bound) = bound {
-                        attempt = attempt.wait(bound.saturating_sub(start.elapsed()));
+                    if let Some(left) = left {
+                        attempt = attempt.wait(left);
                     }
                     if let Some(reason) = &wish.reason {
                         attempt = attempt.reason(reason);
@@ -120,12 +120,28 @@ impl Holding {
         self.0.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// Releases all of it and waits until that is confirmed.
-    ///
-    /// # Errors
-    ///
-    /// The first one; all is released or being released all the same.
-    pub(crate) async fn release(self) -> Result<(), Error> {
+    /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then; false when
+    /// the lock was lost before, so that another may have worked beside the program.
+    pub(crate) async fn release(self, limit: Duration) -> bool {
+        let names = self.names().replace('\n', "', '");
+        match tokio::time::timeout(limit, self.release_all()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                say!("fencepost: {error}");
+                !error.is_lost()
+            }
+            Err(_) => {
+                let (names, limit) = (show::plain(&names), duration::show(limit));
+                say!(
+                    "fencepost: '{names}': the engine has not confirmed the release within {limit}; the lock ends with its lease"
+                );
+                true
+            }
+        }
+    }
+
+    /// The first error; all is released or being released all the same.
+    async fn release_all(self) -> Result<(), Error> {
         let mut first = Ok(());
         for guard in self.0.into_iter().rev() {
             let released = guard.release().await;

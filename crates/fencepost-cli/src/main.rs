@@ -17,6 +17,7 @@ mod supervise;
 mod terminal;
 mod time;
 mod verbs;
+mod wait;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -102,5 +103,9 @@ fn start(verb: Verb) -> Result<u8, Failure> {
 
 /// One thread is enough: the client has one of its own for renewals.
 fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // A name that is still looked up, say, is not waited for.
+    runtime.shutdown_background();
+    outcome
 }

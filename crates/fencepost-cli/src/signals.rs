@@ -12,13 +12,14 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Passed on to the program; SIGTSTP and SIGCONT in their own way.
-const PASSED_ON: [Signal; 9] = [
+const PASSED_ON: [Signal; 10] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGHUP,
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGALRM,
     Signal::SIGWINCH,
     Signal::SIGCONT,
     Signal::SIGTSTP,
@@ -30,6 +31,19 @@ const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Si
 /// Whether this signal asks the command to end.
 pub(crate) fn ends(signal: Signal) -> bool {
     ENDING.contains(&signal)
+}
+
+/// Whether this signal ends a process by default, and so the command while no program runs.
+pub(crate) fn ends_wait(signal: Signal) -> bool {
+    ends(signal) || matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2 | Signal::SIGALRM)
+}
+
+/// The signals that the caller has set to be ignored, as `nohup` does. To ask for them by a call needs `unsafe`.
+fn ignored() -> SigSet {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    Signal::iterator().filter(|signal| mask >> (*signal as i32 - 1) & 1 == 1).collect()
 }
 
 /// Makes dead children visible to `wait` where the caller has set SIGCHLD to be ignored.
@@ -54,7 +68,9 @@ impl Signals {
     /// The system has no descriptor or no thread left.
     pub(crate) fn block() -> io::Result<Self> {
         let before = SigSet::thread_get_mask()?;
-        let read: SigSet = PASSED_ON.into_iter().collect();
+        // One that is blocked is queued although it is ignored, so those stay out of the mask.
+        let ignored = ignored();
+        let read: SigSet = PASSED_ON.into_iter().filter(|signal| !ignored.contains(*signal)).collect();
         let mut mask = read;
         // A background group that sets the terminal's foreground would be stopped by it.
         mask.add(Signal::SIGTTOU);
@@ -102,6 +118,16 @@ impl Signals {
     /// What the program gets unblocked.
     pub(crate) fn blocked(&self) -> &[i32] {
         &self.blocked
+    }
+}
+
+/// Stops this process alone, as Ctrl-Z does with each process of the foreground, until it is continued.
+pub(crate) fn suspend() {
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGTSTP);
+    if mask.thread_unblock().is_ok() {
+        let _ = nix::sys::signal::raise(Signal::SIGTSTP);
+        let _ = mask.thread_block();
     }
 }
 

@@ -24,6 +24,7 @@ mod aid;
 mod capability;
 mod claim;
 mod client;
+mod connect;
 mod error;
 mod examine;
 mod guard;

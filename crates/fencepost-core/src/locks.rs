@@ -12,6 +12,7 @@ use crate::backend::{Attempt, Backend, Left};
 use crate::capability::{Capabilities, Identity, Tokens};
 use crate::claim::{Claim, Want};
 use crate::client::Client;
+use crate::connect;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Owned};
 use crate::holder::Holder;
@@ -52,6 +53,7 @@ pub struct ClientBuilder {
     holder: Option<String>,
     ttl: Option<Duration>,
     outage: Duration,
+    connect_wait: Option<Duration>,
     replicas: u32,
     tokens: Tokens,
     aid: Option<Aid>,
@@ -64,7 +66,15 @@ impl Locks {
     /// Options for a new client.
     pub fn builder() -> ClientBuilder {
         let outage = Duration::from_secs(10);
-        ClientBuilder { holder: None, ttl: None, outage, replicas: 0, tokens: Tokens::None, aid: None }
+        ClientBuilder {
+            holder: None,
+            ttl: None,
+            outage,
+            connect_wait: None,
+            replicas: 0,
+            tokens: Tokens::None,
+            aid: None,
+        }
     }
 
     /// What is true of the engine as it is deployed.
@@ -285,6 +295,14 @@ impl ClientBuilder {
         self
     }
 
+    /// How long [`connect`](ClientBuilder::connect) tries again while the engine is unreachable. Other errors, as of a wrong password,
+    /// fail at once. The first attempt may take 1 s in any case. Without this one attempt is made.
+    #[must_use]
+    pub fn connect_wait(mut self, wait: Duration) -> ClientBuilder {
+        self.connect_wait = Some(wait);
+        self
+    }
+
     /// Replicas that must have a grant before it counts, for all locks that don't say their own number: see
     /// [`Acquire::replicas`](crate::Acquire::replicas). None by default.
     #[must_use]
@@ -317,7 +335,8 @@ impl ClientBuilder {
     /// Safe: nothing is held yet.
     pub async fn connect(self, registry: &Registry, url: &str) -> Result<Locks> {
         let (aid, thread) = self.start()?;
-        let backend = registry.open(url, aid.clone()).await.map_err(Error::without_effect)?;
+        let backend = connect::open(registry, url, &aid, self.connect_wait).await;
+        let backend = backend.map_err(Error::without_effect)?;
         self.finish(backend, aid, thread)
     }
 

@@ -71,8 +71,10 @@ impl Locks {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use fencepost::Locks;
+    /// use std::time::Duration;
     ///
-    /// let options = Locks::builder().holder("nightly job");
+    /// // An engine that restarts when the job begins is waited for.
+    /// let options = Locks::builder().holder("nightly job").connect_wait(Duration::from_secs(60));
     /// let locks = Locks::connect_with(options, "memory:").await?;
     /// # Ok::<(), fencepost::Error>(()) }).unwrap();
     /// ```

@@ -7,11 +7,12 @@ use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
-use crate::connect::{Options, connect, finish};
+use crate::connect::{CLEANUP, Options, connect, finish};
 use crate::duration;
 use crate::exit::{DEFECT, Failure, OWN};
 use crate::show;
 use crate::signals::Signals;
+use crate::wait::{Wait, unless_ended};
 
 /// Take a lock that belongs to no process, and print its lease.
 ///
@@ -43,25 +44,26 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     check_reason(args.mode.reason.as_deref())?;
-    let options = Options { ttl: Some(args.ttl), wait: args.wait.wait, ..Options::default() };
-    let locks = connect(&args.backend, options).await?;
+    let wait = Wait::start(&args.wait);
+    let options = Options { ttl: Some(args.ttl), wait: wait.left(), ..Options::default() };
+    let locks = unless_ended(signals, connect(&args.backend, options)).await??;
     let names = [args.name.clone()];
-    warn(&locks, &names, &args.wait);
-    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    warn(&locks, &names, &wait);
+    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl: args.ttl };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => {
             let guard = holding.into_guards().pop();
             let guard = guard.ok_or_else(|| Failure::new(DEFECT, "a grant without a guard"))?;
             guard.detach().await.map_err(Failure::from)
         }
-        Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
+        Ok(Answer::Busy(message)) => Err(busy(message, &wait)),
         Err(failure) => Err(failure),
     };
     let printed = match outcome {
         Ok(lease) => print(&locks, &lease, args.json).await,
         Err(failure) => Err(failure),
     };
-    finish(&locks, printed).await.map(|()| 0)
+    finish(&locks, printed, CLEANUP).await.map(|()| 0)
 }
 
 /// Prints the lease, which nobody else knows: if that fails it is given back.

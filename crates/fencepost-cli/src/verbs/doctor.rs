@@ -6,7 +6,7 @@ use fencepost_core::{Finding, Locks, Registry, Report, Severity};
 use serde_json::{Value, json};
 
 use crate::cli::BackendArgs;
-use crate::connect::{self, Options, close, connect};
+use crate::connect::{self, CLEANUP, Options, close, connect};
 use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::show;
 
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         Err(failure) => return Err(failure),
     };
     let report = examine(&args, &url, &locks).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     let report = report?;
     print(&args, &report)?;
     Ok(if report.worst() == Severity::Problem { CONFIG } else { 0 })
@@ -82,7 +82,7 @@ async fn unreached(url: &str) -> Result<Report, Failure> {
     // One that is there for its clock and its thread alone.
     let helper = Locks::builder().connect(&Registry::new(), "memory:").await?;
     let report = fencepost_redis::examine(url, helper.aid().clone()).await;
-    close(&helper).await;
+    close(&helper, CLEANUP).await;
     Ok(report?)
 }
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fencepost_core::{ClaimInfo, Eviction, Holder, Locks, Name, Token};
 
 use crate::cli::{BackendArgs, check_reason};
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
 use crate::show;
 use crate::time::utc;
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     check_reason(args.reason.as_deref())?;
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = evict(&args, &locks).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     outcome.map(|()| 0)
 }
 

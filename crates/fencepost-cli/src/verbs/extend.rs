@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::BackendArgs;
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let lease = args.lease.read()?;
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = locks.extend(&lease, args.ttl.unwrap_or(lease.ttl())).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     outcome.map_err(failure)?;
     Ok(0)
 }

@@ -7,14 +7,15 @@ use fencepost_core::Name;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
+use crate::cli::{BackendArgs, ModeArgs, ReleaseArgs, WaitArgs, check_reason};
 use crate::connect::{Options, connect, finish};
 use crate::duration;
 use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
 use crate::show;
-use crate::signals::{Signals, ends};
+use crate::signals::Signals;
 use crate::supervise::Tenure;
+use crate::wait::{End, Wait, unless_ended};
 
 /// Hold a lock until standard input ends or a signal comes.
 ///
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_stdin: bool,
     #[command(flatten)]
+    release: ReleaseArgs,
+    #[command(flatten)]
     backend: BackendArgs,
     /// The lock's name, or several
     #[arg(value_name = "NAME", required = true)]
@@ -47,20 +50,21 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
-    let options = Options { ttl: Some(args.ttl), wait: args.wait.wait, ..Options::default() };
-    let locks = connect(&args.backend, options).await?;
-    warn(&locks, &args.names, &args.wait);
-    let request =
-        Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &args.wait, ttl: args.ttl };
+    let wait = Wait::start(&args.wait);
+    let options = Options { ttl: Some(args.ttl), wait: wait.left(), ..Options::default() };
+    let locks = unless_ended(signals, connect(&args.backend, options)).await??;
+    warn(&locks, &args.names, &wait);
+    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl: args.ttl };
+    let mut end = End::new(&args.release);
     let outcome = match request.get(signals).await {
-        Ok(Answer::Held(holding)) => hold(&args, holding, signals).await,
-        Ok(Answer::Busy(message)) => Err(busy(message, &args.wait)),
+        Ok(Answer::Held(holding)) => hold(&args, holding, &mut end, signals).await,
+        Ok(Answer::Busy(message)) => Err(busy(message, &wait)),
         Err(failure) => Err(failure),
     };
-    finish(&locks, outcome).await
+    finish(&locks, outcome, end.cleanup()).await
 }
 
-async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8, Failure> {
+async fn hold(args: &Args, holding: Holding, end: &mut End, signals: &mut Signals) -> Result<u8, Failure> {
     for (name, token) in holding.names().lines().zip(holding.tokens().lines()) {
         show::line(&format!("holding {} token {token}", show::plain(name)))?;
     }
@@ -76,20 +80,19 @@ async fn hold(args: &Args, holding: Holding, signals: &mut Signals) -> Result<u8
         });
         None
     };
-    let code = loop {
+    let held = unless_ended(signals, async {
         tokio::select! {
-            why = holding.lost() => {
-                say!("fencepost: the lock is lost: {why}");
-                break LOST;
-            }
-            signal = signals.next() => if ends(signal) {
-                break Failure::signal(signal).code;
-            },
-            _ = &mut ended => break 0,
+            why = holding.lost() => Some(why),
+            _ = &mut ended => None,
         }
+    });
+    let code = match held.await {
+        Ok(Some(why)) => {
+            say!("fencepost: the lock is lost: {why}");
+            return Ok(LOST);
+        }
+        Ok(None) => 0,
+        Err(signal) => signal.code,
     };
-    match holding.release().await {
-        Err(error) if code != LOST => Err(error.into()),
-        _ => Ok(code),
-    }
+    Ok(if holding.release(end.left()).await { code } else { LOST })
 }

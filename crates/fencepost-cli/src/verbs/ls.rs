@@ -3,7 +3,7 @@
 use fencepost_core::{Error, Info, Locks, Page};
 
 use crate::cli::BackendArgs;
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::show;
 
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let locks = connect(&args.backend, Options::default()).await?;
     let found = all(&locks, &args.prefix).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     let found = found?;
     if args.json {
         let list: Vec<_> = found.iter().map(show::info_json).collect();

@@ -4,7 +4,7 @@ use fencepost_core::Name;
 use serde_json::Value;
 
 use crate::cli::BackendArgs;
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::show;
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     let locks = connect(&args.backend, Options::default()).await?;
     let info = locks.inspect(&args.name).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     let info = info?;
     if args.json {
         let list: Vec<_> = info.waiters().map(show::claim_json).collect();

@@ -1,7 +1,7 @@
 //! `fencepost release`: the end of a lease.
 
 use crate::cli::BackendArgs;
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let lease = args.lease.read()?;
     let locks = connect(&args.backend, Options::default()).await?;
     let outcome = locks.release(&lease).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     outcome.map_err(failure)?;
     Ok(0)
 }

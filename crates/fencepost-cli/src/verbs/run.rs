@@ -3,23 +3,26 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{Holder, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
+use crate::cli::{BackendArgs, ModeArgs, ReleaseArgs, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect, connect_pinned, finish};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
-use crate::guardian::{nanos, now, own_children};
+use crate::guardian::{grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
-use crate::signals::{Signals, ends, hear_children};
+use crate::signals::{Signals, hear_children};
 use crate::supervise::{Ended, Job, OnLost, Status, Tenure, supervise};
+use crate::wait::{End, Wait, deal_with, unless_ended};
 
 /// The shortest lease: below it, a renewal that is a little late would cost the program its life.
 const SHORTEST: Duration = Duration::from_secs(2);
+/// The time between SIGTERM and SIGKILL, where the lease is long enough.
+const GRACE: Duration = Duration::from_secs(5);
 /// So long an engine that took the lock away by its absence is left alone between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -62,9 +65,11 @@ pub(crate) struct Args {
     /// What happens to the program when the lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     on_lost: OnLost,
-    /// The time between SIGTERM and SIGKILL; at most a third of the lease
-    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::parse)]
-    grace: Duration,
+    /// The time between SIGTERM and SIGKILL: 5s, and at most a third of the lease
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    grace: Option<Duration>,
+    #[command(flatten)]
+    release: ReleaseArgs,
     #[command(flatten)]
     backend: BackendArgs,
     /// The lock's name, or several
@@ -93,87 +98,75 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
+    let third = grace(Duration::MAX, args.ttl);
+    if let Some(wish) = args.grace.filter(|wish| *wish > third) {
+        let (wish, third) = (duration::show(wish), duration::show(third));
+        say!("fencepost: --grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
+    }
     // What this process was given as children by an `exec` is not ours to kill.
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
     hear_children()?;
-    let (mut lost, mut said) = (None, false);
+    let (mut wait, mut lost, mut said) = (Wait::start(&args.wait), false, false);
     loop {
-        let wait = rest(&args.wait, lost);
-        let failure = match round(&args, &wait, lost.is_some(), &strangers, signals).await {
+        let failure = match round(&args, &wait, lost, &strangers, signals).await {
             Ok(Round::Done(code)) => return Ok(code),
             Ok(Round::Again) => {
-                (lost, said) = (Some(Instant::now()), false);
+                (wait, lost, said) = (Wait::start(&args.wait), true, false);
                 continue;
             }
             Err(failure) => failure,
         };
-        // Whoever had the lock waits for the engine as for the lock: it may be lost because the engine is away.
-        let over = wait.no_wait || wait.wait.is_some_and(|left| left.is_zero());
-        if lost.is_none() || over || failure.code != UNREACHABLE {
+        // After a loss the engine is waited for as the lock is: the lock may be lost because the engine is away.
+        if !lost || wait.is_over() || failure.code != UNREACHABLE {
             return Err(failure);
         }
         if !std::mem::replace(&mut said, true) {
             say!("fencepost: {failure}; asking again until it answers (--on-lost restart)");
         }
-        pause(signals).await?;
-    }
-}
-
-/// What is left of the time to wait, which begins anew when the lock was lost.
-fn rest(wait: &WaitArgs, lost: Option<Instant>) -> WaitArgs {
-    let gone = lost.map_or(Duration::ZERO, |lost| lost.elapsed());
-    WaitArgs { no_wait: wait.no_wait, wait: wait.wait.map(|bound| bound.saturating_sub(gone)) }
-}
-
-/// A signal that asks the command to end does so.
-async fn pause(signals: &mut Signals) -> Result<(), Failure> {
-    let mut time = std::pin::pin!(tokio::time::sleep(PAUSE));
-    loop {
-        tokio::select! {
-            () = &mut time => return Ok(()),
-            signal = signals.next() => if ends(signal) {
-                return Err(Failure::signal(signal));
-            }
-        }
+        unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
     }
 }
 
 /// One grant, from the wait to the release.
 async fn round(
     args: &Args,
-    wait: &WaitArgs,
+    wait: &Wait,
     again: bool,
     strangers: &HashSet<i32>,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
     let label = label(&args.program);
-    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl), wait: wait.wait };
+    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl), wait: wait.left() };
     // A program that may outlive the lock must not keep it.
-    let locks = match args.on_lost {
-        OnLost::Ignore => connect(&args.backend, options).await?,
-        _ => connect_pinned(&args.backend, options).await?,
-    };
-    warn(&locks, &args.names, &args.wait);
+    let locks = unless_ended(signals, async {
+        match args.on_lost {
+            OnLost::Ignore => connect(&args.backend, options).await,
+            _ => connect_pinned(&args.backend, options).await,
+        }
+    });
+    let locks = locks.await??;
+    warn(&locks, &args.names, wait);
+    let mut end = End::new(&args.release);
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl: args.ttl };
     let answer = request.get(signals).await;
     let outcome = match answer {
-        Ok(Answer::Held(holding)) => held(args, holding, label, strangers, signals).await,
+        Ok(Answer::Held(holding)) => held(args, holding, label, strangers, &mut end, signals).await,
         Ok(Answer::Busy(message)) if args.skip_ok => {
             say!("fencepost: {message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))
         }
         Ok(Answer::Busy(message)) => {
-            let failure = busy(message, &args.wait);
+            let failure = busy(message, wait);
             Err(Failure { code: args.busy_exit.unwrap_or(failure.code), ..failure })
         }
         Err(failure) => Err(failure),
     };
     if !again {
-        return finish(&locks, outcome).await;
+        return finish(&locks, outcome, end.cleanup()).await;
     }
     // What is tried again is not said each time.
-    close(&locks).await;
+    close(&locks, end.cleanup()).await;
     outcome
 }
 
@@ -183,21 +176,22 @@ async fn held(
     mut holding: Holding,
     label: String,
     strangers: &HashSet<i32>,
+    end: &mut End,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
     let since = now();
     // A signal that came while the grant was on its way: no program is started only to be ended.
     while let Some(signal) = signals.pending() {
-        if ends(signal) {
-            release(holding).await;
-            return Err(Failure::signal(signal));
+        if let Err(ended) = deal_with(signal) {
+            holding.release(end.left()).await;
+            return Err(ended);
         }
     }
     let pin = match holding.pin() {
         Ok(_) if args.on_lost == OnLost::Ignore => Pin::default(),
         Ok(pin) => pin,
         Err(error) => {
-            release(holding).await;
+            holding.release(end.left()).await;
             return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
         }
     };
@@ -211,7 +205,7 @@ async fn held(
         program: &args.program,
         environment: &environment,
         ttl: args.ttl,
-        grace: args.grace,
+        grace: args.grace.unwrap_or(GRACE),
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
         on_lost: args.on_lost,
         pin,
@@ -220,21 +214,19 @@ async fn held(
     let Ended { status, lost, asked_to_end } = match supervise(job, &holding, signals).await {
         Ok(ended) => ended,
         Err(error) => {
-            release(holding).await;
+            holding.release(end.left()).await;
             return Err(Failure::new(OWN, format!("cannot start the program's guardian: {error}")));
         }
     };
-    if let (Some(at_least), None) = (args.at_least, &lost) {
-        let end = since.saturating_add(nanos(at_least));
-        if !asked_to_end {
-            keep_until(end, &holding, signals).await;
-        }
+    if let (Some(at_least), None, false) = (args.at_least, &lost, asked_to_end) {
+        keep_until(since.saturating_add(nanos(at_least)), &holding, signals).await;
     }
     let was_lost = lost.is_some();
     let released = match lost {
-        None => release(holding).await,
+        None => holding.release(end.left()).await,
         // What is left of it goes while the client is closed. The engine may be away, and who waits for the lock again does so now.
         Some(_) => {
+            end.left();
             drop(holding);
             false
         }
@@ -258,32 +250,11 @@ async fn held(
     }
 }
 
-/// Releases what is held; false when it was lost before, so that another may have worked beside the program.
-async fn release(holding: Holding) -> bool {
-    match holding.release().await {
-        Ok(()) => true,
-        Err(error) => {
-            say!("fencepost: {error}");
-            !error.is_lost()
-        }
-    }
-}
-
-/// Keeps the lock until `end`. A signal that asks the command to end ends this too.
+/// Keeps the lock until `end`. A signal that ends a process by default ends this too.
 async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
     let left = Duration::from_nanos(end.saturating_sub(now()));
-    let time = tokio::time::sleep(left);
-    tokio::pin!(time);
-    let mut lost = std::pin::pin!(holding.lost());
-    loop {
-        tokio::select! {
-            () = &mut time => return,
-            _ = &mut lost => return,
-            signal = signals.next() => if ends(signal) {
-                return;
-            }
-        }
-    }
+    // What ends it changes nothing: the program's exit code counts.
+    let _ = unless_ended(signals, tokio::time::timeout(left, holding.lost())).await;
 }
 
 /// The holder as others see it: `user@host/program`.

@@ -4,7 +4,7 @@ use fencepost_core::{Info, Lease, Name};
 use serde_json::json;
 
 use crate::cli::BackendArgs;
-use crate::connect::{Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, LOST};
 use crate::lease;
 use crate::show;
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     };
     let locks = connect(&args.backend, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
-    close(&locks).await;
+    close(&locks, CLEANUP).await;
     let info = info?;
     match lease {
         Some(lease) => show_lease(&lease, &info, args.json),

@@ -207,3 +207,13 @@ fn a_daemon_whose_main_thread_has_ended_is_killed_as_well() {
     kid.said().expect(143);
     assert!(!pipe.is_open(), "the daemon lives although the command has ended");
 }
+
+#[test]
+fn a_grace_that_is_shortened_is_said() {
+    let place = Place::new();
+    let run = |options: &[&str]| place.output([&["run"], options, &["hello", "--", "true"]].concat());
+    run(&["--grace", "20s"]).expect(0).complains(&["--grace 20s is shortened to 10s"]);
+    for options in [&["--grace", "10s"][..], &["--ttl", "6s"], &[]] {
+        assert_eq!(run(options).expect(0).err, "");
+    }
+}

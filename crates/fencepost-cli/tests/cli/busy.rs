@@ -50,28 +50,6 @@ fn who_waits_gets_it_as_soon_as_it_is_free() {
 }
 
 #[test]
-fn signals_end_the_waiting_and_leave_nothing() {
-    let place = Place::new();
-    let _holder = place.running(&[], "backup", HOLD);
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
-        let waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "ran"]));
-        place.waiters("backup", 1);
-        waiter.send(signal);
-        let said = waiter.said();
-        assert_eq!(said.expect(128 + signal as i32).out, "");
-        place.waiters("backup", 0);
-    }
-    // Those that ask for nothing do not end it.
-    let mut waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "true"]));
-    place.waiters("backup", 1);
-    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT] {
-        waiter.send(signal);
-    }
-    place.waiters("backup", 1);
-    assert!(waiter.child().try_wait().unwrap().is_none());
-}
-
-#[test]
 fn a_waiter_that_is_killed_leaves_no_gap() {
     leaves_no_gap(&Place::new());
 }

@@ -124,7 +124,7 @@ pub(crate) fn nobody_there(url: &str, address: &str, more: &[&[&str]]) {
     let place = Place::at(url);
     let always = [
         &["run", "-n", "a", "--", "echo", "ran"][..],
-        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["run", "-w", "200ms", "a", "--", "echo", "ran"],
         &["ls"],
         &["show", "a"],
         &["doctor"],

@@ -18,4 +18,5 @@ mod redis;
 mod signals;
 mod terminal;
 mod trouble;
+mod waiting;
 mod zookeeper;

@@ -6,7 +6,7 @@ use crate::kit::{Kid, LONG, Place, child_of, eventually};
 
 #[test]
 fn each_signal_is_passed_on() {
-    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"] {
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH", "ALRM"] {
         let place = Place::new();
         // The trap says which one came; the program then ends by itself.
         let script = format!(

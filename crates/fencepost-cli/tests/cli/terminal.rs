@@ -9,7 +9,9 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 
-use crate::kit::{Kid, LONG, Pipe, Place};
+use nix::sys::signal::Signal;
+
+use crate::kit::{HOLD, Kid, LONG, Pipe, Place, eventually, state};
 
 /// A process that leads a session on a terminal of its own.
 struct Desk {
@@ -32,6 +34,17 @@ impl Desk {
 
     fn type_in(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types Ctrl-Z, which stops the process, and `fg`, which lets it go on in the foreground.
+    fn suspends(&mut self, pid: i64) {
+        let pid = i32::try_from(pid).unwrap();
+        self.type_in("\x1a");
+        self.shows("Stopped");
+        self.shows("prompt> ");
+        assert_eq!(state(pid).as_deref(), Some("T"));
+        self.type_in("fg\n");
+        eventually("it goes on", LONG, || (state(pid)? != "T").then_some(()));
     }
 
     /// Waits until the screen shows this; what came before it is forgotten.
@@ -113,6 +126,32 @@ fn control_z_stops_the_job_and_fg_goes_on() {
     desk.type_in("fg\n");
     desk.type_in("two\n");
     desk.shows("got-two");
+    desk.shows("prompt> ");
+    desk.type_in("exit\n");
+    desk.kid.end();
+}
+
+#[test]
+fn control_z_suspends_a_job_that_waits() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", HOLD);
+    let mut desk = Desk::new(&place, &["bash", "--norc", "--noprofile", "-i"]);
+    desk.shows("prompt> ");
+    for verb in ["run hello -- echo mi\"\"ne", "hold --no-stdin hello"] {
+        desk.type_in(&format!("$FENCEPOST {verb}\n"));
+        let pid = place.waiters("hello", 1)["waiters"][0]["pid"].as_i64().unwrap();
+        desk.suspends(pid);
+        if verb.starts_with("run") {
+            desk.type_in("\x03");
+            desk.shows("prompt> ");
+        }
+    }
+    holder.kid.send(Signal::SIGTERM);
+    desk.shows("holding hello");
+    // It is suspended while it holds as well.
+    let pid = place.show("hello")["holders"][0]["pid"].as_i64().unwrap();
+    desk.suspends(pid);
+    desk.type_in("\x03");
     desk.shows("prompt> ");
     desk.type_in("exit\n");
     desk.kid.end();

@@ -37,7 +37,7 @@ fn a_server_that_is_not_there() {
     server.kill().unwrap();
     for arguments in [
         &["run", "-n", "a", "--", "echo", "ran"][..],
-        &["run", "-w", "60s", "a", "--", "echo", "ran"],
+        &["run", "-w", "200ms", "a", "--", "echo", "ran"],
         &["acquire", "a"],
         &["ls"],
         &["show", "a"],

@@ -1,0 +1,107 @@
+//! How long a verb waits, and what signals do meanwhile.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::cli::{ReleaseArgs, WaitArgs};
+use crate::connect::CLEANUP;
+use crate::exit::Failure;
+use crate::guardian::now;
+use crate::signals::{Signals, ends_wait, suspend};
+
+/// How long one attempt may take, however short the waiting time is.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// The waiting time for one grant. It begins before the engine is connected to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) no_wait: bool,
+    bound: Option<Duration>,
+    /// In nanoseconds of CLOCK_BOOTTIME.
+    start: u64,
+}
+
+impl Wait {
+    /// Starts the waiting time that the options name.
+    pub(crate) fn start(args: &WaitArgs) -> Self {
+        Self { no_wait: args.no_wait, bound: args.wait, start: now() }
+    }
+
+    /// Returns what is left of it. `None`: it has no end.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.bound.map(|bound| self.rest(bound))
+    }
+
+    /// Returns how long the answer of an attempt may still take.
+    pub(crate) fn left_of_attempt(&self) -> Duration {
+        self.rest(self.bound.unwrap_or_default().max(ATTEMPT))
+    }
+
+    /// Whether nothing more is tried.
+    pub(crate) fn is_over(&self) -> bool {
+        self.no_wait || self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Whether the lock is waited for without an end.
+    pub(crate) fn is_endless(&self) -> bool {
+        !self.no_wait && self.bound.is_none()
+    }
+
+    fn rest(&self, bound: Duration) -> Duration {
+        bound.saturating_sub(Duration::from_nanos(now().saturating_sub(self.start)))
+    }
+}
+
+/// The time that the end of a lock may take. It begins with the release, and what is left of it is for the cleanup.
+#[derive(Debug)]
+pub(crate) struct End {
+    limit: Duration,
+    start: Option<Instant>,
+}
+
+impl End {
+    pub(crate) fn new(args: &ReleaseArgs) -> Self {
+        Self { limit: args.release_wait, start: None }
+    }
+
+    /// Returns what is left of it, and starts it.
+    pub(crate) fn left(&mut self) -> Duration {
+        let start = *self.start.get_or_insert_with(Instant::now);
+        self.limit.saturating_sub(start.elapsed())
+    }
+
+    /// Returns how long the cleanup may take.
+    pub(crate) fn cleanup(&mut self) -> Duration {
+        // Without a release nothing was held.
+        if self.start.is_some() { self.left() } else { CLEANUP }
+    }
+}
+
+/// Waits for `work` while no program runs. Each signal does what it does by default: it ends the wait, with nothing left behind,
+/// suspends the job, or changes nothing.
+///
+/// # Errors
+///
+/// The exit code of the signal that ended the wait.
+pub(crate) async fn unless_ended<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => deal_with(signal)?,
+            answer = &mut work => return Ok(answer),
+        }
+    }
+}
+
+/// Does what the signal does by default to a process that waits.
+pub(crate) fn deal_with(signal: Signal) -> Result<(), Failure> {
+    if signal == Signal::SIGTSTP {
+        suspend();
+    }
+    if ends_wait(signal) { Err(Failure::signal(signal)) } else { Ok(()) }
+}

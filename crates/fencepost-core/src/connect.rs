@@ -1,0 +1,48 @@
+//! Connecting to an engine that may be away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::aid::Aid;
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::registry::Registry;
+
+/// The first pause between two attempts. Each pause is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long the first attempt may take, however short the waiting time is.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Opens the engine that `url` names. Tries again for `wait` while the engine is unreachable; without it one attempt is made.
+pub(crate) async fn open(
+    registry: &Registry,
+    url: &str,
+    aid: &Aid,
+    wait: Option<Duration>,
+) -> Result<Arc<dyn Backend>> {
+    let Some(wait) = wait else { return registry.open(url, aid.clone()).await };
+    let clock = aid.clock();
+    let start = clock.now();
+    let deadline = start + wait;
+    let (mut until, mut pause) = (deadline.max(start + ATTEMPT), FIRST_PAUSE);
+    let mut last = Error::new(
+        ErrorKind::Unreachable,
+        format!("the engine has not answered within {wait:?}; see that it runs and can be reached"),
+    );
+    loop {
+        match clock.within(until, registry.open(url, aid.clone())).await {
+            Some(Err(error)) if error.is_unreachable() => last = error,
+            Some(answer) => return answer,
+            None => return Err(last),
+        }
+        let now = clock.now();
+        if now >= deadline {
+            return Err(last);
+        }
+        tracing::debug!(error = %last, "the engine is away, connecting again");
+        clock.sleep_until((now + pause).min(deadline)).await;
+        (until, pause) = (deadline, (pause * 2).min(LONGEST_PAUSE));
+    }
+}
