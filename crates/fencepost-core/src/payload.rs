@@ -21,8 +21,8 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// Who claims and why, as a claim writes it beside itself in an engine that keeps free text with an entry (ZooKeeper, etcd).
-/// It is compact JSON, for people and programs of any language; nothing that decides about a grant is read from it but the
-/// numbers of [`Mode::Permits`].
+/// It is compact JSON, for people and programs of any language. What decides about a grant and is read from it: the numbers of
+/// [`Mode::Permits`], the [`place`](Payload::place), and whether it is one of ours at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
     /// The claim, if it is one of ours: settles what became of a request whose reply was lost.
@@ -39,6 +39,8 @@ pub struct Payload {
     pub evicted: bool,
     /// It is held by a lease that no process keeps.
     pub detached: bool,
+    /// The number of the claim's place in line, where another entry than this one took it: it comes before all greater ones.
+    pub place: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,
 }
@@ -54,6 +56,7 @@ impl Payload {
             reason: claim.reason.as_deref().map(str::to_owned),
             evicted: false,
             detached: false,
+            place: None,
             data: None,
         }
     }
@@ -71,6 +74,7 @@ impl Payload {
             reason: None,
             evicted: false,
             detached: false,
+            place: None,
             data: None,
         }
     }
@@ -113,6 +117,7 @@ impl Payload {
             reason: shown("reason"),
             evicted: flag("evicted"),
             detached: flag("detached"),
+            place: number("place"),
             data: text("data"),
         }
     }
@@ -147,6 +152,9 @@ impl Payload {
         }
         if self.detached {
             put("detached", true.into());
+        }
+        if let Some(place) = self.place {
+            put("place", place.into());
         }
         if let Some(data) = &self.data {
             put("data", data.clone().into());
@@ -189,6 +197,7 @@ mod tests {
             reason: Some("nightly".into()),
             evicted: true,
             detached: true,
+            place: Some(u64::MAX),
             data: Some("shard 7".into()),
         }
     }
@@ -205,6 +214,7 @@ mod tests {
             reason: None,
             evicted: false,
             detached: false,
+            place: None,
             data: None,
             ..payload()
         };

@@ -14,6 +14,15 @@ pub(crate) struct Child {
     pub(crate) number: i64,
     /// Exclusive or shared, by its name.
     pub(crate) mode: Mode,
+    /// The kind of lock that its name belongs to. `None`: kazoo's names, of which readers count both.
+    pub(crate) kind: Option<Kind>,
+}
+
+/// The kinds of lock that Curator keeps apart although their nodes share a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Plain,
+    ReadWrite,
 }
 
 /// In order of arrival.
@@ -31,6 +40,10 @@ impl PartialOrd for Child {
 
 /// Names of shared claims: Curator's, and kazoo's.
 const SHARED: [&str; 2] = ["__READ__", "__rlock__"];
+/// Names of Curator's read-write locks.
+const READ_WRITE: [&str; 2] = ["__READ__", "__WRIT__"];
+/// kazoo's names.
+const KAZOO: [&str; 2] = ["__lock__", "__rlock__"];
 
 impl Child {
     /// Takes a name apart. Whoever has a number at the end contends, as with Curator, which asks for no more; `None`: it has
@@ -52,8 +65,18 @@ impl Child {
         let (rest, number) = name.split_at(name.len() - digits);
         let negative = digits == 9 || digits == 10 && !number.starts_with('0') && signed(10);
         let number: i64 = number.parse().ok()?;
-        let mode = if SHARED.iter().any(|mark| rest.contains(mark)) { Mode::Shared } else { Mode::Exclusive };
-        Some(Child { name: name.to_owned(), number: if negative { -number } else { number }, mode })
+        let has = |marks: [&str; 2]| marks.iter().any(|mark| rest.contains(mark));
+        let mode = if has(SHARED) { Mode::Shared } else { Mode::Exclusive };
+        let kind = match has(READ_WRITE) {
+            true => Some(Kind::ReadWrite),
+            false => (!has(KAZOO)).then_some(Kind::Plain),
+        };
+        Some(Child { name: name.to_owned(), number: if negative { -number } else { number }, mode, kind })
+    }
+
+    /// Returns whether other libraries take the two for different locks.
+    pub(crate) fn is_apart_from(&self, other: &Child) -> bool {
+        self.kind.zip(other.kind).is_some_and(|(one, other)| one != other)
     }
 }
 
@@ -73,6 +96,12 @@ pub(crate) fn line<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<Child
     let mut line: Vec<_> = names.into_iter().filter_map(|name| Child::read(name)).collect();
     line.sort_unstable_by(arrival);
     line
+}
+
+/// Returns those of `line` that other libraries take for another lock than that of the node `me`.
+pub(crate) fn apart<'a>(line: impl IntoIterator<Item = &'a Child>, me: &str) -> Vec<Child> {
+    let Some(me) = Child::read(me) else { return Vec::new() };
+    line.into_iter().filter(|child| child.is_apart_from(&me)).cloned().collect()
 }
 
 /// What a line says to one who stands in it.
@@ -142,6 +171,16 @@ mod tests {
         }
         for name in ["locks", "leases", "config", "lock-7", "config-123456789", ""] {
             assert_eq!(Child::read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn plain_and_read_write_nodes_are_apart() {
+        let [plain, write, read, kazoo] = ["_c_a-lock-", "_c_a-__WRIT__", "_c_a-__READ__", "a__lock__"]
+            .map(|name| Child::read(&format!("{name}0000000001")).unwrap());
+        assert!(plain.is_apart_from(&write) && read.is_apart_from(&plain));
+        for (one, other) in [(&read, &write), (&plain, &plain), (&kazoo, &plain), (&write, &kazoo)] {
+            assert!(!one.is_apart_from(other), "{one:?} and {other:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use crate::error::ENGINE;
 use crate::holding::{Holding, delete, extend};
 use crate::layout::{LEASES, LOCKS};
 use crate::link::Link;
-use crate::mixed::{Beside, beside};
+use crate::mixed::{Beside, others_before, permits_before};
 use crate::shared::Shared;
 use crate::spot::{Placed, Spot};
 use crate::standing::{Stand, Standing};
@@ -49,8 +49,8 @@ enum At {
     /// Nothing stands at the server that is known of.
     Nowhere,
     Standing,
-    /// Its turn for a permit has come, and it waits for one.
-    Choosing,
+    /// Its turn for a permit has come, by its place in line, and it waits for one.
+    Choosing(Token),
     Holding(Token),
     Left(Left),
 }
@@ -59,7 +59,7 @@ impl ZooEntry {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>) -> ZooEntry {
         let (layout, mode) = (&shared.config.layout, claim.want().mode);
         let folder = shared.folder(&claim.want().name);
-        let data: Arc<[u8]> = shared.payload(&claim).into();
+        let data: Arc<[u8]> = shared.payload(&claim, None).into();
         let prefix = layout.prefix(claim.id, mode, claim.paired);
         let (line, leases) = match mode {
             Mode::Permits { n, .. } => {
@@ -136,15 +136,15 @@ impl ZooEntry {
     /// `None`: its node is there no more.
     async fn ask_line(&mut self, link: &Arc<Link>) -> Result<Option<Attempt>> {
         loop {
-            let leases = match self.stand(link).await? {
+            let permits = match self.stand(link).await? {
                 Stand::Absent => return Ok(None),
                 Stand::Waits { ahead } if self.claim.join => return Ok(Some(self.blocked(Some(ahead)))),
                 Stand::Waits { ahead } => return self.busy(link, Some(ahead)).await.map(Some),
-                Stand::Now { leases } => leases,
+                Stand::Now { permits } => permits,
             };
             let Some(token) = self.line.spot.nodes().map(|nodes| nodes.token) else { return Ok(None) };
-            let before = match leases {
-                true => beside(link, &format!("{}/{LEASES}", self.folder), token).await?,
+            let before = match permits {
+                true => permits_before(link, &self.folder, token).await?,
                 false => Beside::Nobody,
             };
             let Beside::Before(path) = before else {
@@ -169,24 +169,32 @@ impl ZooEntry {
     /// As Curator's `InterProcessSemaphoreV2` does it: whose turn it is in the line makes its leases, and holds the line up until
     /// there are few enough of them.
     async fn ask_permits(&mut self, link: &Arc<Link>, of: u32) -> Result<Option<Attempt>> {
-        if self.at != At::Choosing {
+        if !matches!(self.at, At::Choosing(_)) {
             match self.stand(link).await? {
                 Stand::Absent => return Ok(None),
-                Stand::Now { .. } => self.at = At::Choosing,
+                Stand::Now { .. } => {
+                    let Some(place) = self.line.spot.nodes().map(|nodes| nodes.token) else {
+                        return Ok(None);
+                    };
+                    self.at = At::Choosing(place);
+                    self.leases
+                        .iter_mut()
+                        .for_each(|leases| leases.set_data(self.shared.payload(&self.claim, Some(place))));
+                }
                 Stand::Waits { ahead } if self.claim.join => return Ok(Some(self.blocked(Some(ahead)))),
                 Stand::Waits { ahead } => return self.busy(link, Some(ahead)).await.map(Some),
             }
             self.line.rest();
         }
         loop {
-            let Some(leases) = &mut self.leases else { return Ok(None) };
-            let Some(Placed { nodes, names }) = leases.place(&self.shared, link).await? else {
+            let (Some(leases), At::Choosing(place)) = (&mut self.leases, self.at) else { return Ok(None) };
+            let Some(Placed { names, .. }) = leases.place(&self.shared, link).await? else {
                 return Ok(None);
             };
             let wait = if names.len() > of as usize {
                 Some(None)
             } else {
-                match beside(link, &self.folder, nodes.token).await? {
+                match others_before(link, &self.folder, place).await? {
                     Beside::Nobody => None,
                     Beside::Before(path) => Some(Some(path)),
                 }
@@ -199,7 +207,7 @@ impl ZooEntry {
                     let link = Arc::clone(&link);
                     async move { delete(&link, own).await }
                 });
-                return Ok(Some(self.granted(&link, nodes.token, paths)));
+                return Ok(Some(self.granted(&link, place, paths)));
             };
             if !self.claim.join {
                 return self.busy(link, None).await.map(Some);

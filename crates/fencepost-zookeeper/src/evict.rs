@@ -183,7 +183,7 @@ pub(crate) async fn evict(shared: &Arc<Shared>, name: &Name, token: Token, how: 
         None
     } else {
         for path in &seen.paths {
-            mark(&link, path.clone(), token, name).await?;
+            mark(&link, path.clone(), seen.stat.czxid, token, name).await?;
         }
         Some(ring(shared, &link, &folder, seen.stat.ephemeral_owner, token, how.reason.as_deref()).await?)
     };
@@ -209,15 +209,15 @@ fn mismatch(token: Token, name: &Name) -> Error {
     Error::new(ErrorKind::Mismatch, message).of(name.clone()).on(ENGINE)
 }
 
-/// Writes the mark into a node, unless it has it.
-async fn mark(link: &Link, path: String, token: Token, name: &Name) -> Result<()> {
+/// Writes the mark into a node that the transaction `made` has made, unless it has it.
+async fn mark(link: &Link, path: String, made: i64, token: Token, name: &Name) -> Result<()> {
     loop {
         let (data, stat) = match link.within(link.data(path.clone())).await? {
             Err(zk::Error::NoNode) => return Err(mismatch(token, name)),
             read => read.map_err(|error| failure(&error))?,
         };
         let payload = Payload::read(&data);
-        if stat.czxid as u64 != token.get() {
+        if stat.czxid != made {
             return Err(mismatch(token, name));
         }
         if payload.evicted {

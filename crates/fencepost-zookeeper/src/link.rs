@@ -15,6 +15,7 @@ use zookeeper_client as zk;
 
 use crate::crowd::Views;
 use crate::error::{broken, failure, is_over, silence};
+use crate::mixed::Known;
 use crate::runner;
 
 /// A request of the driver, with what it borrows. It is sent with its first poll.
@@ -36,6 +37,8 @@ pub(crate) struct Link {
     rung: Mutex<BTreeSet<Token>>,
     /// Folders that many wait in.
     pub(crate) views: Views,
+    /// Nodes of ours that were read beside those of another kind.
+    pub(crate) known: Known,
     client: Mutex<Option<Arc<zk::Client>>>,
     aid: Aid,
     /// When the last request was sent that a quorum answered.
@@ -55,6 +58,7 @@ impl Link {
             listening: AtomicBool::new(false),
             rung: Mutex::default(),
             views: Views::default(),
+            known: Known::default(),
             client: Mutex::new(Some(Arc::new(client))),
             aid: aid.clone(),
             confirmed: AtomicU64::new(0),

@@ -29,8 +29,13 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn token(&self) -> Token {
-        Token::new(self.stat.czxid as u64)
+        Token::new(place(&self.payload, &self.stat))
     }
+}
+
+/// The transaction that gave a claim its place in line. A permit's leases are made later, and say it.
+fn place(payload: &Payload, stat: &zk::Stat) -> u64 {
+    payload.place.unwrap_or(stat.czxid.cast_unsigned())
 }
 
 /// A node of a folder.
@@ -63,8 +68,9 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
     let places: Vec<_> =
         line.iter().enumerate().map(|(key, node)| Place { key, mode: node.mode, holds: false }).collect();
     let first = winners(&places).count();
-    let oldest = |nodes: &[Node]| nodes.iter().map(|node| node.stat.czxid).min().unwrap_or(i64::MAX);
-    let (oldest_in_line, oldest_lease) = (oldest(&line), oldest(&leases));
+    let oldest = |nodes: &[Node]| nodes.iter().map(|node| place(&node.payload, &node.stat)).min();
+    let oldest_in_line = oldest(&line).unwrap_or(u64::MAX);
+    let oldest_permit = oldest(&leases).into_iter().chain(oldest(&queue)).min().unwrap_or(u64::MAX);
     // Each is judged by the number it says; who says none takes the others' word.
     let own = |node: &Node| match node.payload.mode {
         Some(Mode::Permits { of, .. }) => Some(of),
@@ -81,7 +87,7 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
         taken += 1;
         // Who has come by a permit stays so, because those before it only get fewer.
         let of = own(&node).unwrap_or(of);
-        let holds = taken <= of && node.stat.czxid < oldest_in_line;
+        let holds = taken <= of && place(&node.payload, &node.stat) < oldest_in_line;
         // The permits of one claim are made by one transaction.
         let same = |seen: &&mut Seen| {
             seen.stat.czxid == node.stat.czxid && seen.stat.ephemeral_owner == node.stat.ephemeral_owner
@@ -110,11 +116,11 @@ fn judge(line: Vec<Node>, leases: Vec<Node>, queue: Vec<Node>) -> Vec<Seen> {
         }
     }
     for (at, node) in line.into_iter().enumerate() {
-        let holds = at < first && node.stat.czxid < oldest_lease;
+        let holds = at < first && place(&node.payload, &node.stat) < oldest_permit;
         let mode = node.mode;
         all.push(seen(node, mode, holds));
     }
-    all.sort_by_key(|seen| (!seen.holds, seen.stat.czxid));
+    all.sort_by_key(|seen| (!seen.holds, seen.token()));
     all
 }
 

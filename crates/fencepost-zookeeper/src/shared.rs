@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Error, Loss, Moment, Name, Payload, Result};
+use fencepost_core::{Aid, Claim, Error, Loss, Moment, Name, Payload, Result, Token};
 use zookeeper_client as zk;
 
 use crate::config::Config;
@@ -129,9 +129,10 @@ impl Shared {
         if self.config.open { zk::Acls::anyone_all() } else { zk::Acls::creator_all() }
     }
 
-    /// What a claim writes into its node.
-    pub(crate) fn payload(&self, claim: &Claim) -> Vec<u8> {
-        Payload { data: self.config.data.clone(), ..Payload::of(claim) }.to_bytes()
+    /// What a claim writes into its node, and into one that is made when it has had its place in line for a while.
+    pub(crate) fn payload(&self, claim: &Claim, place: Option<Token>) -> Vec<u8> {
+        let place = place.map(Token::get);
+        Payload { place, data: self.config.data.clone(), ..Payload::of(claim) }.to_bytes()
     }
 
     /// Makes a folder and all above it. They are containers: the server removes them when they have become empty.

@@ -57,6 +57,11 @@ impl Spot {
         Spot { folder, prefix, count, data, at: At::Nowhere }
     }
 
+    /// Changes what nodes hold that are made from now on.
+    pub(crate) fn set_data(&mut self, data: Vec<u8>) {
+        self.data = data.into();
+    }
+
     /// Was anything asked of the server that may still be there?
     pub(crate) fn is_blank(&self) -> bool {
         matches!(self.at, At::Nowhere | At::Gone)

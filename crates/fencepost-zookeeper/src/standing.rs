@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use fencepost_core::Result;
 use zookeeper_client as zk;
 
-use crate::child::{Turn, line, turn};
+use crate::child::{Turn, apart, line, turn};
 use crate::crowd::{Interest, Views};
 use crate::error::failure;
-use crate::layout::LEASES;
+use crate::layout::LOCKS;
 use crate::link::{Asked, Link};
+use crate::mixed::check_kinds;
 use crate::shared::Shared;
 use crate::spot::{Placed, Spot};
 use crate::view::{Seat, Word};
@@ -37,7 +38,7 @@ pub(crate) enum Stand {
     /// No more.
     Absent,
     /// First, or as good as. There may be permits of the same name.
-    Now { leases: bool },
+    Now { permits: bool },
     /// Behind so many.
     Waits { ahead: u32 },
 }
@@ -60,27 +61,29 @@ impl Standing {
             self.interest.get_or_insert_with(|| Interest::new(link, &self.spot.folder));
             self.seat = Seat::take(view, &nodes.names[0]);
         }
-        if let Some(stand) = self.seated() {
+        if let Some(stand) = self.seated(link).await? {
             return Ok(stand);
         }
         loop {
             let Some(Placed { nodes, names }) = self.spot.place(shared, link).await? else {
                 return Ok(Stand::Absent);
             };
-            let (node, ahead) = match turn(&line(&names), &nodes.names[0]) {
+            let line = line(&names);
+            check_kinds(link, &self.spot.folder, &apart(&line, &nodes.names[0])).await?;
+            let (node, ahead) = match turn(&line, &nodes.names[0]) {
                 Turn::Absent => return Ok(Stand::Absent),
                 Turn::Now => {
-                    if self.join && line(&names).len() == 1 {
+                    if self.join && line.len() == 1 {
                         Views::alone(link, &self.spot.folder, &nodes.names[0]);
                     }
-                    return Ok(Stand::Now { leases: names.iter().any(|name| name == LEASES) });
+                    return Ok(Stand::Now { permits: names.iter().any(|name| name == LOCKS) });
                 }
                 Turn::After { ahead, .. } if !self.join => return Ok(Stand::Waits { ahead }),
                 Turn::After { node, ahead } => (node, ahead),
             };
             let interest = self.interest.get_or_insert_with(|| Interest::new(link, &self.spot.folder));
             self.seat = interest.view().and_then(|view| Seat::take(view, &nodes.names[0]));
-            if let Some(stand) = self.seated() {
+            if let Some(stand) = self.seated(link).await? {
                 return Ok(stand);
             }
             if self.watch(link, self.spot.path(&node)).await? {
@@ -90,11 +93,13 @@ impl Standing {
     }
 
     /// What its seat says, if it has one that serves.
-    fn seated(&mut self) -> Option<Stand> {
-        let word = self.seat.as_ref()?.judge();
+    async fn seated(&mut self, link: &Link) -> Result<Option<Stand>> {
+        let Some(seat) = &self.seat else { return Ok(None) };
+        let (word, others) = (seat.judge(), seat.others());
+        check_kinds(link, &self.spot.folder, &others).await?;
         let unseen = std::mem::replace(&mut self.unseen, word == Word::Unseen);
-        match word {
-            Word::Now { leases } => Some(Stand::Now { leases }),
+        Ok(match word {
+            Word::Now { permits } => Some(Stand::Now { permits }),
             Word::Wait { ahead } => Some(Stand::Waits { ahead }),
             // Its event is on its way; asked twice, the list has the last word.
             Word::Unseen if !unseen => Some(Stand::Waits { ahead: 0 }),
@@ -103,7 +108,7 @@ impl Standing {
                 self.unseen = false;
                 None
             }
-        }
+        })
     }
 
     /// Waits for the end of a node from now on; `false`: it is gone already. By its data: a watch on what does not exist would

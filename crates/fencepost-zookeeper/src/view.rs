@@ -16,30 +16,24 @@
 //! holds from then on, and a run of them costs one trip to the server. A list that was asked for before that may bring the node back,
 //! until the watch tells of its end.
 
+mod follow;
+
 use std::collections::{BTreeSet, HashMap};
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::Mode;
-use futures_util::future::join;
 use zookeeper_client as zk;
 
-use crate::child::Child;
-use crate::count::{Count, list};
-use crate::layout::LEASES;
-use crate::link::{Asked, Link};
+use crate::child::{Child, Kind, apart};
+use crate::count::Count;
+use crate::layout::LOCKS;
+
+pub(crate) use follow::follow;
 
 /// How long a folder is followed when nobody waits there any more, at least.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
-/// How often the list is asked for again where somebody waits.
-const ANEW: Duration = Duration::from_secs(10);
-/// How soon a watch that could not be set is tried again.
-const AGAIN: Duration = Duration::from_millis(100);
-
 /// A folder's line.
 pub(crate) struct View {
     folder: String,
@@ -56,7 +50,9 @@ struct State {
     /// It is followed no more.
     over: bool,
     /// There is a folder of permits, too.
-    leases: bool,
+    permits: bool,
+    /// The number of nodes of each kind: plain ones, and those of read-write locks.
+    kinds: [usize; 2],
     /// So many nodes were made since it was looked at last, and so many of them are of those who sit here.
     made: u32,
     seated: u32,
@@ -75,7 +71,7 @@ struct Told {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
     /// It may go. There may be permits of the same name.
-    Now { leases: bool },
+    Now { permits: bool },
     /// So many are before it.
     Wait { ahead: u32 },
     /// Its node has not been seen yet.
@@ -135,9 +131,15 @@ impl Seat {
             _ => before.next().is_none(),
         };
         if free {
-            return Word::Now { leases: state.leases };
+            return Word::Now { permits: state.permits };
         }
         Word::Wait { ahead: u32::try_from(state.line.range(..&me).count()).unwrap_or(u32::MAX) }
+    }
+
+    /// Returns the nodes that other libraries take for another lock than this one.
+    pub(crate) fn others(&self) -> Vec<Child> {
+        let state = self.view.state();
+        if state.kinds.contains(&0) { Vec::new() } else { apart(&state.line, &self.node) }
     }
 
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
@@ -169,17 +171,33 @@ impl State {
     fn add(&mut self, name: &str) {
         match Child::read(name) {
             Some(child) => {
-                self.line.insert(child);
+                let kind = child.kind;
+                if self.line.insert(child) {
+                    self.count_kind(kind, 1);
+                }
                 self.made += 1;
             }
-            None => self.leases |= name == LEASES,
+            None => self.permits |= name == LOCKS,
+        }
+    }
+
+    fn take_out(&mut self, name: &str) {
+        if let Some(child) = Child::read(name)
+            && self.line.remove(&child)
+        {
+            self.count_kind(child.kind, -1);
+        }
+    }
+
+    fn count_kind(&mut self, kind: Option<Kind>, by: isize) {
+        if let Some(kind) = kind {
+            let count = &mut self.kinds[kind as usize];
+            *count = count.saturating_add_signed(by);
         }
     }
 
     fn remove(&mut self, name: &str, woken: &mut Vec<Waker>) {
-        if let Some(child) = Child::read(name) {
-            self.line.remove(&child);
-        }
+        self.take_out(name);
         if let Some(seat) = self.seats.get_mut(name) {
             seat.gone = true;
             woken.extend(seat.tell());
@@ -207,7 +225,8 @@ impl State {
     fn set(&mut self, names: &[String], made: Option<u32>, woken: &mut Vec<Waker>) {
         self.count = Count::listed(names, made);
         self.line.clear();
-        self.leases = false;
+        self.permits = false;
+        self.kinds = [0; 2];
         names.iter().for_each(|name| self.add(name));
         for (node, seat) in &mut self.seats {
             // One that was made after the list has its event to come.
@@ -249,9 +268,7 @@ impl View {
     /// The holder of this node has asked for its end, and holds no more.
     pub(crate) fn left(&self, name: &str) {
         self.change(|state, woken| {
-            if let Some(child) = Child::read(name) {
-                state.line.remove(&child);
-            }
+            state.take_out(name);
             state.announce(woken);
         });
     }
@@ -297,93 +314,6 @@ impl View {
         // One may have its node, and not sit yet.
         state.over = state.over || state.seats.is_empty() && (seated == 0 || made > seated + 1);
         state.over
-    }
-}
-
-/// Follows a folder until nobody waits there, or the session ends.
-pub(crate) async fn follow(view: Arc<View>, link: Arc<Link>) {
-    while !link.is_over() {
-        let path = view.folder.clone();
-        let watch: Asked<_> = link.ask(move |client| async move {
-            client.watch(&path, zk::AddWatchMode::PersistentRecursive).await
-        });
-        view.state().lists += 1;
-        // Both are sent by the first poll, the watch before the list.
-        let (watcher, (names, made)) = match link.within(join(watch, list(&link, &view.folder))).await {
-            Ok((Ok(watcher), Ok(listed))) => (watcher, listed),
-            Ok((Err(zk::Error::Unimplemented | zk::Error::NoAuth), _)) => {
-                tracing::debug!("the server has no recursive watches for us");
-                link.views.off.store(true, Ordering::Relaxed);
-                break;
-            }
-            _ => {
-                link.sleep(link.clock().now() + AGAIN).await;
-                continue;
-            }
-        };
-        view.change(|state, woken| state.set(&names, made, woken));
-        if !watched(&view, &link, watcher).await {
-            break;
-        }
-    }
-    view.end();
-    link.views.forget(&view);
-}
-
-/// As long as one watch serves. Answers whether another is needed.
-async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatcher) -> bool {
-    let linger = || link.clock().sleep_until(link.clock().now() + LINGER);
-    let mut idle = linger();
-    let mut anew = link.clock().now() + ANEW;
-    loop {
-        let mut heed = Heed::Whole;
-        let mut over = false;
-        let idled = poll_fn(|cx| {
-            let mut events = Vec::new();
-            loop {
-                let mut next = pin!(watcher.changed());
-                match next.as_mut().poll(cx) {
-                    Poll::Ready(event) => {
-                        over |= event.session_state.is_terminated();
-                        events.push((event.event_type, event.path));
-                    }
-                    Poll::Pending => break,
-                }
-                if over {
-                    break;
-                }
-            }
-            if !events.is_empty() {
-                heed = view.heed(events);
-                return Poll::Ready(false);
-            }
-            Pin::new(&mut idle).poll(cx).map(|()| true)
-        })
-        .await;
-        if over {
-            return false;
-        }
-        match heed {
-            Heed::Whole => {}
-            Heed::Broken => return true,
-            Heed::Gap => return false,
-        }
-        if idled {
-            if view.close_if_idle() {
-                return false;
-            }
-            idle = linger();
-        }
-        if link.clock().now() >= anew {
-            anew = link.clock().now() + ANEW;
-            if view.is_awaited() {
-                // What happened before it and was not heeded yet comes once more, which changes nothing.
-                view.state().lists += 1;
-                if let Ok(Ok((names, made))) = link.within(list(link, &view.folder)).await {
-                    view.change(|state, woken| state.set(&names, made, woken));
-                }
-            }
-        }
     }
 }
 

@@ -175,7 +175,7 @@ macro_rules! conformance {
     (@each $callback:ident $($args:tt)*) => {
         $crate::$callback! { $($args)*
             exclusive shared permits mixed_modes try_lock_leaves_nothing all_or_none
-            first_come_first_served a_waiting_writer_is_not_overtaken a_small_claim_waits_behind_a_large_one
+            first_come_first_served a_waiting_writer_is_not_overtaken a_small_claim_waits_behind_a_large_one a_permit_in_line_is_not_overtaken
             readers_go_together waiting_time_is_a_bound no_waiting_time_at_all release_frees_at_once drop_frees_at_once
             drop_needs_no_runtime
             cancel_at_every_await cancel_in_line cancel_of_release

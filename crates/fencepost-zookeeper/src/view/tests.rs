@@ -28,7 +28,7 @@ fn a_holder_that_leaves_is_out_of_the_line_before_its_node_is() {
     listed(&view, &[first, second, third]);
     let [next, last] = [second, third].map(|node| Seat::take(Arc::clone(&view), node).unwrap());
     view.left(first);
-    assert_eq!(next.judge(), Word::Now { leases: false });
+    assert_eq!(next.judge(), Word::Now { permits: false });
     assert_eq!(last.judge(), Word::Wait { ahead: 1 });
     // A list that was on its way knows the node; nobody is let past it till its end is told.
     drop(next);
@@ -38,7 +38,7 @@ fn a_holder_that_leaves_is_out_of_the_line_before_its_node_is() {
     for node in [first, second] {
         view.change(|state, woken| state.remove(node, woken));
     }
-    assert_eq!(last.judge(), Word::Now { leases: false });
+    assert_eq!(last.judge(), Word::Now { permits: false });
 }
 
 #[test]

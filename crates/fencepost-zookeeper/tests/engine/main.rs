@@ -3,6 +3,7 @@
 mod alone;
 mod folders;
 mod guarded;
+mod kinds;
 mod kit;
 mod operators;
 mod sessions;

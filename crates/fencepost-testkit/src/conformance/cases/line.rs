@@ -56,6 +56,24 @@ pub(super) async fn a_small_claim_waits_behind_a_large_one(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
+pub(super) async fn a_permit_in_line_is_not_overtaken(stage: Stage) {
+    let all = Mode::Permits { n: 3, of: 3 };
+    let client = stage.client().await;
+    let held = lock(&client, "lock", all).await.expect("it is free");
+    // Not only the first in line for permits comes before a later claim of another mode.
+    let (first, second) = (stage.stand("lock", all).await, stage.stand("lock", all).await);
+    let late = stage.stand("lock", X).await;
+    let mut before = held.token();
+    held.release().await.expect("it was held");
+    for waiting in [first, second, late] {
+        let guard = waiting.granted().await;
+        assert!(guard.token() >= before, "token {} was given before {before}", guard.token());
+        before = guard.token();
+        guard.release().await.expect("it was held");
+    }
+    stage.assert_free("lock").await;
+}
+
 pub(super) async fn readers_go_together(stage: Stage) {
     let client = stage.client().await;
     let writer = lock(&client, "lock", X).await.expect("it is free");

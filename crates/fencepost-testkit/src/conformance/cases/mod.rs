@@ -36,6 +36,7 @@ cases! {
     line::first_come_first_served [Fair]
     line::a_waiting_writer_is_not_overtaken [Fair, Shared]
     line::a_small_claim_waits_behind_a_large_one [Fair, Permits]
+    line::a_permit_in_line_is_not_overtaken [Fair, Permits]
     line::readers_go_together [Shared]
     line::waiting_time_is_a_bound []
     line::no_waiting_time_at_all []
