@@ -102,22 +102,19 @@ pub fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "sqlite")]
     let registry = registry.with("sqlite", fencepost_sqlite::open);
+    #[cfg(not(feature = "sqlite"))]
+    let registry = registry.without("sqlite", "sqlite");
     #[cfg(feature = "redis")]
     let registry = fencepost_redis::register(registry);
+    #[cfg(not(feature = "redis"))]
+    let registry = registry.without("redis", "redis").without("redlock", "redis");
     #[cfg(feature = "etcd")]
     let registry = fencepost_etcd::register(registry);
+    #[cfg(not(feature = "etcd"))]
+    let registry = registry.without("etcd", "etcd");
     #[cfg(feature = "zookeeper")]
     let registry = fencepost_zookeeper::register(registry);
+    #[cfg(not(feature = "zookeeper"))]
+    let registry = registry.without("zookeeper", "zookeeper");
     registry
-}
-
-/// Compiles and runs the examples of the pages.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../DESIGN.md")]
-    struct Design;
-    #[doc = include_str!("../../../docs/guarantees.md")]
-    struct Guarantees;
 }

@@ -67,6 +67,13 @@ fn bad_urls_are_not_repeated() {
         said.expect(64);
     }
     place.output(["run", "-b", "nosuch:", "a", "--", "true"]).complains(&["sqlite:"]);
+    for (url, advice) in [
+        ("127.0.0.1:6379", "write redis://127.0.0.1:6379"),
+        ("postgres://app:hunter2@host/app", "PostgreSQL is planned and not there yet"),
+    ] {
+        let said = place.output(["run", "-b", url, "a", "--", "true"]);
+        assert!(!said.expect(64).complains(&[advice]).err.contains("hunter2"), "{said:?}");
+    }
 }
 
 #[test]

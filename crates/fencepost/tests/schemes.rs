@@ -1,0 +1,58 @@
+//! The errors for URLs that this build cannot open say what to do.
+
+use fencepost::Locks;
+
+async fn refusal(url: &str) -> String {
+    let error = Locks::connect(url).await.expect_err(url);
+    assert!(error.is_invalid(), "{url}: {error}");
+    error.to_string()
+}
+
+/// With the default features nothing is missing; `--no-default-features` checks each message.
+#[tokio::test]
+async fn an_engine_whose_feature_is_off_is_named_with_it() {
+    for (there, feature, urls) in [
+        (cfg!(feature = "sqlite"), "sqlite", &["sqlite:/tmp/locks.db"][..]),
+        (
+            cfg!(feature = "redis"),
+            "redis",
+            &["redis://h", "rediss://h", "redis+cluster://h", "redlock:redis://h"],
+        ),
+        (cfg!(feature = "etcd"), "etcd", &["etcd://h", "etcds://h"]),
+        (cfg!(feature = "zookeeper"), "zookeeper", &["zookeeper://h/locks", "zookeepers://h/locks"]),
+    ] {
+        for url in urls.iter().filter(|_| !there) {
+            let said = refusal(url).await;
+            assert!(said.contains(&format!("built without the feature `{feature}`")), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_is_planned_is_not_there_yet() {
+    for (url, name) in [
+        ("postgres://user:hunter2@h/app", "PostgreSQL"),
+        ("postgresql://h/app", "PostgreSQL"),
+        ("mysql://h/app", "MySQL"),
+        ("mariadb://h/app", "MariaDB"),
+    ] {
+        let said = refusal(url).await;
+        assert!(said.contains(name) && said.contains("not there yet"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_without_an_engine_is_answered_with_the_url_to_write() {
+    for (url, advice) in [
+        ("127.0.0.1:6379", "write redis://127.0.0.1:6379"),
+        ("localhost:6379/2", "write redis://localhost:6379"),
+        ("etcd.example.org:2379", "write etcd://etcd.example.org:2379"),
+        ("zk1:2181,zk2:2181", "write zookeeper://zk1:2181"),
+    ] {
+        let said = refusal(url).await;
+        assert!(said.contains(advice), "{said}");
+    }
+    // No port of an engine: it may be a password.
+    assert!(!refusal("admin:4711").await.contains("4711"));
+}
