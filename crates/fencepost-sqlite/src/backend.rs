@@ -33,7 +33,7 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
 }
 
 async fn connect(config: Config, aid: Aid) -> Result<Arc<dyn Backend>> {
-    // Many processes may make the file at once, and only one at a time can.
+    // Many processes may make the file at once, and only one at a time can. Clients of a file that was removed go away.
     let clock = aid.clock();
     let until = clock.now() + PATIENCE;
     let mut pause = std::time::Duration::from_millis(1);
@@ -44,7 +44,7 @@ async fn connect(config: Config, aid: Aid) -> Result<Arc<dyn Backend>> {
                 let session = Arc::new(SqliteSession::new(Arc::clone(&shared)));
                 return Ok(Arc::new(SqliteBackend { shared, session }));
             }
-            Err(Trouble::Busy) if clock.now() < until => {
+            Err(Trouble::Busy | Trouble::Strays(_)) if clock.now() < until => {
                 clock.sleep_until(clock.now() + pause).await;
                 pause = (pause * 2).min(std::time::Duration::from_millis(20));
             }

@@ -17,13 +17,15 @@ use nix::unistd::mkfifo;
 
 use crate::side::Key;
 
-/// One message: what happened, and to which claim. Short enough to be written in one piece always (`PIPE_BUF`).
+/// One message: what happened, and mostly to which claim. Short enough to be written in one piece always (`PIPE_BUF`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ring {
     /// The claim may be next: it should ask again.
     Next([u8; 16]),
     /// The claim was evicted: its owner should look.
     Evicted([u8; 16]),
+    /// The database's files have changed: their user should look.
+    Files,
 }
 
 const MESSAGE: usize = 17;
@@ -33,6 +35,7 @@ impl Ring {
         let (kind, id) = match self {
             Ring::Next(id) => (b'n', id),
             Ring::Evicted(id) => (b'e', id),
+            Ring::Files => (b'f', [0; 16]),
         };
         let mut bytes = [kind; MESSAGE];
         bytes[1..].copy_from_slice(&id);
@@ -45,6 +48,7 @@ impl Ring {
         match bytes[0] {
             b'n' => Some(Ring::Next(id)),
             b'e' => Some(Ring::Evicted(id)),
+            b'f' => Some(Ring::Files),
             _ => None,
         }
     }

@@ -129,6 +129,11 @@ impl Core {
                 let _ = claim.note.compare_exchange(0, ttl, Ordering::SeqCst, Ordering::SeqCst);
                 let sent = if claim.renewed { renewed_at } else { now.boot };
                 claim.confirm(moment(sent), Duration::from_nanos(ttl));
+                if shared.store.is_given_up() {
+                    // It happened before this claim could be seen to hold anything.
+                    claim.life.end(Loss::Deleted);
+                    return Err(shared.store.changed_error(&shared.path().display()));
+                }
                 Ok(Attempt::Granted(Grant::of(Token::new(token))))
             }
             Answer::Blocked { place, ahead, before } => {
@@ -175,6 +180,7 @@ impl Core {
     }
 
     fn take_up(&mut self) -> Result<Attempt, Trouble> {
+        self.shared.check_in_place()?;
         let claim = &self.slot.claim;
         let now = self.shared.now();
         let ttl = claim.ttl();
@@ -195,7 +201,11 @@ impl Core {
         if !self.asked && !self.slot.attached {
             return Ok(Left::Nothing);
         }
+        self.slot.leave();
         let shared = &self.shared;
+        if shared.store.is_given_up() {
+            return Ok(*self.left.insert(Left::Nothing));
+        }
         let resource = self.slot.claim.want().name.as_str();
         let id = self.id();
         if self.place == Some(0) && shared.store.once(|db| row::get_up(db, resource, &id))? {
@@ -310,7 +320,8 @@ impl Holding {
     /// # Errors
     /// When no descriptor is left.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.shared.side()?.descriptor()
+        let side = self.shared.side().map_err(|trouble| io::Error::other(trouble.at(self.shared.path())))?;
+        side.descriptor()
     }
 
     /// The path of the side file, for [`mark_over`](crate::mark_over).

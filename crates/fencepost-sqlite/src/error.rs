@@ -5,13 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use fencepost_core::{Error, ErrorKind};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 /// A failure within the engine, before it is known what was being done.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// Another process is writing. To be asked again soon.
     Busy,
+    /// Other clients have the database open by files that are no longer at their paths. To be asked again soon.
+    Strays(usize),
     /// SQLite's own.
     Sql(rusqlite::Error),
     /// A side file's, or a bell's.
@@ -45,6 +47,19 @@ impl From<Error> for Trouble {
 pub(crate) const ENGINE: &str = "sqlite";
 
 impl Trouble {
+    /// Returns whether the file is no longer the database that it was: somebody has truncated or overwritten it.
+    pub(crate) fn is_damage(&self) -> bool {
+        let Trouble::Sql(error) = self else { return false };
+        match error.sqlite_error() {
+            Some(error) => {
+                // `SQLITE_ERROR`: there is no such table.
+                matches!(error.code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+                    || [ffi::SQLITE_ERROR, ffi::SQLITE_IOERR_SHORT_READ].contains(&error.extended_code)
+            }
+            None => false,
+        }
+    }
+
     /// The error for the caller; `path` is the database.
     pub(crate) fn at(self, path: &Path) -> Error {
         let shown = path.display();
@@ -53,6 +68,13 @@ impl Trouble {
             Trouble::Busy => Error::new(
                 ErrorKind::Unreachable,
                 format!("{shown} is being written by another process; try again"),
+            ),
+            Trouble::Strays(n) => Error::new(
+                ErrorKind::Unreachable,
+                format!(
+                    "{shown}, its -wal or its -shm was removed or replaced while {n} other clients use it; their locks are lost, \
+                     and no lock is granted before their programs have ended: wait for them, or end them"
+                ),
             ),
             Trouble::Side(error) => side(error, path),
             Trouble::Sql(error) => sql(error, path),

@@ -57,6 +57,7 @@ mod entry;
 mod error;
 mod evict;
 mod examine;
+mod files;
 mod lease;
 mod line;
 mod listing;

@@ -16,7 +16,7 @@ use crate::side::{self, Key, Pulse};
 use crate::slots::Slots;
 
 /// Passes on what is rung, until the client's thread ends.
-pub(crate) async fn listen(bell: OwnedFd, slots: Arc<Slots>) {
+pub(crate) async fn listen(bell: OwnedFd, slots: Arc<Slots>, shared: Weak<Shared>) {
     // Without tokio's reactor (a simulation's host) nobody hears the bell; the poll remains.
     if tokio::runtime::Handle::try_current().is_err() {
         return;
@@ -29,6 +29,10 @@ pub(crate) async fn listen(bell: OwnedFd, slots: Arc<Slots>) {
         ear.hear(&buffer[..n], |ring| match ring {
             Ring::Next(id) => slots.ring(&id),
             Ring::Evicted(id) => slots.evict(&id),
+            Ring::Files => {
+                let checked = shared.upgrade().map(|shared| shared.check_in_place());
+                tracing::debug!(?checked, "told to look at the database's files");
+            }
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Life, Loss, Reply, Result, Session};
+use fencepost_core::{Claim, Life, Loss, Reply, Result, Session, State};
 
 use crate::census::WAITING_TTL;
 use crate::error::Trouble;
@@ -31,14 +31,12 @@ impl SqliteSession {
     fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Trouble> {
         let shared = &self.shared;
         let sent = shared.now().boot;
-        let renewed_at = if due.iter().any(|claim| claim.life.is_confirmed()) {
-            let renewed_at = shared.renew(sent, 0)?;
+        let renewed_at = shared.renew(sent, 0)?;
+        if due.iter().any(|claim| claim.life.is_confirmed()) {
             // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
             self.heed_summons()?;
-            renewed_at
-        } else {
-            shared.side()?.renew(sent)?
-        };
+            self.check_rows(due)?;
+        }
         let mut others = Vec::new();
         for claim in due {
             let Some(slot) = shared.slots.get(&claim.id.as_u128().to_be_bytes()) else { continue };
@@ -53,6 +51,37 @@ impl SqliteSession {
             }
         }
         Ok(others)
+    }
+
+    /// Ends the claims whose rows are gone: somebody has overwritten the file, or deleted them. A database that cannot be read
+    /// now, because somebody repairs it, says nothing.
+    fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Trouble> {
+        let shared = &self.shared;
+        let looked = shared.store.read_from_file(|db| {
+            let now = shared.aid.clock().now();
+            for claim in due.iter().filter(|claim| claim.life.is_confirmed()) {
+                if let State::Lost(_) = claim.life.state(now) {
+                    continue;
+                }
+                let id = claim.id.as_u128().to_be_bytes();
+                let Some(slot) = shared.slots.get(&id) else { continue };
+                if row::find(db, slot.name(), &id)?.is_none() && !slot.is_leaving() {
+                    claim.life.end_with(
+                        Loss::Deleted,
+                        "its row is gone: somebody has overwritten the database, or deleted it",
+                    );
+                }
+            }
+            Ok(())
+        });
+        match looked {
+            Err(Trouble::Busy) => Ok(()),
+            Err(trouble) if trouble.is_damage() => {
+                shared.give_up(&format!("{} was overwritten", shared.path().display()));
+                Err(trouble)
+            }
+            looked => looked,
+        }
     }
 
     /// Somebody has evicted a claim of this process, or so the summons says: looks which.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Holder, Moment, Reply, Result};
+use fencepost_core::{Aid, Holder, Loss, Moment, Reply, Result};
 
 use crate::bell::{self, Ring};
 use crate::census::{Census, Now};
@@ -74,12 +74,47 @@ impl Shared {
         if now < standing.saturating_add(age) {
             return Ok(standing);
         }
-        self.store.check_in_place()?;
+        self.check_in_place()?;
         Ok(side.renew(now)?)
     }
 
+    /// Fails if one of the database's files is no longer at its path. All claims of this client are lost then.
+    pub(crate) fn check_in_place(&self) -> Result<(), Trouble> {
+        match self.store.changed()? {
+            None if self.store.is_given_up() => Err(self.store.changed_error(&self.path().display())),
+            None => Ok(()),
+            Some(file) => {
+                let file = file.display();
+                self.give_up(&format!("{file} was removed or replaced"));
+                Err(self.store.changed_error(&file))
+            }
+        }
+    }
+
+    /// Ends all claims: the database that they are in is not the one that others see. The next client may open it once nothing that
+    /// was granted here is used any more.
+    pub(crate) fn give_up(&self, why: &str) {
+        self.store.give_up();
+        let mut pins = false;
+        for slot in self.slots.all() {
+            let life = &slot.claim.life;
+            if life.is_confirmed() {
+                pins |= self.pinned;
+                life.end_with(Loss::Deleted, why);
+            } else {
+                slot.ring();
+            }
+        }
+        // What is pinned lasts until its program has ended.
+        if let Some(side) = self.side.get().filter(|_| !pins)
+            && let Err(error) = side.end()
+        {
+            tracing::warn!(%error, "the next client waits for the end of this process");
+        }
+    }
+
     /// The own side file, with the bell beside it; both are made by the first call.
-    pub(crate) fn side(self: &Arc<Shared>) -> io::Result<&Side> {
+    pub(crate) fn side(self: &Arc<Shared>) -> Result<&Side, Trouble> {
         if let Some(side) = self.side.get() {
             return Ok(side);
         }
@@ -87,15 +122,21 @@ impl Shared {
         if self.side.get().is_none() {
             // First, so that whoever sees our rows can ring.
             match bell::hang(&self.folder, self.key) {
-                Ok(bell) => self.aid.spawn(crate::pump::listen(bell, Arc::clone(&self.slots))),
+                Ok(bell) => {
+                    let (slots, shared) = (Arc::clone(&self.slots), Arc::downgrade(self));
+                    self.aid.spawn(crate::pump::listen(bell, slots, shared));
+                }
                 // Some file systems have no FIFOs. The poll remains; whatever else is wrong here is wrong below, too.
                 Err(error) => tracing::debug!(%error, "no bell"),
             }
-            let side = Side::create(&self.folder, self.key, self.boot, self.now().boot)?;
+            let files = self.store.files().digest();
+            let side = Side::create(&self.folder, self.key, self.boot, files, self.now().boot)?;
             let _ = self.side.set(side);
+            // Who opens the database after this look sees the side file.
+            self.check_in_place()?;
             self.aid.spawn(crate::pump::sweep_folder(Arc::downgrade(self)));
         }
-        self.side.get().ok_or_else(|| io::Error::other("the side file was not made"))
+        Ok(self.side.get().ok_or_else(|| io::Error::other("the side file was not made"))?)
     }
 
     pub(crate) fn holder_text(&self, holder: &Arc<Holder>) -> Arc<str> {
@@ -179,6 +220,7 @@ impl Shared {
             let sql = "SELECT 1 FROM line WHERE process = ?1 LIMIT 1";
             Ok(db.prepare_cached(sql)?.exists([self.key])?)
         });
+        // After a database was given up nobody knows, and the next client clears the files away.
         if let Ok(false) = names_us {
             side.remove();
             let _ = std::fs::remove_file(bell::path(&self.folder, self.key));

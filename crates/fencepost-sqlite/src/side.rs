@@ -14,7 +14,11 @@
 //!        24  renewed_at: CLOCK_BOOTTIME in nanoseconds, 8 bytes little endian
 //!        32  FNV-1a of the bytes before it, 8 bytes: a reader beside a writer could see half of a renewal
 //!        64  "over" once every pinned claim of this process is finished; written by another process, so apart
+//!        72  the files that the client has open: their numbers in one, 8 bytes
 //! ```
+//!
+//! A second lock, of a byte far behind the end, is of a description that no child inherits: it says that the client itself
+//! lives and has the database open.
 
 use std::fmt;
 use std::fs::File;
@@ -34,6 +38,14 @@ const MAGIC: &[u8; 8] = b"fencep1\n";
 const RECORD: usize = 40;
 const OVER_AT: usize = 64;
 const OVER: &[u8; 8] = b"over\0\0\0\0";
+const FILES_AT: usize = 72;
+const SIZE: usize = 80;
+
+/// What is locked: start and length, 0 to the end of all files.
+type Range = (i64, i64);
+const ALIVE: Range = (0, 1 << 40);
+const OPEN: Range = (1 << 40, 1);
+const WHOLE: Range = (0, 0);
 
 /// Names a client in the database and in the folder of side files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,17 +116,18 @@ pub(crate) struct Side {
     folder: PathBuf,
     key: Key,
     boot: BootId,
-    /// The locked description. The mutex also orders renewals, so that none writes an older time over a newer one.
+    files: u64,
+    /// The locked descriptions. The mutex also orders renewals, so that none writes an older time over a newer one.
     file: Mutex<Linked>,
     renewed_at: AtomicU64,
 }
 
 impl Side {
     /// Creates the file, locked and renewed at `now`, under its final name in one step.
-    pub(crate) fn create(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<Side> {
-        let file = Linked::new(place(folder, key, boot, now)?)?;
-        let folder = folder.to_owned();
-        Ok(Side { folder, key, boot, file: Mutex::new(file), renewed_at: AtomicU64::new(now) })
+    /// `files` are those that the client has open.
+    pub(crate) fn create(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Result<Side> {
+        let file = Mutex::new(place(folder, key, boot, files, now)?);
+        Ok(Side { folder: folder.to_owned(), key, boot, files, file, renewed_at: AtomicU64::new(now) })
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -141,10 +154,17 @@ impl Side {
         write_all_at(&file.file, &record(self.boot, now), 0)?;
         if !file.is_at(&self.path())? {
             tracing::warn!(path = %self.path().display(), "the side file was removed; making it again");
-            *file = Linked::new(place(&self.folder, self.key, self.boot, now)?)?;
+            *file = place(&self.folder, self.key, self.boot, self.files, now)?;
         }
         self.renewed_at.store(now, Ordering::Release);
         Ok(now)
+    }
+
+    /// Ends all that is renewed by this file, and marks it as over.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        write_all_at(&file.file, &record(self.boot, 0), 0)?;
+        mark_over(&self.path())
     }
 
     /// A second descriptor of the locked description, without close-on-exec being lifted: for a child to inherit.
@@ -165,44 +185,44 @@ impl Side {
 /// A file that should still have its name.
 struct Linked {
     file: File,
+    /// Holds the lock that no child inherits.
+    _open: Option<File>,
     identity: (u64, u64),
 }
 
 impl Linked {
-    fn new(file: File) -> io::Result<Linked> {
+    fn new(file: File, open: Option<File>) -> io::Result<Linked> {
         let meta = file.metadata()?;
-        Ok(Linked { file, identity: (meta.dev(), meta.ino()) })
+        Ok(Linked { file, _open: open, identity: (meta.dev(), meta.ino()) })
     }
 
+    /// Does `path` still name this file?
     fn is_at(&self, path: &Path) -> io::Result<bool> {
-        is_at(self.identity, path)
-    }
-}
-
-/// Does `path` still name the file with this device and inode?
-pub(crate) fn is_at(identity: (u64, u64), path: &Path) -> io::Result<bool> {
-    match std::fs::symlink_metadata(path) {
-        Ok(there) => Ok((there.dev(), there.ino()) == identity),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e),
+        match std::fs::symlink_metadata(path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == self.identity),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 }
 
 /// Makes a locked file with its first record and moves it into place, so that nobody ever sees it unlocked.
-fn place(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<File> {
+fn place(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Result<Linked> {
     let path = folder.join(key.to_string());
     let new = folder.join(format!("{key}.new"));
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let file = options.open(&new)?;
-    if !lock(&file)? {
+    let open = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
+    if !lock(&file, ALIVE)? || !lock(&open, OPEN)? {
         return Err(io::Error::other(format!("{}: somebody else holds its lock", new.display())));
     }
-    let mut bytes = [0; OVER_AT + OVER.len()];
+    let mut bytes = [0; SIZE];
     bytes[..RECORD].copy_from_slice(&record(boot, now));
+    bytes[FILES_AT..].copy_from_slice(&files.to_le_bytes());
     write_all_at(&file, &bytes, 0)?;
     std::fs::rename(&new, &path)?;
-    Ok(file)
+    Linked::new(file, Some(open))
 }
 
 /// Looks at the side file of another process.
@@ -212,17 +232,13 @@ fn place(folder: &Path, key: Key, boot: BootId, now: u64) -> io::Result<File> {
 /// and must not be taken for its death.
 pub(crate) fn pulse(folder: &Path, key: Key, boot: BootId) -> io::Result<Pulse> {
     let path = folder.join(key.to_string());
-    let file = match File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Pulse::Unknown),
-        Err(e) => return Err(e),
-    };
-    if !is_locked(&file)? {
+    let Some(file) = open(&path)? else { return Ok(Pulse::Unknown) };
+    if !is_locked(&file, ALIVE)? {
         return Ok(Pulse::Free);
     }
     // A renewal takes less than a microsecond, so the next look is whole.
     for _ in 0..8 {
-        let mut bytes = [0; OVER_AT + OVER.len()];
+        let mut bytes = [0; FILES_AT];
         if pread(&file, &mut bytes, 0)? < RECORD || bytes[..8] != MAGIC[..] {
             return Ok(Pulse::Unknown);
         }
@@ -236,6 +252,36 @@ pub(crate) fn pulse(folder: &Path, key: Key, boot: BootId) -> io::Result<Pulse> 
         return Ok(Pulse::Locked { renewed_at, over: bytes[OVER_AT..] == OVER[..] });
     }
     Ok(Pulse::Unknown)
+}
+
+/// Returns the clients that have the database open by other files than these: somebody removed or replaced one of them. Clients
+/// whose grants are over do not count.
+pub(crate) fn strays(folder: &Path, files: u64) -> io::Result<Vec<Key>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut strays = Vec::new();
+    for entry in entries {
+        let Some(key) = entry?.file_name().to_str().and_then(Key::parse) else { continue };
+        let Some(file) = open(&folder.join(key.to_string()))? else { continue };
+        let mut bytes = [0; SIZE];
+        let whole = pread(&file, &mut bytes, 0)? == SIZE && bytes[..8] == MAGIC[..];
+        let over = bytes[OVER_AT..FILES_AT] == OVER[..];
+        if whole && !over && bytes[FILES_AT..] != files.to_le_bytes() && is_locked(&file, OPEN)? {
+            strays.push(key);
+        }
+    }
+    Ok(strays)
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Marks the side file at `path`: whatever its process pinned is finished. Closing it wakes those who watch the file.
@@ -255,8 +301,8 @@ pub(crate) fn remove_dead(path: &Path) -> io::Result<bool> {
         Err(e) => return Err(e),
     };
     // The lock is held until the name is gone.
-    let file = Linked::new(file)?;
-    if !lock(&file.file)? || !file.is_at(path)? {
+    let file = Linked::new(file, None)?;
+    if !lock(&file.file, WHOLE)? || !file.is_at(path)? {
         return Ok(false);
     }
     std::fs::remove_file(path)?;
@@ -273,7 +319,7 @@ fn record(boot: BootId, renewed_at: u64) -> [u8; RECORD] {
     bytes
 }
 
-fn fnv(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
@@ -286,27 +332,27 @@ fn write_all_at<F: AsFd>(file: F, bytes: &[u8], at: usize) -> io::Result<()> {
     }
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
+fn flock(kind: libc::c_int, (start, len): Range) -> libc::flock {
     // `l_pid` must be 0 for open-description locks.
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
+        l_start: start,
+        l_len: len,
         l_pid: 0,
     }
 }
 
-fn lock(file: &File) -> io::Result<bool> {
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+fn lock(file: &File, range: Range) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&flock(libc::F_WRLCK, range))) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
 
-fn is_locked(file: &File) -> io::Result<bool> {
-    let mut probe = whole_file(libc::F_WRLCK);
+fn is_locked(file: &File, range: Range) -> io::Result<bool> {
+    let mut probe = flock(libc::F_WRLCK, range);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut probe))?;
     Ok(libc::c_int::from(probe.l_type) != libc::F_UNLCK)
 }

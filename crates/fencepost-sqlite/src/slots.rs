@@ -13,6 +13,8 @@ pub(crate) struct Slot {
     pub(crate) claim: Arc<Claim>,
     /// A detached lease: its row names no process.
     pub(crate) attached: bool,
+    /// Its own release or withdrawal is on its way: a row that is missing is no news.
+    leaving: AtomicBool,
     /// Asked to look again, and has not yet. Set before the waker is woken, taken before the question is sent.
     rung: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -29,6 +31,7 @@ impl Slot {
         Slot {
             claim,
             attached,
+            leaving: AtomicBool::new(false),
             rung: AtomicBool::new(false),
             waker: Mutex::default(),
             alarmed: AtomicBool::new(false),
@@ -43,6 +46,14 @@ impl Slot {
 
     pub(crate) fn name(&self) -> &str {
         self.claim.want().name.as_str()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
     }
 
     /// Called once a round while it waits: is the line to be looked at? Always for the first in line, else each third time.

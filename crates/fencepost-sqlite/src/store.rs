@@ -1,5 +1,6 @@
 //! The database: opening it, and transactions on it.
 
+use std::fmt::Display;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -10,25 +11,31 @@ use fencepost_core::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::bell::{self, Ring};
 use crate::config::{self, Config, Durability};
 use crate::error::{ENGINE, Trouble};
+use crate::files::Files;
 use crate::network::{self, Refusal};
 use crate::row::{APPLICATION, SCHEMA, VERSION};
 use crate::side;
 
 /// One client's connection. Transactions run on the caller's thread: a hop to another costs more than the transaction.
 pub(crate) struct Store {
-    /// Held for one transaction at a time, never across an await.
-    db: Mutex<Connection>,
+    /// Held for one transaction at a time, never across an await. `None`: given up, because somebody changed the files.
+    db: Mutex<Option<Connection>>,
     path: PathBuf,
-    /// Device and inode of the file that was opened.
-    identity: (u64, u64),
+    /// The files that were opened.
+    files: Files,
 }
 
 impl Store {
     /// Opens the database, and makes it where there is none. [`Trouble::Busy`]: try again soon.
     pub(crate) fn open(config: &Config) -> Result<Store, Trouble> {
-        let path = prepare(config)?;
+        let path = find(config)?;
+        // SQLite would remove the log of an emptied database, and make one where it was removed: so this comes first.
+        let before = Files::at(&path)?;
+        refuse_strays(&path, before)?;
+        make(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&path, flags)?;
         // SQLite must never wait on a thread that others need: who finds it busy waits outside.
@@ -41,30 +48,61 @@ impl Store {
             Durability::Full => "FULL",
         };
         db.pragma_update(None, "synchronous", synchronous)?;
-        let meta = std::fs::symlink_metadata(&path)?;
-        let store = Store { db: Mutex::new(db), path, identity: (meta.dev(), meta.ino()) };
-        store.install()?;
+        install(&db, &path)?;
+        let files = Files::at(&path)?;
+        if files != before {
+            // Somebody may have opened the database in between by files that were removed since.
+            refuse_strays(&path, files)?;
+        }
+        if !files.are_there() {
+            return Err(Trouble::Busy);
+        }
         // Only now is the file known to be ours: nothing is to appear beside somebody else's.
-        make_folder(&store.path)?;
-        Ok(store)
+        make_folder(&path)?;
+        if let Err(error) = files.remember(&config::folder(&path)) {
+            tracing::debug!(%error, "the next client looks at all side files, too");
+        }
+        Ok(Store { db: Mutex::new(Some(db)), path, files })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path must still name the file that was opened: others would see nothing of what is written to a removed one.
-    pub(crate) fn check_in_place(&self) -> Result<(), Trouble> {
-        if side::is_at(self.identity, &self.path)? {
-            return Ok(());
+    /// Returns the files that were opened.
+    pub(crate) fn files(&self) -> Files {
+        self.files
+    }
+
+    /// Returns the file that is no longer at its path: others would see nothing of our grants.
+    pub(crate) fn changed(&self) -> io::Result<Option<PathBuf>> {
+        self.files.changed(&self.path)
+    }
+
+    /// Closes the connection for good, and leaves the files at the paths as they are.
+    pub(crate) fn give_up(&self) {
+        if let Some(db) = self.db.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Without it the last close removes the log at the path, which may be that of others.
+            if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+                tracing::warn!(%error, "the connection to changed files is closed as any other");
+            }
         }
-        Err(said(
+    }
+
+    /// Returns whether the connection was given up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Says that a file was changed.
+    pub(crate) fn changed_error(&self, file: &dyn Display) -> Trouble {
+        said(
             ErrorKind::Configuration,
             format!(
-                "{} was removed or replaced while it was in use; start this program again",
-                self.path.display()
+                "{} was removed or replaced while it was in use; connect again, or start this program again",
+                file
             ),
-        ))
+        )
     }
 
     /// Runs `work` in a write transaction. Unless all of it succeeds nothing is changed.
@@ -80,13 +118,22 @@ impl Store {
         self.transaction("BEGIN", work)
     }
 
+    /// Does the same past what the connection has cached: a file that was overwritten shows its new content.
+    pub(crate) fn read_from_file<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        self.once(|db| db.execute_batch("PRAGMA shrink_memory"))?;
+        self.read(work)
+    }
+
     /// Runs one statement, which is a transaction by itself.
     pub(crate) fn once<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Trouble> {
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(work(&db)?)
+        Ok(work(self.connection(&db)?)?)
     }
 
     fn transaction<T>(
@@ -95,75 +142,94 @@ impl Store {
         work: impl FnOnce(&Connection) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        db.prepare_cached(begin)?.execute([])?;
-        let undo = Undo(&db);
-        let value = work(&db)?;
-        db.prepare_cached("COMMIT")?.execute([])?;
-        std::mem::forget(undo);
-        Ok(value)
+        transaction(self.connection(&db)?, begin, work)
     }
 
-    /// Makes the table in an empty file, and checks that it is ours in any other.
-    fn install(&self) -> Result<(), Trouble> {
-        // One state of the file: between two looks another process could make the table.
-        if self.read(|db| self.is_ours(db))? {
-            return Ok(());
-        }
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
-        // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
-        db.pragma_update(None, "page_size", 1024)?;
-        let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-        if !mode.eq_ignore_ascii_case("wal") {
-            return Err(said(
-                ErrorKind::Configuration,
-                format!(
-                    "{} cannot be put into WAL mode; its disk cannot share memory between processes",
-                    self.path.display()
-                ),
-            ));
-        }
-        db.execute_batch("BEGIN IMMEDIATE")?;
-        let undo = Undo(&db);
+    fn connection<'a>(&self, db: &'a Option<Connection>) -> Result<&'a Connection, Trouble> {
+        db.as_ref().ok_or_else(|| self.changed_error(&self.path.display()))
+    }
+}
+
+fn transaction<T>(
+    db: &Connection,
+    begin: &str,
+    work: impl FnOnce(&Connection) -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    db.prepare_cached(begin)?.execute([])?;
+    let undo = Undo(db);
+    let value = work(db)?;
+    db.prepare_cached("COMMIT")?.execute([])?;
+    std::mem::forget(undo);
+    Ok(value)
+}
+
+/// Makes the table in an empty file, and checks that it is ours in any other.
+fn install(db: &Connection, path: &Path) -> Result<(), Trouble> {
+    // One state of the file: between two looks another process could make the table.
+    if transaction(db, "BEGIN", |db| is_ours(db, path))? {
+        return Ok(());
+    }
+    // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
+    db.pragma_update(None, "page_size", 1024)?;
+    let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(said(
+            ErrorKind::Configuration,
+            format!(
+                "{} cannot be put into WAL mode; its disk cannot share memory between processes",
+                path.display()
+            ),
+        ));
+    }
+    transaction(db, "BEGIN IMMEDIATE", |db| {
         // Somebody else may have been faster.
-        if !self.is_ours(&db)? {
+        if !is_ours(db, path)? {
             db.execute_batch(SCHEMA)?;
             db.pragma_update(None, "application_id", APPLICATION)?;
             db.pragma_update(None, "user_version", VERSION)?;
         }
-        db.execute_batch("COMMIT")?;
-        std::mem::forget(undo);
         Ok(())
-    }
+    })
+}
 
-    /// `false`: the file is empty.
-    fn is_ours(&self, db: &Connection) -> Result<bool, Trouble> {
-        let get = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-        let (application, version) = (get("application_id")?, get("user_version")?);
-        if application == APPLICATION && version == VERSION {
-            let mode: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-            return Ok(mode.eq_ignore_ascii_case("wal"));
-        }
-        if application == APPLICATION {
-            return Err(said(
-                ErrorKind::Configuration,
-                format!(
-                    "{} has layout {version}, this program knows {VERSION}; use one version of fencepost for all who share it",
-                    self.path.display()
-                ),
-            ));
-        }
-        let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-        if tables == 0 && application == 0 {
-            return Ok(false);
-        }
-        Err(said(
+/// `false`: the file is empty.
+fn is_ours(db: &Connection, path: &Path) -> Result<bool, Trouble> {
+    let get = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let (application, version) = (get("application_id")?, get("user_version")?);
+    if application == APPLICATION && version == VERSION {
+        let mode: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+        return Ok(mode.eq_ignore_ascii_case("wal"));
+    }
+    if application == APPLICATION {
+        return Err(said(
             ErrorKind::Configuration,
             format!(
-                "{} is the database of another program; give the locks a file of their own",
-                self.path.display()
+                "{} has layout {version}, this program knows {VERSION}; use one version of fencepost for all who share it",
+                path.display()
             ),
-        ))
+        ));
     }
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    if tables == 0 && application == 0 {
+        return Ok(false);
+    }
+    Err(said(
+        ErrorKind::Configuration,
+        format!("{} is the database of another program; give the locks a file of their own", path.display()),
+    ))
+}
+
+/// Fails if a living client has the database open by other files than these, and tells it to look at them.
+fn refuse_strays(path: &Path, files: Files) -> Result<(), Trouble> {
+    let folder = config::folder(path);
+    if files.are_known(&folder) {
+        return Ok(());
+    }
+    let strays = side::strays(&folder, files.digest())?;
+    for key in &strays {
+        bell::ring(&folder, *key, Ring::Files);
+    }
+    if strays.is_empty() { Ok(()) } else { Err(Trouble::Strays(strays.len())) }
 }
 
 /// Rolls back unless forgotten: after an error, and after a panic, nothing is half done and the write lock is free.
@@ -180,8 +246,8 @@ impl Drop for Undo<'_> {
     }
 }
 
-/// Makes the file, private, and looks at the file system. Returns the absolute path.
-fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
+/// Looks at the file system, and returns the absolute path.
+fn find(config: &Config) -> Result<PathBuf, Trouble> {
     let parent = match config.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -232,13 +298,18 @@ fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
             ));
         }
     }
+    Ok(path)
+}
+
+/// Makes the file, private, unless it is there.
+fn make(path: &Path) -> Result<(), Trouble> {
     // Only a file that did not exist is opened here: closing a descriptor of a database in use would drop its locks.
-    match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(cannot_make(&path, e)),
+        Err(e) => return Err(cannot_make(path, e)),
     }
-    let there = std::fs::symlink_metadata(&path)?;
+    let there = std::fs::symlink_metadata(path)?;
     if !there.is_file() {
         let message = format!("{} is no regular file; name a file for the locks", path.display());
         return Err(said(ErrorKind::Configuration, message));
@@ -253,7 +324,7 @@ fn prepare(config: &Config) -> Result<PathBuf, Trouble> {
             ),
         ));
     }
-    Ok(path)
+    Ok(())
 }
 
 /// Makes the folder of side files: its owner alone may write there, for who can remove a side file can break a lock.

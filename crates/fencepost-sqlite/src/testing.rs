@@ -40,7 +40,8 @@ impl Place {
         let store = Store::open(&config).unwrap_or_else(|trouble| panic!("{trouble:?}"));
         let boot = BootId::read().unwrap();
         let sides = crate::config::folder(store.path());
-        let make = || Side::create(&sides, Key::fresh().unwrap(), boot, NOW.boot).unwrap();
+        let make =
+            || Side::create(&sides, Key::fresh().unwrap(), boot, store.files().digest(), NOW.boot).unwrap();
         let dead = make().key();
         Place { side: make(), folder, store, boot, dead }
     }

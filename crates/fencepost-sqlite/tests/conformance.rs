@@ -46,8 +46,8 @@ impl Place {
             std::fs::read_dir(self.folder.path().join("locks.db-fencepost")).expect("the side files' folder");
         let sides: Vec<_> =
             sides.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
-        // One side file and one bell.
-        if sides.len() > 2 {
+        // One side file and one bell, and the note of which files are open.
+        if sides.len() > 3 {
             left.extend(sides);
         }
         left

@@ -127,8 +127,10 @@ impl Place {
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let folder = self.path("state/fencepost/locks.db-fencepost");
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut left: Vec<String> =
-            files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut left: Vec<String> = files
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "files")
+            .collect();
         let database = rusqlite::Connection::open(self.database()).unwrap();
         let mut claims = database.prepare("SELECT resource FROM line WHERE seq > 0 OR token > 0").unwrap();
         let claims = claims.query_map([], |row| row.get::<_, String>(0)).unwrap();

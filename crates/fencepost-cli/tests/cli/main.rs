@@ -15,6 +15,7 @@ mod pages;
 mod paused;
 mod pipe;
 mod redis;
+mod removed;
 mod signals;
 mod terminal;
 mod trouble;

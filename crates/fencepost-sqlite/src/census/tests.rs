@@ -62,7 +62,7 @@ fn a_dead_process_holds_nothing_however_long_the_lease() {
 #[test]
 fn a_process_from_before_a_restart_is_dead_although_its_file_could_be_locked() {
     let place = Place::new();
-    let before = Side::create(&place.sides(), Key::fresh().unwrap(), BootId([9; 16]), NOW.boot).unwrap();
+    let before = Side::create(&place.sides(), Key::fresh().unwrap(), BootId([9; 16]), 0, NOW.boot).unwrap();
     assert_eq!(judge(&place, &Row { process: Some(before.key()), ..row(&place) }, 0), Standing::Dead);
 }
 

@@ -4,12 +4,14 @@ use super::*;
 use crate::testing;
 use fencepost_testkit::server::TempDir;
 
+const FILES: u64 = 7;
+
 fn boot() -> BootId {
     BootId::read().unwrap()
 }
 
 fn side(folder: &TempDir, now: u64) -> Side {
-    Side::create(folder.path(), Key::fresh().unwrap(), boot(), now).unwrap()
+    Side::create(folder.path(), Key::fresh().unwrap(), boot(), FILES, now).unwrap()
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn a_child_that_inherits_the_descriptor_keeps_the_place() {
 fn another_boot_is_seen() {
     let folder = testing::folder();
     let before = BootId([7; 16]);
-    let side = Side::create(folder.path(), Key::fresh().unwrap(), before, 1_000).unwrap();
+    let side = Side::create(folder.path(), Key::fresh().unwrap(), before, FILES, 1_000).unwrap();
     assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::OtherBoot);
 }
 
@@ -91,7 +93,7 @@ fn a_missing_or_foreign_file_says_nothing() {
     std::fs::remove_file(side.path()).unwrap();
     assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::Unknown);
     let foreign = File::options().create_new(true).read(true).write(true).open(side.path()).unwrap();
-    assert!(lock(&foreign).unwrap());
+    assert!(lock(&foreign, WHOLE).unwrap());
     write_all_at(&foreign, &[b'x'; 80], 0).unwrap();
     assert_eq!(pulse(folder.path(), side.key(), boot()).unwrap(), Pulse::Unknown);
 }
@@ -174,4 +176,52 @@ fn readers_beside_a_writer_see_whole_renewals() {
             last = renewed_at;
         }
     });
+}
+
+/// A client that has other files open counts for as long as it lives and is not over; its children do not.
+#[test]
+fn strays_are_living_clients_with_other_files() {
+    let folder = testing::folder();
+    assert_eq!(strays(&folder.path().join("missing"), FILES).unwrap(), []);
+    let one = side(&folder, 1_000);
+    assert_eq!(strays(folder.path(), FILES).unwrap(), []);
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), [one.key()]);
+    // Made again, it says the same.
+    std::fs::remove_file(one.path()).unwrap();
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), []);
+    one.renew(2_000).unwrap();
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), [one.key()]);
+
+    let inherited = one.descriptor().unwrap();
+    let key = one.key();
+    drop(one);
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), []);
+    assert!(matches!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Locked { .. }));
+    assert!(!remove_dead(&folder.path().join(key.to_string())).unwrap());
+    drop(inherited);
+    assert_eq!(pulse(folder.path(), key, boot()).unwrap(), Pulse::Free);
+
+    let two = side(&folder, 1_000);
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), [two.key()]);
+    mark_over(&two.path()).unwrap();
+    assert_eq!(strays(folder.path(), FILES + 1).unwrap(), []);
+}
+
+/// A client that has the database open is no dead one, although nobody has its children's descriptor.
+#[test]
+fn the_file_of_a_living_client_is_not_removed() {
+    let folder = testing::folder();
+    let side = side(&folder, 1_000);
+    side.file.lock().unwrap().file = File::open("/dev/null").unwrap();
+    assert!(!remove_dead(&side.path()).unwrap());
+}
+
+/// Pinned or not, nothing of it outlasts this.
+#[test]
+fn what_is_ended_is_over_and_was_renewed_long_ago() {
+    let folder = testing::folder();
+    let side = side(&folder, 1_000);
+    side.end().unwrap();
+    let pulse = pulse(folder.path(), side.key(), boot()).unwrap();
+    assert_eq!(pulse, Pulse::Locked { renewed_at: 0, over: true });
 }

@@ -3,6 +3,7 @@
 mod client;
 mod evict;
 mod processes;
+mod removed;
 mod support;
 
 /// What the processes do that these tests start. Without a role it does nothing.

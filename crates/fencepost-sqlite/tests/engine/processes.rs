@@ -9,8 +9,9 @@ use fencepost_sqlite::Holding;
 use fencepost_testkit::wait::all_along;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rusqlite::OptionalExtension as _;
 
-const NAME: &str = "stock/42";
+pub(crate) const NAME: &str = "stock/42";
 
 /// What a process does that these tests start.
 pub(crate) async fn play(role: &str, url: &str) {
@@ -20,6 +21,11 @@ pub(crate) async fn play(role: &str, url: &str) {
         db.execute_batch("BEGIN IMMEDIATE").unwrap();
         say("writing");
         return told();
+    }
+    if let Some(sql) = role.strip_prefix("maintain ") {
+        let path = url.strip_prefix("sqlite:").unwrap();
+        rusqlite::Connection::open(path).unwrap().query_row(sql, [], |_| Ok(())).optional().unwrap();
+        return say("done");
     }
     let locks = connect(url).await;
     let lock = locks.mutex(NAME).unwrap();
@@ -43,6 +49,12 @@ pub(crate) async fn play(role: &str, url: &str) {
             told();
             say(&format!("{:?}", guard.state()));
             say(if guard.release().await.is_err_and(|error| error.is_lost()) { "lost" } else { "not lost" });
+        }
+        "come and go" => {
+            locks.mutex("another").unwrap().lock().await.unwrap().release().await.unwrap();
+            locks.close().await;
+            drop(locks);
+            say("gone");
         }
         "hold until lost" => {
             let guard = lock.lock().await.unwrap();
@@ -78,11 +90,11 @@ pub(crate) async fn play(role: &str, url: &str) {
     }
 }
 
-async fn soon(locks: &Locks) -> Guard {
+pub(crate) async fn soon(locks: &Locks) -> Guard {
     locks.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap()
 }
 
-async fn is_busy(locks: &Locks) -> bool {
+pub(crate) async fn is_busy(locks: &Locks) -> bool {
     locks.mutex(NAME).unwrap().try_lock().await.unwrap().is_none()
 }
 
@@ -92,7 +104,7 @@ async fn waiters(locks: &Locks, n: usize) {
         .await;
 }
 
-fn token(process: &Process) -> u64 {
+pub(crate) fn token(process: &Process) -> u64 {
     process.hears("held").parse().unwrap()
 }
 
