@@ -14,10 +14,11 @@ use crate::claim::{Claim, Want};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Owned};
-use crate::holder::{ClaimInfo, Holder};
+use crate::holder::ClaimInfo;
 use crate::life::{Life, State};
 use crate::name::Name;
 use crate::queue::Mode;
+use crate::request::{Request, options};
 use crate::telemetry;
 use crate::time::Moment;
 use crate::trouble::{Trouble, stranded};
@@ -32,40 +33,6 @@ pub struct Acquire<'a>(pub(crate) Request<'a>);
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquire<'a>(pub(crate) Request<'a>);
 
-#[derive(Clone)]
-pub(crate) struct Request<'a> {
-    pub(crate) client: &'a Arc<Client>,
-    pub(crate) name: &'a Name,
-    pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
-    /// None: no bound of the caller's.
-    pub(crate) wait: Option<Duration>,
-    pub(crate) join: bool,
-    pub(crate) paired: bool,
-    pub(crate) replicas: u32,
-    pub(crate) holder: Option<Arc<Holder>>,
-    pub(crate) reason: Option<Arc<str>>,
-}
-
-impl<'a> Request<'a> {
-    fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode, join: bool) -> Request<'a> {
-        Request {
-            client,
-            name,
-            mode,
-            ttl: client.ttl,
-            renewed: true,
-            wait: None,
-            join,
-            paired: false,
-            replicas: client.replicas,
-            holder: None,
-            reason: None,
-        }
-    }
-}
-
 impl<'a> Acquire<'a> {
     pub(crate) fn new(client: &'a Arc<Client>, name: &'a Name, mode: Mode) -> Self {
         Acquire(Request::new(client, name, mode, true))
@@ -77,65 +44,6 @@ impl<'a> TryAcquire<'a> {
         TryAcquire(Request::new(client, name, mode, false))
     }
 }
-
-/// The options that every request has, on a tuple struct around something with fields of these names.
-macro_rules! options {
-    ($type:ident, $on_time:literal) => {
-        impl<'a> $type<'a> {
-            #[doc = concat!("Waits at most so long, connecting and retries included. When the time is over: ", $on_time, ".")]
-            pub fn wait(mut self, wait: std::time::Duration) -> Self {
-                self.0.wait = Some(wait);
-                self.0.join = true;
-                self
-            }
-
-            /// The length of the lease, renewed at a third of it as long as the guard lives.
-            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-                self.0.ttl = ttl;
-                self.0.renewed = true;
-                self
-            }
-
-            /// A fixed lease: it is not renewed and ends so long after the grant, unless the guard is extended.
-            pub fn lease(mut self, lease: std::time::Duration) -> Self {
-                self.0.ttl = lease;
-                self.0.renewed = false;
-                self
-            }
-
-            /// The grant counts only when so many replicas of the engine have it: else it is given back, and the answer is an
-            /// error. A renewal that fewer have is none: the lock is lost at the end of its lease if that goes on. Zero:
-            /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
-            pub fn replicas(mut self, replicas: u32) -> Self {
-                self.0.replicas = replicas;
-                self
-            }
-
-            /// How this holder is shown to operators, instead of the client's label: up to
-            /// [`Holder::MAX_BYTES`](crate::Holder::MAX_BYTES).
-            pub fn holder(mut self, label: &str) -> Self {
-                self.0.holder = Some($crate::holder::Holder::labelled(label));
-                self
-            }
-
-            /// What it is for, as shown to operators: no longer than a label.
-            pub fn reason(mut self, reason: &str) -> Self {
-                self.0.reason = Some(reason.into());
-                self
-            }
-        }
-
-        impl std::fmt::Debug for $type<'_> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($type))
-                    .field("wait", &self.0.wait)
-                    .field("ttl", &self.0.ttl)
-                    .finish_non_exhaustive()
-            }
-        }
-    };
-}
-pub(crate) use options;
 
 options!(Acquire, "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the lock");
 options!(TryAcquire, "`None`");
@@ -185,7 +93,11 @@ pub(crate) enum Outcome {
 impl Request<'_> {
     pub(crate) async fn run(self) -> Result<Outcome> {
         let clock = self.client.aid.clock();
-        let start = if self.wait.is_some() || cfg!(feature = "metrics") { clock.now() } else { Moment::ZERO };
+        let start = match self.began {
+            Some(began) => began,
+            None if self.wait.is_some() || cfg!(feature = "metrics") => clock.now(),
+            None => Moment::ZERO,
+        };
         let result = self.acquire(start).await;
         let outcome = match &result {
             Ok(Outcome::Granted(_)) => "granted",
@@ -214,7 +126,7 @@ impl Request<'_> {
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));
-            match self.stand(&mut owned, deadline).await? {
+            match self.stand(&mut owned, deadline, deadline.max(start + client.attempt_timeout)).await? {
                 Stand::Granted(grant) => {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
                     let now = client.aid.clock().now();
@@ -249,25 +161,30 @@ impl Request<'_> {
         claim
     }
 
-    /// One claim from its first attempt to its end.
-    async fn stand(&self, owned: &mut Owned, deadline: Moment) -> Result<Stand> {
+    /// One claim from its first attempt to its end. The first attempt may last until `first`.
+    async fn stand(&self, owned: &mut Owned, deadline: Moment, first: Moment) -> Result<Stand> {
         let clock = self.client.aid.clock();
         let mut trouble = Trouble::default();
-        let mut witness = Witness::new(self, deadline);
+        let mut witness = Witness::new(self, deadline, first);
+        let (mut until, mut silent) = (first, true);
         loop {
-            let asked = clock.now();
+            let mut asked = Moment::ZERO;
             // Dropped at any await below, or left by `?`: `owned` withdraws.
             let (answer, heard) = match owned.entry().attempt() {
                 Reply::Ready(answer) => (answer, false),
-                coming => (clock.within(deadline, coming).await, true),
+                coming => {
+                    asked = clock.now();
+                    (clock.within(until, coming).await, true)
+                }
             };
+            until = deadline;
             let life = &owned.claim().life;
             let again = match answer {
                 Some(Ok(Attempt::Granted(grant))) => return Ok(Stand::Granted(grant)),
                 Some(Ok(Attempt::Gone)) => return Ok(Stand::Gone),
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
                 Some(Ok(Attempt::Blocked { again, .. })) => {
-                    trouble = Trouble::default();
+                    (trouble, silent) = (Trouble::default(), false);
                     let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
                     if heard {
                         life.unstrand();
@@ -283,8 +200,8 @@ impl Request<'_> {
                     trouble.pause(error, self, clock.now())?
                 }
                 None => {
-                    // A waiting time of milliseconds may end while the engine is at work; that is no failure of it.
-                    if clock.now().since(asked) >= SILENCE {
+                    // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
+                    if silent || clock.now().since(asked) >= SILENCE {
                         let error = Error::new(ErrorKind::Unreachable, "the engine did not answer in time");
                         trouble.last.get_or_insert(error.unknown());
                     }
@@ -292,7 +209,7 @@ impl Request<'_> {
                 }
             };
             if deadline != Moment::NEVER && clock.now() >= deadline {
-                return Ok(self.out_of_time(&owned.claim().life, witness, trouble));
+                return Ok(self.out_of_time(&owned.claim().life, witness, trouble).await);
             }
             let failing = trouble.last.is_some();
             let again = again.min(deadline);
@@ -349,9 +266,9 @@ impl Request<'_> {
     }
 
     /// The waiting time is over, because the lock is busy or the engine fails.
-    fn out_of_time(&self, life: &Life, witness: Witness<'_>, trouble: Trouble) -> Stand {
+    async fn out_of_time(&self, life: &Life, witness: Witness<'_>, trouble: Trouble) -> Stand {
         let mut failure = trouble.last.or_else(|| stranded(life));
-        let holders = match witness.last_word() {
+        let holders = match witness.last_word(failure.is_none()).await {
             Ok(holders) => holders,
             Err(error) => {
                 failure = failure.or(Some(error).filter(Error::is_unreachable));

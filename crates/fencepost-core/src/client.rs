@@ -14,6 +14,7 @@ use crate::holder::Holder;
 use crate::keeper::Keeper;
 use crate::queue::Mode;
 use crate::thread::Thread;
+use crate::time::Moment;
 
 /// What all locks and guards of one client share.
 pub(crate) struct Client {
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     pub(crate) ttl: Duration,
     pub(crate) replicas: u32,
     pub(crate) outage: Duration,
+    pub(crate) attempt_timeout: Duration,
+    pub(crate) release_timeout: Duration,
     pub(crate) closed: AtomicBool,
     /// Tells those who wait that it is.
     pub(crate) closing: Notify,
@@ -35,6 +38,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn engine(&self) -> &'static str {
         self.capabilities.engine
+    }
+
+    /// Until when a release that begins now may last.
+    pub(crate) fn release_until(&self) -> Moment {
+        self.aid.clock().now() + self.release_timeout
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

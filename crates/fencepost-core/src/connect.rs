@@ -12,21 +12,20 @@ use crate::registry::Registry;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long the first attempt may take, however short the waiting time is.
-const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// Opens the engine that `url` names. Tries again for `wait` while the engine is unreachable; without it one attempt is made.
+/// Opens the engine that `url` names. Tries again for `wait` while the engine is unreachable; without it one attempt is made. The first
+/// attempt may take as long as `attempt`, however short `wait` is.
 pub(crate) async fn open(
     registry: &Registry,
     url: &str,
     aid: &Aid,
-    wait: Option<Duration>,
+    (wait, attempt): (Option<Duration>, Duration),
 ) -> Result<Arc<dyn Backend>> {
     let Some(wait) = wait else { return registry.open(url, aid.clone()).await };
     let clock = aid.clock();
     let start = clock.now();
     let deadline = start + wait;
-    let (mut until, mut pause) = (deadline.max(start + ATTEMPT), FIRST_PAUSE);
+    let (mut until, mut pause) = (deadline.max(start + attempt), FIRST_PAUSE);
     let mut last = Error::new(
         ErrorKind::Unreachable,
         format!("the engine has not answered within {wait:?}; see that it runs and can be reached"),

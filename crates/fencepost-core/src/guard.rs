@@ -20,9 +20,6 @@ use crate::tenure::Tenure;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// How long [`Guard::release`] tries before it leaves the rest to the reaper.
-const RELEASE_BOUND: Duration = Duration::from_secs(10);
-
 /// An entry and the duty to leave nothing of it behind: dropped, it goes to the reaper.
 pub(crate) struct Owned {
     client: Arc<Client>,
@@ -68,6 +65,10 @@ impl Owned {
         &self.claim
     }
 
+    fn state(&self) -> State {
+        self.claim.life.state(self.client.aid.clock().now())
+    }
+
     /// Renews what keeps the entry alive, from now on.
     pub(crate) fn keep(&mut self) {
         if self.granted && !self.claim.renewed {
@@ -91,22 +92,19 @@ impl Owned {
         Guard { owned: self, token: grant.token }
     }
 
-    /// Releases and waits for the confirmation, trying again for a while.
-    pub(crate) async fn release(&mut self) -> Result<Left> {
+    /// Releases and waits for the confirmation, trying again until then.
+    pub(crate) async fn release(&mut self, until: Moment) -> Result<Left> {
         self.client.keeper.forget(&self.claim);
         self.claim.life.give_back();
         let client = Arc::clone(&self.client);
         let clock = client.aid.clock();
-        let (mut until, mut pause) = (None, Duration::from_millis(10));
+        let mut pause = Duration::from_millis(10);
         loop {
             // Dropped at any await: `Drop` hands the entry to the reaper.
             let answer = match self.entry().release() {
                 // Engines that answer on the spot need no timer.
                 Reply::Ready(answer) => answer,
-                coming => {
-                    let until = *until.get_or_insert_with(|| clock.now() + RELEASE_BOUND);
-                    clock.within(until, coming).await
-                }
+                coming => clock.within(until, coming).await,
             };
             let error = match answer {
                 Some(Ok(left)) => {
@@ -116,7 +114,6 @@ impl Owned {
                 Some(Err(error)) => error,
                 None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
             };
-            let until = *until.get_or_insert_with(|| clock.now() + RELEASE_BOUND);
             // What asking again does not mend is left to the reaper, which tries as long as the lease lasts.
             if !error.is_transient() || clock.now() + pause >= until {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
@@ -130,16 +127,22 @@ impl Owned {
     }
 }
 
+impl Owned {
+    /// Leaves nothing of the entry behind, in the background. Returns whether there was one.
+    fn part(&mut self) -> bool {
+        self.client.keeper.forget(&self.claim);
+        let Some(entry) = self.slot().take() else { return false };
+        self.claim.life.give_back();
+        let how = if self.granted { Parting::Release } else { Parting::Withdraw };
+        part(entry, &self.claim, how);
+        true
+    }
+}
+
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.client.keeper.forget(&self.claim);
-        if let Some(entry) = self.slot().take() {
-            self.claim.life.give_back();
-            let how = if self.granted { Parting::Release } else { Parting::Withdraw };
-            if self.granted {
-                telemetry::released(self.client.engine(), "drop");
-            }
-            part(entry, &self.claim, how);
+        if self.part() && self.granted {
+            telemetry::released(self.client.engine(), "drop");
         }
     }
 }
@@ -172,7 +175,7 @@ impl Guard {
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.
     pub fn state(&self) -> State {
-        self.owned.claim.life.state(self.owned.client.aid.clock().now())
+        self.owned.state()
     }
 
     /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
@@ -290,25 +293,50 @@ impl Guard {
         Ok(())
     }
 
-    /// Releases the lock and waits until the engine has confirmed it.
+    /// Releases the lock and waits until the engine has confirmed it, for the client's
+    /// [`release_timeout`](crate::ClientBuilder::release_timeout) at most, and no longer than the lease still lasts.
+    ///
+    /// A program that must answer at once, such as a request handler, drops the guard instead: the request is sent by the drop,
+    /// and nothing waits for the engine. Such a program calls [`ensure_held`](Guard::ensure_held) before the drop, to learn of a loss.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if the grant was already gone: the work may have overlapped with somebody else's. What the
-    /// engine says if it did not confirm within 10 s; cleanup then goes on in the background.
+    /// [`is_lost`](Error::is_lost) if the guard was lost before, for whatever [reason](Error::loss), or the engine knows the grant no more:
+    /// the work may have overlapped with that of another holder. A guard that is lost is not waited for: what is left of it at
+    /// the engine is removed in the background. What the engine says if it did not confirm in time; cleanup then goes on in
+    /// the background.
     ///
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
     pub async fn release(self) -> Result<()> {
+        let until = self.release_until();
+        self.released_by(until).await
+    }
+
+    /// Until when a release that begins now may last.
+    pub(crate) fn release_until(&self) -> Moment {
+        self.owned.client.release_until()
+    }
+
+    /// [`release`](Guard::release), until then at most.
+    pub(crate) async fn released_by(self, until: Moment) -> Result<()> {
         let Guard { mut owned, .. } = self;
         telemetry::released(owned.client.engine(), "release");
-        if owned.release().await? == Left::Released {
+        let lost = |owned: &Owned, why| {
+            let error = Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.life);
+            Err(error.on(owned.client.engine()))
+        };
+        if let State::Lost(why) = owned.state() {
+            owned.part();
+            return lost(&owned, why);
+        }
+        let until = until.min(owned.claim.life.until());
+        if owned.release(until).await? == Left::Released {
             return Ok(());
         }
-        let why = match owned.claim.life.state(owned.client.aid.clock().now()) {
-            State::Lost(why) => why,
-            State::Held | State::Suspect => Loss::Deleted,
-        };
-        Err(Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.life))
+        match owned.state() {
+            State::Lost(why) => lost(&owned, why),
+            State::Held | State::Suspect => lost(&owned, Loss::Deleted),
+        }
     }
 
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.

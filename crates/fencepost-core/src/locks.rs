@@ -2,29 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::aid::Aid;
-use crate::backend::{Attempt, Backend, Left};
-use crate::capability::{Capabilities, Identity, Tokens};
+use crate::backend::{Attempt, Left};
+use crate::builder::ClientBuilder;
+use crate::capability::Capabilities;
 use crate::claim::{Claim, Want};
 use crate::client::Client;
-use crate::connect;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Owned};
-use crate::holder::Holder;
 use crate::info::{Eviction, Info, Listing, Page};
-use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
 use crate::name::Name;
 use crate::queue::Mode;
-use crate::registry::Registry;
-use crate::thread::Thread;
-use crate::time::Clock;
 use crate::token::Token;
 
 /// A client of one engine: makes locks, and renews and cleans up what they hold on a thread of its own. Clones share it.
@@ -47,34 +40,13 @@ pub struct Locks {
     pub(crate) client: Arc<Client>,
 }
 
-/// Options of a client: see [`Locks::builder`].
-#[derive(Clone, Debug)]
-pub struct ClientBuilder {
-    holder: Option<String>,
-    ttl: Option<Duration>,
-    outage: Duration,
-    connect_wait: Option<Duration>,
-    replicas: u32,
-    tokens: Tokens,
-    aid: Option<Aid>,
-}
-
 impl Locks {
     /// The default lease: 30 s, renewed every 10 s. Where an engine has none as long, its longest.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
     /// Options for a new client.
     pub fn builder() -> ClientBuilder {
-        let outage = Duration::from_secs(10);
-        ClientBuilder {
-            holder: None,
-            ttl: None,
-            outage,
-            connect_wait: None,
-            replicas: 0,
-            tokens: Tokens::None,
-            aid: None,
-        }
+        ClientBuilder::default()
     }
 
     /// What is true of the engine as it is deployed.
@@ -169,14 +141,15 @@ impl Locks {
     /// Ends a detached lease.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds.
+    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds. What
+    /// the engine says if it did not confirm within [`release_timeout`](ClientBuilder::release_timeout).
     ///
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let claim = self.leased(lease, lease.ttl(), false)?;
         let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
-        match owned.release().await? {
+        match owned.release(self.client.release_until()).await? {
             Left::Released => Ok(()),
             Left::Withdrawn | Left::Nothing => Err(lease.gone(&claim)),
         }
@@ -270,122 +243,5 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locks").field("engine", &self.client.capabilities.engine).finish_non_exhaustive()
-    }
-}
-
-impl ClientBuilder {
-    /// How holders are shown to operators, in up to [`Holder::MAX_BYTES`]; by default `user@host/program`. Carries no rights.
-    #[must_use]
-    pub fn holder(mut self, label: &str) -> ClientBuilder {
-        self.holder = Some(label.to_owned());
-        self
-    }
-
-    /// The lease of locks that don't say their own, renewed at a third; [`Locks::DEFAULT_TTL`] by default.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// How long an acquisition bears an engine that fails, if its own waiting time does not end before; 10 s by default.
-    #[must_use]
-    pub fn outage(mut self, outage: Duration) -> ClientBuilder {
-        self.outage = outage;
-        self
-    }
-
-    /// How long [`connect`](ClientBuilder::connect) tries again while the engine is unreachable. Other errors, as of a wrong password,
-    /// fail at once. The first attempt may take 1 s in any case. Without this one attempt is made.
-    #[must_use]
-    pub fn connect_wait(mut self, wait: Duration) -> ClientBuilder {
-        self.connect_wait = Some(wait);
-        self
-    }
-
-    /// Replicas that must have a grant before it counts, for all locks that don't say their own number: see
-    /// [`Acquire::replicas`](crate::Acquire::replicas). None by default.
-    #[must_use]
-    pub fn replicas(mut self, replicas: u32) -> ClientBuilder {
-        self.replicas = replicas;
-        self
-    }
-
-    /// Refuses an engine whose fencing tokens are of a weaker class than this.
-    #[must_use]
-    pub fn require_tokens(mut self, least: Tokens) -> ClientBuilder {
-        self.tokens = least;
-        self
-    }
-
-    /// Runs on another clock and host: for simulations. The client then has no thread.
-    #[must_use]
-    pub fn aid(mut self, aid: Aid) -> ClientBuilder {
-        self.aid = Some(aid);
-        self
-    }
-
-    /// Connects to the engine that `url` names.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad URL or label, [`is_unsupported`](Error::is_unsupported) if the engine cannot do what is
-    /// required of it; what the engine says otherwise.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is held yet.
-    pub async fn connect(self, registry: &Registry, url: &str) -> Result<Locks> {
-        let (aid, thread) = self.start()?;
-        let backend = connect::open(registry, url, &aid, self.connect_wait).await;
-        let backend = backend.map_err(Error::without_effect)?;
-        self.finish(backend, aid, thread)
-    }
-
-    /// A client of an engine that is made here.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds or a bad label, [`is_unsupported`](Error::is_unsupported) if it
-    /// cannot do what is required of it; what `make` says.
-    pub fn open(self, make: impl FnOnce(&Aid) -> Result<Arc<dyn Backend>>) -> Result<Locks> {
-        let (aid, thread) = self.start()?;
-        let backend = make(&aid)?;
-        self.finish(backend, aid, thread)
-    }
-
-    fn start(&self) -> Result<(Aid, Option<Thread>)> {
-        self.holder.as_deref().map_or(Ok(()), |label| Holder::check("label", label))?;
-        match &self.aid {
-            Some(aid) => Ok((aid.clone(), None)),
-            None => Thread::start(Clock::boot()).map(|(thread, aid)| (aid, Some(thread))),
-        }
-    }
-
-    fn finish(self, backend: Arc<dyn Backend>, aid: Aid, thread: Option<Thread>) -> Result<Locks> {
-        let capabilities = backend.capabilities();
-        let backend = match capabilities.identity {
-            Identity::Claim => backend,
-            Identity::Process => Arc::new(crate::local::Gate::new(backend)),
-        };
-        let holder = match &self.holder {
-            Some(label) => Holder::labelled(label),
-            None => Arc::new(Holder::this_process()),
-        };
-        let ttl = self.ttl.unwrap_or_else(|| Locks::DEFAULT_TTL.min(capabilities.max_ttl));
-        let client = Client {
-            backend,
-            capabilities,
-            keeper: Keeper::start(&aid),
-            aid,
-            holder,
-            ttl,
-            replicas: self.replicas,
-            outage: self.outage,
-            closed: AtomicBool::new(false),
-            closing: Notify::new(),
-            thread,
-        };
-        client.check_ttl(ttl)?;
-        client.check_replicas(self.replicas)?;
-        client.check_tokens(self.tokens)?;
-        Ok(Locks { client: Arc::new(client) })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::acquire::Request;
 use crate::error::{Error, ErrorKind, Result};
 use crate::life::Life;
+use crate::request::Request;
 use crate::time::Moment;
 
 /// An engine that fails is asked again for a while: every step is idempotent, so a lost reply is settled by asking.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::acquire::Request;
 use crate::error::Result;
 use crate::holder::ClaimInfo;
+use crate::request::Request;
 use crate::time::Moment;
 
 /// Who holds it.
@@ -19,15 +19,17 @@ pub(crate) struct Witness<'a> {
     request: &'a Request<'a>,
     /// When to ask; `NEVER` once asked.
     at: Moment,
+    /// Until when the call may last, whatever its waiting time.
+    first: Moment,
     asking: Option<Pin<Box<dyn Future<Output = Seen> + Send>>>,
     seen: Seen,
 }
 
 impl<'a> Witness<'a> {
-    pub(crate) fn new(request: &'a Request<'a>, deadline: Moment) -> Witness<'a> {
+    pub(crate) fn new(request: &'a Request<'a>, deadline: Moment, first: Moment) -> Witness<'a> {
         let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
         let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
-        Witness { request, at, asking: None, seen: Ok(Vec::new()) }
+        Witness { request, at, first, asking: None, seen: Ok(Vec::new()) }
     }
 
     pub(crate) fn next(&self) -> Moment {
@@ -56,10 +58,16 @@ impl<'a> Witness<'a> {
         }
     }
 
-    pub(crate) fn last_word(mut self) -> Seen {
-        // A waiting time of zero comes here without having asked: engines that answer on the spot still can.
+    /// Who holds it, as far as that is known in time. A call that is over with its first attempt has not asked yet: it asks now if
+    /// `busy`, and waits no longer than that attempt might have taken.
+    pub(crate) async fn last_word(mut self, busy: bool) -> Seen {
+        let late = self.at != Moment::NEVER;
         self.look(Moment::NEVER);
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        if let Some(asking) = self.asking.take().filter(|_| late && busy) {
+            let seen = self.request.client.aid.clock().within(self.first, asking).await;
+            self.seen = seen.unwrap_or(self.seen);
+        }
         self.seen
     }
 }

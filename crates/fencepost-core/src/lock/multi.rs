@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::acquire::{Outcome, Request, options};
+use crate::acquire::Outcome;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -13,6 +13,7 @@ use crate::holder::Holder;
 use crate::life::Loss;
 use crate::lock::Kind;
 use crate::name::Name;
+use crate::request::{Request, options};
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -148,9 +149,9 @@ impl<'a> Options<'a> {
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
         let clock = self.lock.client.aid.clock();
-        let deadline = self.wait.map(|wait| clock.now() + wait);
+        let began = clock.now();
         loop {
-            match self.all(deadline).await? {
+            match self.all(began).await? {
                 // While the last ones were waited for, the first one's lease may have ended: then all begin anew.
                 Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
                 answer => return Ok(answer.map(|guards| MultiGuard { guards })),
@@ -159,9 +160,8 @@ impl<'a> Options<'a> {
     }
 
     /// One after the other.
-    async fn all(&self, deadline: Option<Moment>) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
+    async fn all(&self, began: Moment) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
         let client = &self.lock.client;
-        let clock = client.aid.clock();
         let mut guards = Vec::with_capacity(self.lock.names.len());
         // Left early, by an error or a drop, the guards release what was granted.
         for (name, kind) in self.lock.names.iter().zip(&self.lock.kinds) {
@@ -171,7 +171,8 @@ impl<'a> Options<'a> {
                 mode: kind.mode(),
                 ttl: self.ttl,
                 renewed: self.renewed,
-                wait: deadline.map(|deadline| deadline.since(clock.now())),
+                wait: self.wait,
+                began: Some(began),
                 join: self.join,
                 paired: *kind == Kind::Write,
                 replicas: self.replicas,
@@ -292,8 +293,9 @@ impl MultiGuard {
     /// Dropped midway, the rest is released in the background.
     pub async fn release(self) -> Result<()> {
         let mut first = Ok(());
+        let until = self.guards.first().map_or(Moment::ZERO, Guard::release_until);
         for guard in self.guards.into_iter().rev() {
-            let result = guard.release().await;
+            let result = guard.released_by(until).await;
             first = first.and(result);
         }
         first

@@ -112,6 +112,12 @@ impl Stage {
         self.client_with(Locks::builder().ttl(ttl).outage(outage), |backend, _| backend).await
     }
 
+    /// A client whose first attempts last as long as a slow machine needs.
+    pub(super) async fn patient(&self) -> Locks {
+        let builder = Locks::builder().ttl(LONG).attempt_timeout(2 * SOON);
+        self.client_with(builder, |backend, _| backend).await
+    }
+
     /// A client under this name.
     pub(super) async fn client_called(&self, holder: &str) -> Locks {
         self.client_with(Locks::builder().ttl(LONG).holder(holder), |backend, _| backend).await

@@ -116,13 +116,23 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
+/// One attempt is made all the same.
 pub(super) async fn no_waiting_time_at_all(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+    let (one, two) = (stage.client_called("the one who holds").await, stage.patient().await);
     let mutex = two.mutex("lock").expect("a good name");
+    let guard = mutex.lock().wait(Duration::ZERO).await.expect("it is free");
+    guard.release().await.expect("it was held");
+    let guard = mutex.try_lock().wait(Duration::ZERO).await.expect("it is free").expect("it is free");
+    guard.release().await.expect("it was held");
+    let both = two.multi(["lock", "another"]).expect("good names");
+    both.lock().wait(Duration::ZERO).await.expect("both are free").release().await.expect("they were held");
     let guard = lock(&one, "lock", X).await.expect("it is free");
     let start = Instant::now();
     let error = mutex.lock().wait(Duration::ZERO).await.expect_err("it is held");
-    assert!(error.is_timeout() && start.elapsed() < SOON, "zero is no time, not for ever: {error}");
+    assert!(error.is_timeout() && start.elapsed() < LONG, "zero is no time, not for ever: {error}");
+    assert!(!two.capabilities().inspect || error.to_string().contains("the one who holds"), "{error}");
+    assert!(mutex.try_lock().wait(Duration::ZERO).await.expect("busy is no error").is_none());
+    assert!(both.try_lock().wait(Duration::ZERO).await.expect("busy is no error").is_none());
     guard.release().await.expect("it was held");
     stage.assert_free("lock").await;
 }

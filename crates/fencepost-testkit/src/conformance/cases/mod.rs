@@ -59,6 +59,7 @@ cases! {
     secrets::a_changed_lease_is_not_believed [Detach]
     loss::lost_when_renewals_fail []
     loss::release_after_loss []
+    loss::a_release_that_comes_too_late_says_so []
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
     loss::engine_out_of_reach [Faults]

@@ -114,7 +114,8 @@ pub(super) async fn evict_marks(stage: Stage) {
         !waiting.is_answered() || start.elapsed() >= ttl / 2,
         "the next one was granted beside the evicted"
     );
-    let _ = guard.release().await;
+    let error = guard.release().await.expect_err("it was evicted");
+    assert_eq!(error.loss(), Some(Loss::Evicted), "{error}");
     waiting.granted().await.release().await.expect("it was held");
 }
 
@@ -126,7 +127,7 @@ pub(super) async fn evict_now(stage: Stage) {
     client.evict("lock", guard.token(), &how).await.expect("it is held");
     let next = waiting.granted().await;
     // The evicted one frees nothing any more, told or not.
-    let _ = guard.release().await;
+    assert!(guard.release().await.expect_err("it was evicted").is_lost());
     next.ensure_held().expect("it is held");
     stage.assert_busy("lock").await;
     next.release().await.expect("it was held");

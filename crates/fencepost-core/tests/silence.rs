@@ -1,0 +1,183 @@
+//! An engine that does not answer is waited for as long as the client says, and is not taken for a busy lock.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, Effect, Entry, Eviction, Info, Left, Listing, Locks, Memory,
+    Moment, Name, Page, Reply, Result, Stake, Token,
+};
+
+const SOON: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mute {
+    /// Attempts have no answer.
+    Attempts,
+    /// The first attempt of a claim is answered, all later ones and looks are not.
+    Later,
+    /// Attempts are answered after a while.
+    Slow,
+    /// Releases have no answer.
+    Releases,
+}
+
+struct Engine {
+    memory: Arc<Memory>,
+    mute: Mute,
+}
+
+struct EngineEntry {
+    entry: Box<dyn Entry>,
+    claim: Arc<Claim>,
+    asked: bool,
+    mute: Mute,
+}
+
+impl Backend for Engine {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let entry = self.memory.enter(Arc::clone(&claim));
+        Box::new(EngineEntry { entry, claim, asked: false, mute: self.mute })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.memory.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        if self.mute == Mute::Releases { self.memory.inspect(name) } else { Reply::coming(pending()) }
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}
+
+impl Entry for EngineEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        let asked = std::mem::replace(&mut self.asked, true);
+        match self.mute {
+            Mute::Releases => self.entry.attempt(),
+            Mute::Later if !asked => self.entry.attempt(),
+            Mute::Attempts | Mute::Later => Reply::coming(pending()),
+            Mute::Slow => Reply::coming(async {
+                let clock = self.claim.aid.clock();
+                clock.sleep_until(clock.now() + SOON).await;
+                self.entry.attempt().await
+            }),
+        }
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        // It is always worth asking again.
+        if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_wait(cx, until) }
+    }
+
+    fn stake(&self) -> Option<Stake> {
+        self.entry.stake()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        if self.mute == Mute::Releases { Reply::coming(pending()) } else { self.entry.withdraw() }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.detach()
+    }
+}
+
+fn client(memory: &Arc<Memory>, mute: Mute) -> Locks {
+    let engine = Arc::new(Engine { memory: Arc::clone(memory), mute });
+    Locks::builder().attempt_timeout(4 * SOON).release_timeout(SOON).open(|_| Ok(engine)).unwrap()
+}
+
+/// Fails if it takes as long as no bound of these tests.
+async fn bounded<T>(work: impl IntoFuture<Output = T>) -> T {
+    tokio::time::timeout(LONG, work).await.expect("it waits beyond its bound")
+}
+
+#[tokio::test]
+async fn an_engine_that_says_nothing_does_not_say_busy() {
+    let locks = client(&Memory::new(), Mute::Attempts);
+    let (mutex, both) = (locks.mutex("a").unwrap(), locks.multi(["a", "b"]).unwrap());
+    for wait in [Duration::ZERO, SOON, 8 * SOON] {
+        let error = bounded(mutex.lock().wait(wait)).await.unwrap_err();
+        assert!(error.is_unreachable() && error.effect() == Effect::Unknown, "{error}");
+        let error = bounded(mutex.try_lock().wait(wait)).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        let error = bounded(both.try_lock().wait(wait)).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_attempt_is_made_without_a_waiting_time() {
+    let locks = client(&Memory::new(), Mute::Slow);
+    let mutex = locks.mutex("a").unwrap();
+    let guard = bounded(mutex.lock().wait(Duration::ZERO)).await.unwrap();
+    let error = bounded(mutex.lock().wait(Duration::ZERO)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(bounded(mutex.try_lock().wait(Duration::ZERO)).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    bounded(mutex.try_lock().wait(Duration::ZERO))
+        .await
+        .unwrap()
+        .expect("it is free")
+        .release()
+        .await
+        .unwrap();
+}
+
+/// The engine has said busy, and the waiting time ends while it is asked again.
+#[tokio::test]
+async fn what_was_busy_when_it_was_last_heard_of_is_busy() {
+    let memory = Memory::new();
+    let held = client(&memory, Mute::Later).mutex("a").unwrap().lock().await.unwrap();
+    let mutex = client(&memory, Mute::Later).mutex("a").unwrap();
+    let error = bounded(mutex.lock().wait(SOON)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    // A silence of a second is one of the engine.
+    let error = bounded(mutex.lock().wait(Duration::from_millis(1_500))).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_ends_in_time_and_goes_on() {
+    let locks = client(&Memory::new(), Mute::Releases);
+    let guard = locks.mutex("a").unwrap().lock().await.unwrap();
+    let error = bounded(guard.release()).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(locks.backlog(), 1, "it goes on in the background");
+    let both = locks.multi(["b", "c"]).unwrap().lock().await.unwrap();
+    assert!(bounded(both.release()).await.unwrap_err().is_unreachable());
+    assert_eq!(locks.backlog(), 3);
+}
+
+#[tokio::test]
+async fn a_release_waits_no_longer_than_the_lease_lasts() {
+    let engine = Arc::new(Engine { memory: Memory::new(), mute: Mute::Releases });
+    let locks = Locks::builder().release_timeout(2 * LONG).open(|_| Ok(engine)).unwrap();
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().lease(Duration::from_millis(300)).await.unwrap();
+    let error = bounded(guard.release()).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    // One that is lost is not waited for at all.
+    let guard = bounded(mutex.lock()).await.unwrap();
+    locks.evict("a", guard.token(), &Eviction::default()).await.unwrap();
+    guard.lost().await;
+    let error = bounded(guard.release()).await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(locks.backlog(), 2);
+}
