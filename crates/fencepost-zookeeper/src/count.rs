@@ -5,26 +5,57 @@
 //! it: so a number that is as expected says that all before it were told. Names that come with a number of their own (Curator's reader
 //! under its own write lock) look as if something was missed, which costs a list.
 
+use fencepost_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
 use crate::child::Child;
+use crate::error::ENGINE;
 use crate::link::{Asked, Link};
+
+/// From this number on no claim is made: the server's counter ends at 2^31 - 1, and gives that number to all nodes after it. What is left is
+/// for the claims that are under way, and for those that are refused.
+const LAST: i64 = (1 << 31) - (1 << 20);
+/// From this number on an examination warns.
+pub(crate) const MANY: u32 = 1 << 30;
 
 /// Counts are known up to this: a folder's statistics have them doubled, in 32 bits.
 const ROUND: u32 = 1 << 31;
 
-/// What is in a folder, and how many were ever made there. Its `cversion` counts makings and endings: the former twice, less those
-/// that are there (ZooKeeper's `DataNode.copyStat`). Nothing, if it is not there. The first poll sends.
+/// What is in a folder, and how many were ever made there. Nothing, if it is not there. The first poll sends.
 pub(crate) async fn list(link: &Link, folder: &str) -> Result<(Vec<String>, Option<u32>), zk::Error> {
     let path = folder.to_owned();
     let asked: Asked<_> = link.ask(move |client| async move { client.get_children(&path).await });
     match asked.await {
-        Ok((names, stat)) => {
-            Ok((names, Some(stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2)))
-        }
+        Ok((names, stat)) => Ok((names, Some(ever(&stat)))),
         Err(zk::Error::NoNode) => Ok((Vec::new(), None)),
         Err(error) => Err(error),
     }
+}
+
+/// Refuses nodes in `folder` whose numbers are near the end of the server's counter.
+///
+/// # Errors
+/// One is.
+pub(crate) fn check(folder: &str, names: &[String]) -> Result<(), Error> {
+    // A server that counts further writes longer numbers.
+    let ends = |name: &&String| name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len() < 19;
+    let numbers = names.iter().filter(ends).filter_map(|name| Child::read(name)).map(|child| child.number);
+    match numbers.into_iter().find(|number| *number >= LAST || *number < 0) {
+        None => Ok(()),
+        Some(_) => {
+            let message = format!(
+                "the counter of the folder {folder} is near its end at 2^31, after which ZooKeeper gives the same number to all claims; \
+                 use another name, or delete the folder when nobody claims the lock"
+            );
+            Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
+        }
+    }
+}
+
+/// How many children a node ever had. Its `cversion` counts makings and endings: the former twice, less those that are there
+/// (ZooKeeper's `DataNode.copyStat`).
+pub(crate) fn ever(stat: &zk::Stat) -> u32 {
+    stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2
 }
 
 #[derive(Default)]
@@ -102,6 +133,22 @@ mod tests {
             assert!(count.made(name), "{name}");
         }
         assert!(!count.made("b-lock-0000000002"), "it came twice");
+    }
+
+    #[test]
+    fn numbers_near_the_end_of_the_counter_are_refused() {
+        for (name, refused) in [
+            ("a-lock-0000000001", false),
+            ("a-lock-2146435071", false),
+            ("a-lock-2146435072", true),
+            ("a-lock-2147483647", true),
+            ("a-lock--2147483648", true),
+            ("a-lock-0000000002147483647", false),
+            ("a-lock-0000000002147483648", false),
+        ] {
+            let checked = check("/a", &["b-lock-0000000000".to_owned(), name.to_owned()]);
+            assert_eq!(checked.is_err(), refused, "{name}");
+        }
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! What an operator should know of a deployment.
 
 use fencepost_core::{Finding, Report, Result};
+use futures_util::future::join_all;
 use zookeeper_client as zk;
 
+use crate::count::{MANY, ever};
 use crate::link::Asked;
+use crate::name::from_node;
 use crate::shared::Shared;
 use crate::versions::versions;
+
+/// The number of locks whose counters are asked for at once.
+const AT_ONCE: usize = 64;
 
 /// Examines the deployment: the session that the server gives, its members, and what this user may do.
 ///
@@ -30,6 +36,7 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
     findings.extend(servers);
     findings.push(members(shared, away).await?);
     findings.push(watches(shared).await?);
+    findings.extend(counters(shared).await?);
     findings.push(Finding::ok(
         "clocks",
         "no promise rests on the servers' clocks: they count ticks of their own",
@@ -90,6 +97,42 @@ async fn watches(shared: &Shared) -> Result<Finding> {
             "the server has no persistent watches (they came with 3.6): a long line costs more requests",
         ),
     })
+}
+
+/// The folders whose counter is near its end.
+async fn counters(shared: &Shared) -> Result<Vec<Finding>> {
+    let link = shared.link().await?;
+    let root = &shared.config.root;
+    let parent = shared.config.layout.parent(root);
+    let nodes = match link.within(link.list(parent)).await? {
+        Ok(nodes) => nodes,
+        // Nobody has locked anything, or this user may not look.
+        Err(_) => return Ok(Vec::new()),
+    };
+    let locks: Vec<_> =
+        nodes.iter().filter_map(|node| Some((node, from_node(node, root.is_empty())?))).collect();
+    let mut findings = Vec::new();
+    for some in locks.chunks(AT_ONCE) {
+        let folders = some.iter().flat_map(|(node, name)| {
+            let folder = shared.config.layout.folder(root, node);
+            ["", "/locks", "/leases"].map(|sub| (name, format!("{folder}{sub}")))
+        });
+        let folders: Vec<_> = folders.collect();
+        let stats = link.within(join_all(folders.iter().map(|(_, path)| link.stat(path.clone())))).await?;
+        for ((name, path), stat) in folders.into_iter().zip(stats) {
+            let count = stat.ok().flatten().map_or(0, |stat| ever(&stat));
+            findings.extend((count >= MANY).then(|| counter(name, &path, count)));
+        }
+    }
+    Ok(findings)
+}
+
+fn counter(name: &str, path: &str, count: u32) -> Finding {
+    let says = format!(
+        "{path} has had {count} nodes; from 2146435072 on claims of '{name}' are refused (the server's counter ends at 2^31)"
+    );
+    Finding::warning("counter", says)
+        .advice("use another name, or delete the folder when nobody claims the lock")
 }
 
 #[cfg(test)]

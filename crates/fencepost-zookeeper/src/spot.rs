@@ -8,6 +8,7 @@ use fencepost_core::{Error, ErrorKind, Result, Token};
 use futures_util::future::{join, join_all};
 use zookeeper_client as zk;
 
+use crate::count::check;
 use crate::error::{ENGINE, failure, is_over, is_unknown};
 use crate::link::{Asked, Link};
 use crate::shared::Shared;
@@ -94,6 +95,7 @@ impl Spot {
                 At::Gone => return Ok(None),
                 At::There(nodes) => {
                     let nodes = nodes.clone();
+                    check(&self.folder, &nodes.names)?;
                     let names = match link.within(link.list(self.folder.clone())).await? {
                         Err(zk::Error::NoNode) => Vec::new(),
                         names => names.map_err(|error| failure(&error))?,
@@ -128,6 +130,7 @@ impl Spot {
                     link.within(self.at.answered()).await?;
                     if let (At::There(nodes), Ok(names)) = (&self.at, names) {
                         link.confirm(sent);
+                        check(&self.folder, &nodes.names)?;
                         return Ok(Some(Placed { nodes: nodes.clone(), names }));
                     }
                 }
@@ -144,7 +147,10 @@ impl Spot {
         for _ in 0..TRIES {
             match &self.at {
                 At::Gone => return Ok(None),
-                At::There(nodes) => return Ok(Some(nodes.clone())),
+                At::There(nodes) => {
+                    check(&self.folder, &nodes.names)?;
+                    return Ok(Some(nodes.clone()));
+                }
                 At::Unknown => self.find(link).await?,
                 At::Failed(_) => self.failed(shared, link).await?,
                 At::Asked(_) => link.within(self.at.answered()).await?,

@@ -10,7 +10,7 @@ use std::time::Duration;
 const JARS: &str = "/usr/share/java";
 
 /// What a server needs beside its own jar, whose manifest names most of it.
-const SERVER: [&str; 6] =
+pub(super) const SERVER: [&str; 6] =
     ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "netty-codec", "metrics-core"];
 
 /// A class path of jars of the system, by their names.

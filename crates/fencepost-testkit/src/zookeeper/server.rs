@@ -1,6 +1,6 @@
 //! One ZooKeeper server.
 
-use super::config::{Config, secure_port};
+use super::config::{Config, SERVER, class_path, secure_port};
 use super::look::serves;
 use crate::faults::{Fault, Faults};
 use crate::server::{Plan, Server, certify_for};
@@ -70,6 +70,24 @@ impl ZooKeeper {
     /// Its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
+    }
+
+    /// Restarts it with another number of children that the node at `path` ever had, which its next sequential child gets.
+    ///
+    /// # Errors
+    /// The server's data cannot be changed; the error says why.
+    pub fn set_count(&mut self, path: &str, count: i32) -> Result<(), Fault> {
+        self.kill()?;
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zookeeper/SetCount.java");
+        let data = self.server.dir().join("data");
+        let mut command = Command::new("java");
+        command.args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]);
+        command.args(["-cp", &class_path(&SERVER), source]).arg(data).args([path, &count.to_string()]);
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()).into());
+        }
+        self.restart()
     }
 
     /// The end of its log.

@@ -1,6 +1,7 @@
 //! What is ZooKeeper's own: sessions, lost answers, folders, watches, users, and other people's nodes.
 
 mod alone;
+mod counter;
 mod folders;
 mod guarded;
 mod kinds;

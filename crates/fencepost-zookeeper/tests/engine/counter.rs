@@ -1,0 +1,90 @@
+//! The server's counter of a folder's nodes, near its end.
+
+use std::time::Duration;
+
+use fencepost_core::{Kind, Severity};
+use fencepost_testkit::zookeeper::{Config, ZooKeeper};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+use crate::kit::client;
+
+/// No claim is made from this number on.
+const LAST: i32 = i32::MAX - (1 << 20) + 1;
+
+/// A folder that stays although nobody claims its lock.
+async fn keep(server: &ZooKeeper, folder: &str) {
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    bare.mkdir(&format!("{folder}/kept"), &options).await.expect("it is made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_near_the_end_of_the_counter_are_refused() {
+    let mut server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    for folder in ["/count/lock", "/count/lock/locks", "/count/leases/leases"] {
+        keep(&server, folder).await;
+    }
+    let count = |server: &mut ZooKeeper, path: &str, count| server.set_count(path, count).expect("it is set");
+    count(&mut server, "/count/lock", LAST - 3);
+    let locks = client(&format!("{}/count?session=30s", server.url())).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    for _ in 0..3 {
+        let guard = mutex.lock().await.expect("it is free");
+        guard.release().await.expect("it was held");
+    }
+    for kind in [Kind::Mutex, Kind::Read, Kind::Write] {
+        let multi = locks.multi(["lock"]).expect("a good name").kind(kind);
+        let waiting =
+            multi.lock().wait(Duration::from_secs(10)).await.map(drop).expect_err("it is near its end");
+        let tried = multi.try_lock().await.map(drop).expect_err("it is near its end");
+        for error in [waiting, tried] {
+            let text = error.to_string();
+            assert!(
+                error.is_configuration() && text.contains("/count/lock") && text.contains("use another name"),
+                "{text}"
+            );
+        }
+    }
+    // Where all nodes tie, nobody is granted either.
+    count(&mut server, "/count/lock", i32::MAX);
+    let tied: Vec<_> = (0..20)
+        .map(|_| {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.lock().wait(Duration::from_secs(20)).await.map(drop) })
+        })
+        .collect();
+    for claim in tied {
+        let error = claim.await.expect("no panic").expect_err("it ties with the others");
+        assert!(error.is_configuration(), "{error}");
+    }
+    // Permits have counters of their own.
+    count(&mut server, "/count/lock", 7);
+    count(&mut server, "/count/lock/locks", LAST);
+    count(&mut server, "/count/leases/leases", LAST);
+    for name in ["lock", "leases"] {
+        let error = locks.semaphore(name, 3).expect("a good name").acquire_many(2).await.map(drop);
+        assert!(error.expect_err("it is near its end").is_configuration());
+    }
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_warns_of_a_high_count() {
+    let mut server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    for folder in ["/count/few", "/count/many", "/count/stock%2F42/leases"] {
+        keep(&server, folder).await;
+    }
+    server.set_count("/count/few", (1 << 30) - 1).expect("it is set");
+    server.set_count("/count/many", 1 << 30).expect("it is set");
+    server.set_count("/count/stock%2F42/leases", LAST).expect("it is set");
+    let locks = client(&format!("{}/count?session=30s", server.url())).await;
+    let report = locks.examine().await.expect("it can look");
+    let mut counters: Vec<_> =
+        report.findings.iter().filter(|finding| finding.subject == "counter").collect();
+    counters.sort_by_key(|finding| finding.says.clone());
+    assert_eq!(counters.len(), 2, "{counters:?}");
+    for (finding, part) in counters.into_iter().zip(["/count/many", "'stock/42'"]) {
+        assert!(finding.severity == Severity::Warning && finding.says.contains(part), "{finding:?}");
+    }
+    locks.close().await;
+}
