@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use zookeeper_client as zk;
 
 use crate::error::{ENGINE, failure};
+use crate::held::{deleted, look_again};
 use crate::holding::{Holding, Holdings, delete};
 use crate::link::{Asked, Link};
 use crate::listing::look;
@@ -46,8 +47,8 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
     if !link.listening.swap(true, Ordering::Relaxed) {
         let (weak, link, folder) = (Arc::downgrade(shared), Arc::clone(link), folder(shared));
         let aid = shared.aid.clone();
+        aid.spawn(look_again(Arc::downgrade(&shared.holdings), Arc::clone(&link)));
         aid.spawn(async move {
-            let mut breaks = link.breaks();
             while !link.is_over() {
                 let path = folder.clone();
                 let asked: Asked<_> =
@@ -60,10 +61,6 @@ pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
                         if !heed(&holdings, &link, &folder, &names).await {
                             link.sleep(link.clock().now() + AGAIN).await;
                             continue;
-                        }
-                        if link.breaks() != breaks {
-                            breaks = link.breaks();
-                            check(&holdings, &link).await;
                         }
                         drop(holdings);
                         watcher.changed().await;
@@ -136,7 +133,7 @@ pub(crate) fn recall(shared: &Shared, link: &Arc<Link>, token: Token) {
 }
 
 /// Looks at all own nodes: a bell may have come and gone while the connection was broken.
-async fn check(holdings: &Holdings, link: &Link) {
+pub(crate) async fn check(holdings: &Holdings, link: &Link) {
     // If it cannot look now, the connection breaks once more.
     look_at(holdings, link, &holdings.of(link)).await;
 }
@@ -150,8 +147,12 @@ async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) -> bool {
         };
         for (held, answer) in some.iter().zip(answers) {
             match answer {
-                Ok((data, _)) if Payload::read(&data).evicted => holdings.evict(held.token, Loss::Evicted),
-                Err(zk::Error::NoNode) => holdings.evict(held.token, Loss::Deleted),
+                Ok((data, _)) if Payload::read(&data).evicted => {
+                    holdings.evict(held.token, Loss::Evicted, None)
+                }
+                Err(zk::Error::NoNode) => {
+                    holdings.evict(held.token, Loss::Deleted, Some(deleted(&first(held))))
+                }
                 Ok(_) | Err(zk::Error::NoAuth) => {}
                 Err(_) => return false,
             }

@@ -1,6 +1,6 @@
 //! What a client holds, and when it gives it back by itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -12,6 +12,7 @@ use fencepost_core::{Claim, Clock, Loss, Moment, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
+use crate::held::{due, watch};
 use crate::link::Link;
 
 /// How often a node that must go is tried again.
@@ -44,6 +45,8 @@ pub(crate) struct Holdings(Mutex<Inner>);
 struct Inner {
     all: HashMap<u128, (Moment, Holding)>,
     due: BTreeMap<(Moment, u128), ()>,
+    /// Grants whose nodes are to be watched, in the order of their age.
+    young: VecDeque<(Moment, u128)>,
     /// When the task will look.
     planned: Option<Moment>,
     waker: Option<Waker>,
@@ -57,14 +60,16 @@ impl Holdings {
     pub(crate) fn insert(&self, holding: Holding) {
         let key = holding.claim.id.as_u128();
         let at = Moment::from_nanos(holding.claim.note.load(Ordering::Relaxed));
+        let watched = due(holding.link.clock().now());
         let mut inner = self.inner();
         inner.due.insert((at, key), ());
+        inner.young.push_back((watched, key));
         if let Some((before, _)) = inner.all.insert(key, (at, holding))
             && before != at
         {
             inner.due.remove(&(before, key));
         }
-        if inner.planned.is_none_or(|planned| at < planned)
+        if inner.planned.is_none_or(|planned| at.min(watched) < planned)
             && let Some(waker) = &inner.waker
         {
             waker.wake_by_ref();
@@ -81,6 +86,19 @@ impl Holdings {
         }
     }
 
+    /// Is the claim's grant still held, and not being released?
+    pub(crate) fn has(&self, claim: &Claim) -> bool {
+        self.inner().all.contains_key(&claim.id.as_u128())
+    }
+
+    /// Takes out those that have been held for long enough to be watched.
+    fn take_old(&self, now: Moment) -> Vec<Holding> {
+        let mut inner = self.inner();
+        let count = inner.young.partition_point(|(at, _)| *at <= now);
+        let old: Vec<_> = inner.young.drain(..count).collect();
+        old.iter().filter_map(|(_, key)| inner.all.get(key)).map(|(_, held)| held.clone()).collect()
+    }
+
     /// Those of one session.
     pub(crate) fn of(&self, link: &Link) -> Vec<Holding> {
         let inner = self.inner();
@@ -88,12 +106,17 @@ impl Holdings {
     }
 
     /// The holder of this grant learns that it is over.
-    pub(crate) fn evict(&self, token: Token, why: Loss) {
+    pub(crate) fn evict(&self, token: Token, why: Loss, detail: Option<String>) {
         let inner = self.inner();
         let held: Vec<_> = inner.all.values().filter(|(_, held)| held.token == token).collect();
         let lives: Vec<_> = held.into_iter().map(|(_, held)| Arc::clone(&held.claim)).collect();
         drop(inner);
-        lives.iter().for_each(|claim| claim.life.end(why));
+        for claim in lives {
+            match &detail {
+                Some(detail) => claim.life.end_with(why, detail.as_str()),
+                None => claim.life.end(why),
+            }
+        }
     }
 
     /// Takes out those whose own lease is over; those that were renewed meanwhile come later.
@@ -121,6 +144,7 @@ impl Holdings {
         let mut inner = self.inner();
         inner.waker = Some(waker.clone());
         let first = inner.due.first_key_value().map_or(Moment::NEVER, |((at, _), ())| *at);
+        let first = inner.young.front().map_or(first, |(at, _)| first.min(*at));
         inner.planned = Some(first);
         first
     }
@@ -133,7 +157,7 @@ impl Holdings {
     }
 }
 
-/// Gives back what is over, as long as the client is there.
+/// Gives back what is over, and has watched what is held for a while, as long as the client is there.
 pub(crate) async fn give_back(holdings: Weak<Holdings>, clock: Clock) {
     loop {
         let mut sleep: Option<(Moment, fencepost_core::Sleep)> = None;
@@ -147,6 +171,7 @@ pub(crate) async fn give_back(holdings: Weak<Holdings>, clock: Clock) {
         })
         .await;
         let Some(all) = holdings.upgrade().filter(|_| alive) else { return };
+        all.take_old(clock.now()).iter().for_each(|held| watch(&all, held));
         for held in all.take_due(clock.now()) {
             let aid = held.claim.aid.clone();
             aid.spawn(async move { delete(&held.link, held.paths).await });

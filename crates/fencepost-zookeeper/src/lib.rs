@@ -43,6 +43,7 @@ mod error;
 mod evict;
 mod examine;
 mod guarded;
+mod held;
 mod holding;
 mod layout;
 mod link;

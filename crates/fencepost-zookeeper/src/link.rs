@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -43,8 +43,8 @@ pub(crate) struct Link {
     aid: Aid,
     /// When the last request was sent that a quorum answered.
     confirmed: AtomicU64,
-    /// How often the connection broke.
-    breaks: AtomicU64,
+    /// Bytes of paths of own nodes that are watched.
+    pub(crate) watched: AtomicUsize,
 }
 
 impl Link {
@@ -62,7 +62,7 @@ impl Link {
             client: Mutex::new(Some(Arc::new(client))),
             aid: aid.clone(),
             confirmed: AtomicU64::new(0),
-            breaks: AtomicU64::new(0),
+            watched: AtomicUsize::new(0),
         };
         link.confirm(sent);
         Arc::new(link)
@@ -70,11 +70,6 @@ impl Link {
 
     pub(crate) fn rung(&self) -> MutexGuard<'_, BTreeSet<Token>> {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often the connection broke.
-    pub(crate) fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -218,7 +213,6 @@ impl Link {
                 return;
             }
             if state == zk::SessionState::Disconnected {
-                self.breaks.fetch_add(1, Ordering::Relaxed);
                 self.doubt(broken());
             }
         }

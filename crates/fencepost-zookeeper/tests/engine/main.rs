@@ -2,6 +2,7 @@
 
 mod alone;
 mod counter;
+mod deleted;
 mod folders;
 mod guarded;
 mod kinds;

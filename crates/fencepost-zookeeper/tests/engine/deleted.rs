@@ -1,0 +1,139 @@
+//! Nodes that an operator takes away from a holder.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Guard, Loss};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
+use tokio::time::timeout;
+use zookeeper_client::Client;
+
+use crate::kit::{SOON, client, eventually, nodes, requests};
+
+/// No renewal comes before the end of a test.
+const LONG: Duration = Duration::from_secs(1_200);
+
+/// Waits until so many nodes below `path` are watched.
+async fn watched(server: SocketAddr, path: &str, count: usize) {
+    eventually("the nodes are watched", || {
+        let all = word(server, "wchp").expect("the server answers");
+        all.lines().filter(|line| line.starts_with(path) && line.contains("_c_")).count() == count
+    })
+    .await;
+}
+
+async fn told(guard: &Guard, node: &str) {
+    assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder is told"), Loss::Deleted);
+    let text = guard.ensure_held().expect_err("it is lost").to_string();
+    assert!(text.contains(&format!("its node {node} was deleted")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_is_told_that_its_node_was_deleted() {
+    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let guard = locks.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    let other = locks.mutex("other").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    let three = locks.semaphore("three", 3).expect("a good name");
+    let two = three.acquire_many(2).ttl(LONG).await.expect("they are free");
+    watched(server.address(), "/held/", 4).await;
+    let of = |name: &str| {
+        let all = nodes(server.address(), &format!("/held/{name}"));
+        all.last().expect("it is held").clone()
+    };
+    for (guard, node) in [(&guard, of("lock")), (&two, of("three"))] {
+        let start = Instant::now();
+        bare.delete(&node, None).await.expect("it was there");
+        told(guard, &node).await;
+        println!("told after {:?}", start.elapsed());
+        assert!(guard.trouble().is_none());
+    }
+    other.ensure_held().expect("nobody deleted it");
+    for guard in [guard, two] {
+        assert!(guard.release().await.expect_err("it was lost").is_lost());
+    }
+    // A watch ends with its node, whoever deletes that.
+    watched(server.address(), "/held/", 1).await;
+    other.release().await.expect("it was held");
+    watched(server.address(), "/held/", 0).await;
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let old = locks.mutex("old").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    watched(server.address(), "/held/", 1).await;
+    // This one is too young to be watched, perhaps.
+    let young = locks.mutex("young").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    let kept = locks.mutex("kept").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    server.cut().expect("the network can be cut");
+    for (name, guard) in [("old", &old), ("young", &young)] {
+        let node = nodes(server.address(), &format!("/held/{name}")).pop().expect("it is held");
+        bare.delete(&node, None).await.expect("it was there");
+        assert!(guard.ensure_held().is_ok(), "nobody can tell it");
+    }
+    server.mend().expect("the network can be mended");
+    for guard in [&old, &young] {
+        assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder is told"), Loss::Deleted);
+        assert!(
+            guard.loss_detail().is_some_and(|detail| detail.contains("/held/")),
+            "{:?}",
+            guard.loss_detail()
+        );
+    }
+    kept.ensure_held().expect("nobody deleted it");
+    // It is watched again.
+    watched(server.address(), "/held/", 1).await;
+    let node = nodes(server.address(), "/held/kept").pop().expect("it is held");
+    bare.delete(&node, None).await.expect("it was there");
+    told(&kept, &node).await;
+    drop((old, young, kept));
+    locks.close().await;
+}
+
+/// After a reconnection the driver sets all watches again, and loses the session if they don't fit into one request.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_held_locks_outlive_a_broken_connection() {
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let mut guards = Vec::new();
+    for number in 0..3_000 {
+        let lock = locks.mutex(&format!("{number}")).expect("a good name");
+        guards.push(lock.lock().ttl(LONG).await.expect("it is free"));
+    }
+    eventually("many are watched", || {
+        word(server.address(), "wchp").is_ok_and(|all| all.matches("_c_").count() > 700)
+    })
+    .await;
+    server.cut().expect("the network can be cut");
+    let suspect = |guard: &Guard| guard.trouble().is_some();
+    eventually("the connection is broken", || guards.iter().all(suspect)).await;
+    server.mend().expect("the network can be mended");
+    eventually("it is mended", || !guards.iter().any(suspect)).await;
+    assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
+    // A node that is not watched is looked at when the connection is back.
+    guards.clear();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
+    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let mutex = locks.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let before = requests(server.address());
+    for _ in 0..50 {
+        mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    // What asks for the count is no client.
+    let sent = requests(server.address()) - before;
+    assert!(sent <= 50 * 3 + 10, "{sent} requests for 50 cycles");
+    watched(server.address(), "/held/", 0).await;
+    locks.close().await;
+}
