@@ -25,6 +25,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Who waits at a view looks again after so long, whatever it was told.
 const NET: Duration = Duration::from_secs(10);
 
+/// A claim whose node the view does not have asks again after this time. The event is on its way, or the node was deleted before the claim sat
+/// down, and then no event comes.
+const UNSEEN: Duration = Duration::from_millis(100);
+
 pub(crate) struct ZooEntry {
     shared: Arc<Shared>,
     claim: Arc<Claim>,
@@ -162,7 +166,8 @@ impl ZooEntry {
     fn blocked(&self, ahead: Option<u32>) -> Attempt {
         // A look at the view costs no request, so an event that it missed for whatever reason costs this, and no more. The view asks
         // for the list as often, for what it was not told.
-        let again = self.line.is_seated().then(|| self.now() + NET);
+        let again =
+            self.line.is_seated().then(|| self.now() + if self.line.is_unseen() { UNSEEN } else { NET });
         Attempt::Blocked { again, ahead }
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct Layout {
     shared: Option<Template>,
     /// Of `InterProcessSemaphoreV2`; only Curator has it.
     lease: Option<Template>,
+    /// Folders stay when they are empty.
+    keeps: bool,
 }
 
 /// The name of a node before its sequence number.
@@ -72,6 +74,7 @@ impl Layout {
             writer: of("-__WRIT__"),
             shared: Some(of("-__READ__")),
             lease: Some(of("-lease-")),
+            keeps: false,
         }
     }
 
@@ -84,6 +87,7 @@ impl Layout {
             writer: of("__lock__"),
             shared: Some(of("__rlock__")),
             lease: None,
+            keeps: true,
         }
     }
 
@@ -128,7 +132,13 @@ impl Layout {
             exclusive,
             shared: None,
             lease: None,
+            keeps: false,
         })
+    }
+
+    /// Returns whether folders stay when they are empty. A `Lock` of kazoo's makes its folder once, and fails for good when that has gone.
+    pub(crate) fn keeps_folders(&self) -> bool {
+        self.keeps
     }
 
     /// Are shared holders possible?

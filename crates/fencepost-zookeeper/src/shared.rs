@@ -135,7 +135,8 @@ impl Shared {
         Payload { place, data: self.config.data.clone(), ..Payload::of(claim) }.to_bytes()
     }
 
-    /// Makes a folder and all above it. They are containers: the server removes them when they have become empty.
+    /// Makes a folder and all above it. They are containers, which the server removes when they have become empty, unless the layout keeps
+    /// them.
     pub(crate) async fn make_folder(&self, link: &Link, path: &str) -> Result<()> {
         self.make(link, path, self.acls()).await
     }
@@ -150,7 +151,11 @@ impl Shared {
 
     async fn make(&self, link: &Link, path: &str, acls: zk::Acls<'static>) -> Result<()> {
         let path = path.to_owned();
+        let persistent = self.config.layout.keeps_folders();
         let made = link.ask(move |client| async move {
+            if persistent {
+                return client.mkdir(&path, &zk::CreateMode::Persistent.with_acls(acls)).await;
+            }
             match client.mkdir(&path, &zk::CreateMode::Container.with_acls(acls)).await {
                 // A server before 3.5.3.
                 Err(zk::Error::Unimplemented) => {

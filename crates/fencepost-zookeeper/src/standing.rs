@@ -157,8 +157,13 @@ impl Standing {
         self.seat.is_some() && self.wake.is_none()
     }
 
+    /// Had the view not had its node the last time?
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.unseen
+    }
+
     /// Waits no more.
     pub(crate) fn rest(&mut self) {
-        (self.wake, self.seat, self.interest) = (None, None, None);
+        (self.wake, self.seat, self.interest, self.unseen) = (None, None, None, false);
     }
 }

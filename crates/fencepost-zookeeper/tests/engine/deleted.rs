@@ -116,7 +116,6 @@ async fn thousands_of_held_locks_outlive_a_broken_connection() {
     server.mend().expect("the network can be mended");
     eventually("it is mended", || !guards.iter().any(suspect)).await;
     assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
-    // A node that is not watched is looked at when the connection is back.
     guards.clear();
     locks.close().await;
 }

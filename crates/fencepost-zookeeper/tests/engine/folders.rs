@@ -1,5 +1,7 @@
 //! Folders: how they come and go, who stands in them, and what a long line costs.
 
+use std::time::{Duration, Instant};
+
 use fencepost_core::{Page, Token};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
 use tokio::time::timeout;
@@ -29,6 +31,64 @@ async fn tokens_grow_although_a_removed_folder_counts_anew() {
             timeout(SOON, watcher.changed()).await.expect("an empty container goes");
         }
         assert_eq!(bare.check_stat(&folder).await.expect("it answers"), None, "the folder stays");
+    }
+}
+
+/// A `Lock` of kazoo's makes its folder once, and fails for good when the server has removed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_kazoos_layout_stays_when_it_is_empty() {
+    let path = path();
+    let locks = client(&format!("zookeeper://{}{path}/deep?session=4s&layout=kazoo", address())).await;
+    let bare = bare().await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    guard.release().await.expect("it was held");
+    // A container that becomes empty after that is removed.
+    let all = Acls::anyone_all();
+    bare.mkdir(&format!("{path}-other"), &CreateMode::Container.with_acls(all)).await.expect("it is made");
+    let child = format!("{path}-other/x");
+    bare.create(&child, b"", &CreateMode::Ephemeral.with_acls(all)).await.expect("it is made");
+    bare.delete(&child, None).await.expect("it was there");
+    let (there, watcher) = bare.check_and_watch_stat(&format!("{path}-other")).await.expect("it answers");
+    if there.is_some() {
+        timeout(SOON, watcher.changed()).await.expect("an empty container goes");
+    }
+    for folder in [path.clone(), format!("{path}/deep"), format!("{path}/deep/lock")] {
+        let stat = bare.check_stat(&folder).await.expect("it answers").expect("it stays");
+        assert_eq!(stat.ephemeral_owner, 0, "{folder} is no container");
+    }
+    locks.close().await;
+}
+
+/// An operator's `deleteall` takes all nodes and the folder away.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_whose_folder_was_deleted_stand_in_line_again_at_once() {
+    let path = path();
+    let (holder, locks, bare) = (near(&path).await, near(&path).await, bare().await);
+    for round in 0..10 {
+        let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        let line: Vec<_> = (0..20)
+            .map(|_| {
+                let mutex = locks.mutex("lock").expect("a good name");
+                tokio::spawn(async move {
+                    // The operator may take a node away that has just got its turn.
+                    let _ = mutex.lock().await.expect("its turn comes").release().await;
+                })
+            })
+            .collect();
+        eventually("all stand in line", || nodes(address(), &path).len() == 21).await;
+        let folder = format!("{path}/lock");
+        let start = Instant::now();
+        for name in bare.list_children(&folder).await.expect("it is there") {
+            let _ = bare.delete(&format!("{folder}/{name}"), None).await;
+        }
+        let _ = bare.delete(&folder, None).await;
+        for waiting in line {
+            waiting.await.expect("no panic");
+        }
+        // The list is asked for again every ten seconds, whatever happens.
+        println!("round {round}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(4), "round {round}: idle for {:?}", start.elapsed());
+        drop(guard);
     }
 }
 
