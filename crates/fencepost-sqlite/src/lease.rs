@@ -51,8 +51,11 @@ pub(crate) fn extend(
 
 /// What became of a lease.
 pub(crate) enum Kept {
-    /// It now runs that long from the request on.
-    For(Duration),
+    /// It now runs that long: from the request on if its end is in the row, else from the time in the side file.
+    For {
+        ttl: Duration,
+        in_row: bool,
+    },
     Lost(Loss),
 }
 
@@ -85,7 +88,7 @@ pub(crate) fn keep(db: &Connection, census: &Census<'_>, claim: &Claim) -> Resul
             until.map(integer)
         ])?;
     }
-    Ok(Kept::For(ttl))
+    Ok(Kept::For { ttl, in_row: row.process.is_none() || row.is_fixed() })
 }
 
 /// Writes the end of a lease, `least` or later, on the clock of this boot, and on the wall clock for after a restart.

@@ -74,7 +74,8 @@ pub(crate) fn attempt(
         && me.holds()
     {
         let answer = Answer::Granted { seq: me.seq, token: me.token };
-        if ask.fixed && me.until.is_none() {
+        // Asked again, it ends later for others too.
+        if ask.fixed && me.until < end_of(ask) {
             row::grant(db, ask.resource, me.seq, me.token, ask.ttl, end_of(ask), census.now.wall)?;
         }
         return Ok((answer, Vec::new()));

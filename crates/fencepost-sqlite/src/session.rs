@@ -103,7 +103,8 @@ impl SqliteSession {
                 let id = claim.id.as_u128().to_be_bytes();
                 match row::find(db, claim.want().name.as_str(), &id)? {
                     Some(row) if !row.is_evicted() => {}
-                    // Without a row it was thrown out at once; or its own release is a moment ahead of us.
+                    None if slot.is_leaving() => {}
+                    // Without a row it was thrown out at once.
                     _ => claim.life.end(Loss::Evicted),
                 }
             }
@@ -119,15 +120,17 @@ impl SqliteSession {
     fn rewrite(&self, claims: &[&Arc<Claim>]) -> Result<(), Trouble> {
         let shared = &self.shared;
         let now = shared.now();
+        // This may be a later try than the round's first: others judge a row that is longer now by the time in the side file.
+        let renewed_at = shared.renew(now.boot, 0)?;
         let kept = shared.store.write(|db| {
             let census = shared.census(now);
             claims.iter().map(|claim| lease::keep(db, &census, claim)).collect::<Result<Vec<_>, Trouble>>()
         })?;
         for (claim, kept) in claims.iter().zip(kept) {
             match kept {
-                lease::Kept::For(ttl) => {
+                lease::Kept::For { ttl, in_row } => {
                     claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
-                    claim.confirm(moment(now.boot), ttl);
+                    claim.confirm(moment(if in_row { now.boot } else { renewed_at }), ttl);
                 }
                 lease::Kept::Lost(why) => claim.life.end(why),
             }

@@ -185,8 +185,13 @@ fn who_could_go_too_is_granted_first_and_finds_it_when_it_asks() {
     let ask = Ask { fixed: true, ttl: 5 * SECOND, sent: NOW.boot + SECOND, ..place.ask(3, S) };
     let third = granted(&attempt_at(&place, SECOND, &ask));
     assert!(second < third && third < late);
-    let end = place.now(|db, _| Ok(row::find(db, "r", &[3; 16])?.and_then(|row| row.until)));
-    assert_eq!(end, Some(NOW.boot + 6 * SECOND), "a fixed lease begins when it is collected");
+    let end = || place.now(|db, _| Ok(row::find(db, "r", &[3; 16])?.and_then(|row| row.until)));
+    assert_eq!(end(), Some(NOW.boot + 6 * SECOND), "a fixed lease begins when it is collected");
+    // Collected again, its holder counts from then; so do others, and never from an earlier request.
+    for (sent, ends) in [(2, 7), (1, 7)] {
+        attempt_at(&place, 2 * SECOND, &Ask { sent: NOW.boot + sent * SECOND, ..ask });
+        assert_eq!(end(), Some(NOW.boot + ends * SECOND));
+    }
 }
 
 #[test]

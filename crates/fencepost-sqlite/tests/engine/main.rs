@@ -5,6 +5,7 @@ mod evict;
 mod processes;
 mod removed;
 mod support;
+mod validity;
 
 /// What the processes do that these tests start. Without a role it does nothing.
 #[test]
