@@ -104,6 +104,7 @@ fn main() -> ExitCode {
         ["etcd-partition"] => Partition::of_leases(&etcd::start()).holders(),
         ["etcd-torture", cycles, seed] => etcd::torture::cycles(number(cycles), number(seed) as u64),
         ["etcd-deleted"] => etcd::deleted::told(),
+        ["etcd-burst", count] => etcd::burst::claims(number(count)),
         ["etcd-users"] => etcd::users::changes(),
         ["etcd-cancelled"] => etcd::cancelled::requests(),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),

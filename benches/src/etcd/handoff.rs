@@ -6,6 +6,8 @@ use crate::crowd::{Crowd, Drained, ours};
 use crate::figure::{Figure, Measured, Named, median};
 use std::time::Duration;
 
+/// Claims of one process that wait at the server.
+const WAITING: usize = 64;
 /// Lengths of the line.
 pub(crate) const LINES: [usize; 3] = [16, 128, 1_000];
 /// Waiters and processes of the table.
@@ -77,10 +79,12 @@ fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
     let server = start();
     let runtime = runtime();
     let locks = runtime.block_on(connect(&server.url()));
+    // The others wait in their processes.
+    let there = |waiting: usize| waiting.min(processes * WAITING);
     let in_line = |count: usize| {
         for _ in 0..6_000 {
             let info = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
-            if info.waiters().count() == count {
+            if info.waiters().count() == there(count) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -99,7 +103,7 @@ fn run(waiters: usize, processes: usize) -> (f64, f64, f64) {
             for _ in 0..6_000 {
                 looks += 2;
                 let info = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
-                if info.waiters().count() == waiting {
+                if info.waiters().count() == there(waiting) {
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,6 @@
 //! etcd: beside put and delete by hand, and under kills and partitions.
 
+pub(crate) mod burst;
 mod byhand;
 pub(crate) mod cancelled;
 pub(crate) mod cycle;

@@ -91,6 +91,15 @@ pub trait Backend: Send + Sync + 'static {
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
 
+    /// Asks the engine for an answer of any kind, at the price of one read. A layer whose claims wait before the engine learns by it that
+    /// the engine fails.
+    ///
+    /// # Errors
+    /// What the engine says, or that it does not answer.
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::ready(Ok(()))
+    }
+
     /// Looks at the deployment itself: how it is set up and how it fares, and what that means for locks. What cannot be looked at
     /// is a finding, no error. Nothing is changed.
     ///

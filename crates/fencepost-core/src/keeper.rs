@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::aid::Aid;
 use crate::backend::{Session, Stake};
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimId};
 use crate::life::{Doubt, State};
 use crate::time::Moment;
 
@@ -49,6 +49,8 @@ struct Stakes {
     due: BTreeMap<Key, Stake>,
     /// The stake that came last, outside of the map: most locks are released before the next one comes.
     newest: Option<(Key, Stake)>,
+    /// Stakes that came while a round was under way for their claims: they take the place of those in the round.
+    instead: BTreeMap<ClaimId, Stake>,
     /// When the task will wake. It may wake for nothing: taking a stake back does not move this.
     planned: Moment,
     waker: Option<Waker>,
@@ -57,7 +59,8 @@ struct Stakes {
 impl Keeper {
     /// A keeper whose task runs on the aid's host.
     pub(crate) fn start(aid: &Aid) -> Keeper {
-        let stakes = Stakes { due: BTreeMap::new(), newest: None, planned: Moment::NEVER, waker: None };
+        let (due, instead) = (BTreeMap::new(), BTreeMap::new());
+        let stakes = Stakes { due, newest: None, instead, planned: Moment::NEVER, waker: None };
         let keeper = Keeper(Arc::new(Shared { aid: aid.clone(), state: Mutex::new(stakes) }));
         let weak = Arc::downgrade(&keeper.0);
         aid.spawn(async move {
@@ -98,7 +101,9 @@ impl Keeper {
         }
         let mut stakes = self.0.stakes();
         stakes.remove(&stake.claim);
-        if stake.claim.kept.load(Ordering::Relaxed) != IN_FLIGHT {
+        if stake.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+            stakes.instead.insert(stake.claim.id, stake);
+        } else {
             stakes.insert(due, stake);
         }
     }
@@ -109,7 +114,7 @@ impl Keeper {
             return;
         }
         let mut stakes = self.0.stakes();
-        let forgotten = stakes.remove(claim);
+        let forgotten = (stakes.remove(claim), stakes.instead.remove(&claim.id));
         // A round under way finds the zero and does not put it back.
         claim.kept.store(0, Ordering::Relaxed);
         drop(stakes);
@@ -218,13 +223,17 @@ impl Shared {
             for claim in claims.by_ref().take(FEW) {
                 match next_due(&claim, trouble.as_ref(), now) {
                     Some(due) => again.push((due, Stake { claim, session: Arc::clone(&session) })),
-                    None => crate::telemetry::dropped_by_keeper(&claim),
+                    None => {
+                        self.stakes().instead.remove(&claim.id);
+                        crate::telemetry::dropped_by_keeper(&claim);
+                    }
                 }
             }
             let mut stakes = self.stakes();
             for (due, stake) in again.drain(..) {
                 // Forgotten meanwhile: its guard is being released.
                 if stake.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+                    let stake = stakes.instead.remove(&stake.claim.id).unwrap_or(stake);
                     stakes.insert(due, stake);
                 }
             }

@@ -74,6 +74,10 @@ impl Backend for Gate {
         self.inner.examine()
     }
 
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        self.inner.reach()
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

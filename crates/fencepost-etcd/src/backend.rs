@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Token,
+    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
+    Report, Result, Token,
 };
 
 use crate::config::Config;
@@ -28,12 +28,19 @@ use crate::shared::Shared;
 pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
+            // Clients with another URL for the same cluster are on their own.
+            let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
             let shared = Shared::open(config, aid).await?;
-            Ok(Arc::new(EtcdBackend { shared }) as Arc<dyn Backend>)
+            let backend = Arc::new(EtcdBackend { shared });
+            Ok(Arc::new(Limit::new(backend, WAITING, &engine)) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
 }
+
+/// At most `WAITING` claims of a process wait for a name at the server. Their puts would slow down other clients, and all of them read
+/// the name's folder.
+const WAITING: u32 = 64;
 
 pub(crate) struct EtcdBackend {
     shared: Arc<Shared>,
@@ -67,6 +74,10 @@ impl Backend for EtcdBackend {
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(examine(&self.shared))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { Ok(self.shared.reach().await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

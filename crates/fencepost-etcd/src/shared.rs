@@ -57,11 +57,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>, Failure> {
         let net = Arc::new(Net::open(&config, &aid).await?);
-        // Whether anybody is there, and lets us in.
-        let beginning = keys::marks(&config.prefix);
-        let question =
-            RangeRequest { keys_only: true, ..RangeRequest::by_creation(beginning, Vec::new(), 1) };
-        let _: RangeResponse = net.call(RANGE, question, None).await?;
         let (sender, commands) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             config,
@@ -77,8 +72,16 @@ impl Shared {
             heeding: AtomicBool::new(false),
             aid: aid.clone(),
         });
+        shared.reach().await?;
         aid.spawn(watch::pump(Arc::downgrade(&shared), aid.clock().clone(), commands));
         Ok(shared)
+    }
+
+    /// Whether anybody is there, and lets us in.
+    pub(crate) async fn reach(&self) -> Result<(), Failure> {
+        let key = keys::marks(&self.config.prefix);
+        let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(key, Vec::new(), 1) };
+        self.net.call::<_, RangeResponse>(RANGE, question, None).await.map(drop)
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -213,6 +213,14 @@ impl Backend for Chaos {
         self.inner.evict(name, token, how)
     }
 
+    fn reach(&self) -> Reply<'_, Result<(), Error>> {
+        if self.plan.cut.load(Ordering::SeqCst) {
+            let error = Error::new(ErrorKind::Unreachable, "the request was lost");
+            return Reply::ready(Err(error.transient(true)));
+        }
+        self.inner.reach()
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

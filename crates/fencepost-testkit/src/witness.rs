@@ -97,6 +97,10 @@ impl Backend for Witness {
         self.inner.evict(name, token, how)
     }
 
+    fn reach(&self) -> Reply<'_, Result<(), Error>> {
+        self.inner.reach()
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

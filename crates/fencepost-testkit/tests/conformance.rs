@@ -127,3 +127,35 @@ mod quorum_of_memory {
         ]
     );
 }
+
+/// Claims pass the limit first.
+mod memory_under_a_limit {
+    use super::*;
+    use fencepost_core::Limit;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    struct Limited;
+
+    /// The engine, and its name in the process.
+    struct Engine(Arc<Memory>, String);
+
+    impl Fixture for Limited {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let engine = Engine(Memory::new(), COUNT.fetch_add(1, Ordering::Relaxed).to_string());
+            Box::pin(async { Box::new(engine) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Engine {
+        fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let limit = Limit::new(self.0.clone(), 64, &self.1);
+            Box::pin(async { Ok(Arc::new(limit) as Arc<dyn Backend>) })
+        }
+    }
+
+    fencepost_testkit::conformance!(
+        Limited,
+        excused: [crash_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
+    );
+}

@@ -1,5 +1,6 @@
 //! What is particular to etcd: its neighbours, its watch, its leases.
 
+mod burst;
 mod deleted;
 mod endless;
 mod entrance;

@@ -35,6 +35,10 @@ impl Backend for Deaf {
         self.0.evict(name, token, how)
     }
 
+    fn reach(&self) -> Reply<'_, Result<(), Error>> {
+        self.0.reach()
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.0.close()
     }

@@ -1,0 +1,185 @@
+//! The limit on claims that wait at the engine: how many are there, in which order they come, and what they are told.
+
+use fencepost_core::{
+    Backend, Capabilities, Claim, Entry, Eviction, Guard, Info, Limit, Listing, Locks, Memory, Name, Page,
+    Reply, Result, Token,
+};
+use fencepost_testkit::chaos::{Chaos, Odds};
+use fencepost_testkit::wait::{all_along, eventually};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+const SOON: Duration = Duration::from_secs(30);
+const MOST: u32 = 4;
+
+/// A client whose claims pass a limit, and what counts them at the engine.
+fn client(name: &str) -> (Locks, Arc<Memory>) {
+    let memory = Memory::new();
+    let inner = Arc::clone(&memory);
+    let locks = Locks::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, name)))).unwrap();
+    (locks, memory)
+}
+
+async fn waiters(memory: &Memory) -> usize {
+    memory.inspect(&Name::new("stock").unwrap()).await.unwrap().waiters().count()
+}
+
+fn ask(locks: &Locks, count: usize) -> Vec<JoinHandle<Result<Guard>>> {
+    let mutex = || locks.mutex("stock").unwrap();
+    (0..count).map(|_| mutex()).map(|mutex| tokio::spawn(async move { mutex.lock().await })).collect()
+}
+
+#[tokio::test]
+async fn few_wait_at_the_engine_and_all_are_granted_in_the_order_of_their_calls() {
+    let (locks, memory) = client("order");
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let mut last = guard.token();
+    let asked = ask(&locks, 1_000);
+    eventually(SOON, "they wait", async || waiters(&memory).await == MOST as usize).await;
+    assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    for (number, asked) in asked.into_iter().enumerate() {
+        // Every third has been given up, wherever it waits.
+        if number % 3 == 2 {
+            asked.abort();
+            assert!(asked.await.is_err());
+            continue;
+        }
+        let guard = tokio::time::timeout(SOON, asked).await.expect("it is its turn").unwrap().unwrap();
+        assert!(guard.token() > last, "claim {number} was overtaken");
+        last = guard.token();
+        assert!(waiters(&memory).await <= MOST as usize);
+        guard.release().await.unwrap();
+    }
+    eventually(SOON, "all are gone", async || locks.backlog() == 0).await;
+    locks.mutex("stock").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test]
+async fn readers_and_permits_that_hold_are_not_limited() {
+    let (locks, _) = client("readers");
+    let mut held = Vec::new();
+    for _ in 0..10 * MOST {
+        held.push(locks.rwlock("stock").unwrap().read().await.unwrap());
+    }
+    let writer = ask(&locks, 1).pop().unwrap();
+    for _ in 0..10 * MOST {
+        held.push(locks.semaphore("permits", 1_000).unwrap().acquire().await.unwrap());
+    }
+    drop(held);
+    writer.await.unwrap().unwrap().release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test]
+async fn clients_of_a_process_share_the_limit() {
+    let memory = Memory::new();
+    let open = || {
+        let inner = Arc::clone(&memory);
+        Locks::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, "shared")))).unwrap()
+    };
+    let (one, two) = (open(), open());
+    let guard = one.mutex("stock").unwrap().lock().await.unwrap();
+    let asked = [ask(&one, 10), ask(&two, 10)];
+    eventually(SOON, "they wait", async || waiters(&memory).await == MOST as usize).await;
+    guard.release().await.unwrap();
+    for asked in asked.into_iter().flatten() {
+        asked.await.unwrap().unwrap().release().await.unwrap();
+        assert!(waiters(&memory).await <= MOST as usize);
+    }
+    one.close().await;
+    two.close().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
+    let memory = Memory::new();
+    let mut chaos = None;
+    let outage = Duration::from_millis(200);
+    let locks = Locks::builder().ttl(Duration::from_millis(300)).outage(outage).open(|aid| {
+        let layer = Arc::new(Chaos::new(memory.clone(), aid.clock().clone(), 1, Odds::NONE));
+        chaos = Some(Arc::clone(&layer));
+        Ok(Arc::new(Limit::new(layer, MOST, "outage")))
+    });
+    let (locks, chaos) = (locks.unwrap(), chaos.unwrap());
+    // Somebody else's, so that nothing of it depends on the network.
+    let other = Locks::builder().open(|_| Ok(memory.clone())).unwrap();
+    let guard = other.mutex("stock").unwrap().lock().await.unwrap();
+    let mut asked = ask(&locks, 20);
+    eventually(SOON, "they wait", async || waiters(&memory).await == MOST as usize).await;
+    chaos.cut(true);
+    for asked in asked.split_off(MOST as usize) {
+        let error = tokio::time::timeout(SOON, asked).await.expect("it is told").unwrap().unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+    }
+    chaos.cut(false);
+    guard.release().await.unwrap();
+    // The engine in memory needs no renewal of those that wait there.
+    for asked in asked {
+        asked.await.unwrap().unwrap().release().await.unwrap();
+    }
+    locks.close().await;
+    other.close().await;
+}
+
+/// An engine that answers whether it can be reached when it is told to.
+struct Slow {
+    inner: Arc<Memory>,
+    asked: AtomicBool,
+    answer: Notify,
+}
+
+impl Backend for Slow {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.inner.enter(claim)
+    }
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.inner.attach(claim)
+    }
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect(name)
+    }
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.inner.list(prefix, page)
+    }
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.inner.evict(name, token, how)
+    }
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            self.asked.store(true, Ordering::SeqCst);
+            self.answer.notified().await;
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_while_the_engine_is_asked_for_is_renewed() {
+    let memory = Memory::new();
+    let slow = Slow { inner: memory.clone(), asked: AtomicBool::new(false), answer: Notify::new() };
+    let (slow, ttl) = (Arc::new(slow), Duration::from_millis(300));
+    let inner = Arc::clone(&slow);
+    let locks = Locks::builder().ttl(ttl).open(|_| Ok(Arc::new(Limit::new(inner, 1, "slow")))).unwrap();
+    let other = Locks::builder().open(|_| Ok(memory.clone())).unwrap();
+    let guard = other.mutex("stock").unwrap().lock().await.unwrap();
+    let first = ask(&locks, 1).pop().unwrap();
+    eventually(SOON, "it waits at the engine", async || waiters(&memory).await == 1).await;
+    let second = ask(&locks, 1).pop().unwrap();
+    eventually(SOON, "the engine is asked for", async || slow.asked.load(Ordering::SeqCst)).await;
+    first.abort();
+    guard.release().await.unwrap();
+    let guard = second.await.unwrap().unwrap();
+    slow.answer.notify_one();
+    all_along(ttl * 3, async || guard.ensure_held().unwrap()).await;
+    guard.release().await.unwrap();
+    locks.close().await;
+    other.close().await;
+}
