@@ -135,6 +135,8 @@ fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
     server.look().run(&["put", "locks/stuck/by-hand", &"x".repeat(100_000)]);
     let shown = place.output(["show", "stuck"]).expect(0).out.clone();
     assert!(shown.len() < 1_000 && shown.contains("(100000 bytes in all)"), "{shown}");
+    let label = place.show("stuck")["holders"][0]["holder"].to_string();
+    assert_eq!(label.matches('x').count(), 200, "{label}");
     assert!(shown.contains("without end") && !shown.contains(" for "), "{shown}");
     let held = &place.show("stuck")["holders"][0];
     assert!(held["since"].is_null() && held["age_ms"].is_null() && held["endless"] == true, "{held}");

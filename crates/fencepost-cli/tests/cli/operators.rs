@@ -174,3 +174,17 @@ fn help_completions_and_manual_pages() {
         Kid::of(place.fencepost(["run", "--help"]).env("FENCEPOST_BACKEND", "redis://:hunter2@host")).said();
     assert!(!help.expect(0).out.contains("hunter2"));
 }
+
+#[test]
+fn a_reason_is_shown_by_show_and_in_the_json_of_ls() {
+    let place = Place::new();
+    let _holder = place.running(&["--reason", "nightly job"], "backup", HOLD);
+    for (verb, shown) in [
+        (&["show", "backup"][..], true),
+        (&["show", "--json", "backup"], true),
+        (&["ls", "--json"], true),
+        (&["ls"], false),
+    ] {
+        assert_eq!(place.output(verb).expect(0).out.contains("nightly job"), shown, "{verb:?}");
+    }
+}

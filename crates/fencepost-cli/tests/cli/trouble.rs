@@ -93,6 +93,7 @@ fn wrong_usage() {
         (&["hold", "--write", "--permits", "2", "hello"], "cannot be used"),
         (&["run", "--permits", "0", "hello", "--", "true"], "0"),
         (&["run", "-E", "256", "hello", "--", "true"], "256"),
+        (&["watch", "--every", "9ms"], "10ms at least"),
         (&["nonsense"], "nonsense"),
         (&[], "Usage"),
     ] {
