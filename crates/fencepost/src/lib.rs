@@ -118,3 +118,14 @@ pub fn registry() -> Registry {
     let registry = registry.without("zookeeper", "zookeeper");
     registry
 }
+
+/// Compiles and runs the examples of the pages.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../DESIGN.md")]
+    struct Design;
+    #[doc = include_str!("../../../docs/guarantees.md")]
+    struct Guarantees;
+}
