@@ -22,6 +22,8 @@ pub(crate) struct Options {
     /// How long the user would wait for an engine that is away at the start. One that fails later is waited for as long, and for
     /// [`OUTAGE`] at least.
     pub(crate) wait: Option<Duration>,
+    /// How long a release may take.
+    pub(crate) release: Option<Duration>,
 }
 
 /// How long a client keeps asking an engine that fails.
@@ -87,6 +89,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(wait) = options.wait {
         builder = builder.connect_wait(wait);
+    }
+    if let Some(release) = options.release {
+        builder = builder.release_timeout(release);
     }
     builder.outage(options.wait.map_or(OUTAGE, |wait| wait.max(OUTAGE)))
 }

@@ -169,27 +169,29 @@ impl Request<'_> {
         let (mut until, mut silent) = (first, true);
         loop {
             let mut asked = Moment::ZERO;
+            let patience = self.patience(&owned.claim().life);
             // Dropped at any await below, or left by `?`: `owned` withdraws.
             let (answer, heard) = match owned.entry().attempt() {
                 Reply::Ready(answer) => (answer, false),
                 coming => {
                     asked = clock.now();
-                    (clock.within(until, coming).await, true)
+                    (clock.within(until.min(patience), coming).await, true)
                 }
             };
             until = deadline;
             let life = &owned.claim().life;
+            // The engine has been away for longer than a claim waits for it.
+            let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
+            let given_up = || life.stranded().filter(too_long).and_then(|_| stranded(life));
             let again = match answer {
                 Some(Ok(Attempt::Granted(grant))) => return Ok(Stand::Granted(grant)),
                 Some(Ok(Attempt::Gone)) => return Ok(Stand::Gone),
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
                 Some(Ok(Attempt::Blocked { again, .. })) => {
                     (trouble, silent) = (Trouble::default(), false);
-                    let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
                     if heard {
                         life.unstrand();
-                    } else if let Some(error) = life.stranded().filter(too_long).and_then(|_| stranded(life))
-                    {
+                    } else if let Some(error) = given_up() {
                         return Err(error);
                     }
                     owned.keep();
@@ -200,6 +202,9 @@ impl Request<'_> {
                     trouble.pause(error, self, clock.now())?
                 }
                 None => {
+                    if let Some(error) = given_up().filter(|_| clock.now() < deadline) {
+                        return Err(error);
+                    }
                     // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
                     if silent || clock.now().since(asked) >= SILENCE {
                         let error = Error::new(ErrorKind::Unreachable, "the engine did not answer in time");
@@ -218,6 +223,11 @@ impl Request<'_> {
         }
     }
 
+    /// Until when a claim whose place in line cannot be renewed is tried.
+    fn patience(&self, life: &Life) -> Moment {
+        life.stranded().map_or(Moment::NEVER, |since| since + self.client.outage)
+    }
+
     /// Until it is worth asking the engine: it says so, the time has come, or the claim's place has not been renewed for too long.
     async fn rest(&self, owned: &mut Owned, again: Moment, failing: bool, witness: &mut Witness<'_>) {
         let clock = self.client.aid.clock();
@@ -232,8 +242,7 @@ impl Request<'_> {
         loop {
             let stranded = claim.life.stranded();
             // After an error its pause counts alone.
-            let patience = stranded.filter(|_| !failing);
-            let patience = patience.map_or(Moment::NEVER, |since| since + self.client.outage);
+            let patience = if failing { Moment::NEVER } else { self.patience(&claim.life) };
             let until = again.min(patience).min(witness.next());
             let mut sleep = clock.sleep_until(until);
             let woken = poll_fn(|cx| {

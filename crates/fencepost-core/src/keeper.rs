@@ -221,7 +221,7 @@ impl Shared {
         let mut again = Vec::with_capacity(FEW);
         while claims.len() > 0 {
             for claim in claims.by_ref().take(FEW) {
-                match next_due(&claim, trouble.as_ref(), now) {
+                match next_due(&claim, trouble.as_ref(), start, now) {
                     Some(due) => again.push((due, Stake { claim, session: Arc::clone(&session) })),
                     None => {
                         self.stakes().instead.remove(&claim.id);
@@ -241,8 +241,8 @@ impl Shared {
     }
 }
 
-/// When the claim is to be renewed next; `None`: it is over.
-fn next_due(claim: &Claim, trouble: Option<&Doubt>, now: Moment) -> Option<Moment> {
+/// When the claim is to be renewed next, after a round that began at `start`; `None`: it is over.
+fn next_due(claim: &Claim, trouble: Option<&Doubt>, start: Moment, now: Moment) -> Option<Moment> {
     let life = &claim.life;
     if life.ended().is_some() {
         return None;
@@ -253,7 +253,8 @@ fn next_due(claim: &Claim, trouble: Option<&Doubt>, now: Moment) -> Option<Momen
     }
     match trouble {
         _ if confirmed => {}
-        Some(trouble) => life.strand(now, trouble.clone()),
+        // The engine is away since the request was sent, and not since it was given up.
+        Some(trouble) => life.strand(start, trouble.clone()),
         None => life.unstrand(),
     }
     let due = life.due();

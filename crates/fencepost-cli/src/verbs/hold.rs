@@ -51,7 +51,8 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
     }
     check_reason(args.mode.reason.as_deref())?;
     let wait = Wait::start(&args.wait);
-    let options = Options { ttl: Some(args.ttl), wait: wait.left(), ..Options::default() };
+    let release = Some(args.release.release_wait);
+    let options = Options { ttl: Some(args.ttl), wait: wait.left(), release, ..Options::default() };
     let locks = unless_ended(signals, connect(&args.backend, options)).await??;
     warn(&locks, &args.names, &wait);
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl: args.ttl };

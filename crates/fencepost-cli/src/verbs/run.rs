@@ -137,7 +137,12 @@ async fn round(
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
     let label = label(&args.program);
-    let options = Options { label: Some(label.clone()), ttl: Some(args.ttl), wait: wait.left() };
+    let options = Options {
+        label: Some(label.clone()),
+        ttl: Some(args.ttl),
+        wait: wait.left(),
+        release: Some(args.release.release_wait),
+    };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
         match args.on_lost {

@@ -172,3 +172,19 @@ fn a_dead_engine_costs_no_more_than_the_time_for_the_release() {
         }
     }
 }
+
+#[test]
+fn an_outage_counts_from_the_first_request_without_an_answer() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
+    let waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "ran"]));
+    place.waiters("backup", 1);
+    let start = Instant::now();
+    server.stop().unwrap();
+    waiter.said().expect(69);
+    // A waiter is renewed each second, and the command bears an outage of 10 s.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(11) + LATE, "{took:?}");
+    server.cont().unwrap();
+}

@@ -112,11 +112,11 @@ impl Life {
     }
 
     /// A place in line could not be renewed. Who waits there is woken when that begins.
-    pub(crate) fn strand(&self, now: Moment, trouble: Doubt) {
+    pub(crate) fn strand(&self, since: Moment, trouble: Doubt) {
         let mut plight = self.rare().plight();
         plight.trouble(trouble);
         let begins = plight.stranded.is_none();
-        plight.stranded.get_or_insert(now);
+        plight.stranded.get_or_insert(since);
         drop(plight);
         if begins {
             self.wake();
