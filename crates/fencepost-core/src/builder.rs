@@ -178,6 +178,7 @@ impl ClientBuilder {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             thread,
+            fork: forkguard::new(),
         };
         client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;

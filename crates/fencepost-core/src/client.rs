@@ -33,6 +33,8 @@ pub(crate) struct Client {
     pub(crate) closing: Notify,
     /// None where somebody else runs our tasks: in a simulation.
     pub(crate) thread: Option<Thread>,
+    /// Tells the process that made the client from one that was forked off it.
+    pub(crate) fork: forkguard::Guard,
 }
 
 impl Client {
@@ -45,7 +47,22 @@ impl Client {
         self.aid.clock().now() + self.release_timeout
     }
 
+    /// Is this a process that was forked off the client's? It shares the client's connections and files, and lacks its thread: there
+    /// the client does nothing.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork.clone().detected_fork()
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() {
+            let message = "the client was made before this process was forked off, and does nothing here; make a new one after the fork";
+            return Err(Error::new(ErrorKind::Closed, message).on(self.engine()));
+        }
+        Ok(())
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_process()?;
         if self.closed.load(Ordering::Relaxed) {
             return Err(
                 Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
@@ -102,5 +119,19 @@ impl Client {
 
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // Closed here, a file or a session would end for the process that still uses it.
+            std::mem::forget((
+                Arc::clone(&self.backend),
+                self.keeper.clone(),
+                self.aid.clone(),
+                self.thread.take(),
+            ));
+        }
     }
 }

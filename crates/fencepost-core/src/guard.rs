@@ -128,10 +128,15 @@ impl Owned {
 }
 
 impl Owned {
-    /// Leaves nothing of the entry behind, in the background. Returns whether there was one.
+    /// Leaves nothing of the entry behind, in the background. Returns whether there was one of this process.
     fn part(&mut self) -> bool {
-        self.client.keeper.forget(&self.claim);
         let Some(entry) = self.slot().take() else { return false };
+        if self.client.is_forked() {
+            // It is the parent's, with all that it stands on.
+            std::mem::forget(entry);
+            return false;
+        }
+        self.client.keeper.forget(&self.claim);
         self.claim.life.give_back();
         let how = if self.granted { Parting::Release } else { Parting::Withdraw };
         part(entry, &self.claim, how);
@@ -156,6 +161,10 @@ impl Drop for Owned {
 /// # Drop
 /// Releases in the background: the request is sent at once where the engine allows it, and the rest is done by the client's own
 /// thread. It neither blocks nor needs a runtime nor panics. [`release`](Guard::release) also tells whether it worked.
+///
+/// # Fork
+/// A guard belongs to the process that acquired it. In a process that was forked off that one without `exec`, its drop does
+/// nothing, and its other calls fail ([`is_closed`](Error::is_closed)). So does the client there.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     owned: Owned,
@@ -271,6 +280,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropped midway, the lease is extended or not.
     pub async fn extend(&mut self, ttl: Duration) -> Result<()> {
+        self.owned.client.check_process()?;
         self.owned.client.check_ttl(ttl)?;
         self.ensure_held()?;
         let Some(stake) = self.owned.entry().stake() else { return Ok(()) };
@@ -320,6 +330,7 @@ impl Guard {
     /// [`release`](Guard::release), until then at most.
     pub(crate) async fn released_by(self, until: Moment) -> Result<()> {
         let Guard { mut owned, .. } = self;
+        owned.client.check_process()?;
         telemetry::released(owned.client.engine(), "release");
         let lost = |owned: &Owned, why| {
             let error = Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.life);
@@ -348,6 +359,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
     pub async fn detach(self) -> Result<Lease> {
+        self.owned.client.check_process()?;
         self.ensure_held()?;
         let Guard { mut owned, token, .. } = self;
         owned.client.keeper.forget(&owned.claim);

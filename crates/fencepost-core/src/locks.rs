@@ -164,6 +164,7 @@ impl Locks {
     /// Safe: it only reads.
     pub async fn inspect(&self, name: &str) -> Result<Info> {
         let name = Name::new(name)?;
+        self.client.check_process()?;
         self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
         self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()).without_effect())
     }
@@ -176,6 +177,7 @@ impl Locks {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.client.check_process()?;
         self.client.require(self.client.capabilities.inspect, "way to list locks")?;
         self.client.backend.list(prefix, page).await.map_err(Error::without_effect)
     }
@@ -190,6 +192,7 @@ impl Locks {
     /// Dropped midway, the holder is evicted or not.
     pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
         let name = Name::new(name)?;
+        self.client.check_process()?;
         self.client.require(self.client.capabilities.evict, "way to evict holders")?;
         Client::check_texts(None, how.reason.as_deref())?;
         tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
@@ -203,6 +206,9 @@ impl Locks {
     /// # Cancel safety
     /// Safe; the client stays closed and cleanup goes on.
     pub async fn close(&self) {
+        if self.client.is_forked() {
+            return;
+        }
         self.client.closed.store(true, Ordering::SeqCst);
         self.client.closing.notify_waiters();
         let clock = self.client.aid.clock();

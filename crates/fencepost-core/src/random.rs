@@ -36,3 +36,36 @@ fn key<const N: usize>() -> [u8; N] {
     getrandom::fill(&mut bytes).expect("the system has no randomness");
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write, pipe};
+
+    use fork::Fork;
+    use nix::sys::signal::{Signal, raise};
+    use nix::sys::wait::waitpid;
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    fn a_forked_child_draws_other_bits() {
+        let before = bits();
+        let (mut reader, mut writer) = pipe().unwrap();
+        match fork::fork().unwrap() {
+            Fork::Child => {
+                let _ = writer.write_all(&bits().to_ne_bytes());
+                // Nothing else of the test runs here.
+                let _ = raise(Signal::SIGKILL);
+            }
+            Fork::Parent(child) => {
+                drop(writer);
+                let mut drawn = [0; 16];
+                reader.read_exact(&mut drawn).unwrap();
+                waitpid(Pid::from_raw(child), None).unwrap();
+                let drawn = u128::from_ne_bytes(drawn);
+                assert!(drawn != bits() && drawn != before);
+            }
+        }
+    }
+}

@@ -182,7 +182,8 @@ macro_rules! conformance {
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends what_is_attached_heeds_its_secret
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed
-            lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so crash_frees stop_and_continue engine_out_of_reach
+            lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so
+            a_forked_child_releases_nothing crash_frees stop_and_continue engine_out_of_reach
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             odd_names bad_names

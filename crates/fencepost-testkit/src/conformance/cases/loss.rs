@@ -2,8 +2,10 @@
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
+use crate::forked::in_child;
 use crate::history::Mode;
 use fencepost_core::{Eviction, Loss};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
@@ -72,6 +74,26 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
         // The release has cleaned up: the lease is not waited for.
         stage.assert_free("lock").await;
     }
+}
+
+pub(super) async fn a_forked_child_releases_nothing(stage: Stage) {
+    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let mut guard = Some(lock(&client, "lock", X).await.expect("it is free"));
+    in_child(|| {
+        drop(guard.take());
+        let mutex = client.mutex("another").expect("a good name");
+        let mut asked = mutex.try_lock().into_future();
+        let answer = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(answer, Poll::Ready(Err(error)) if error.is_closed()), "a child has no client");
+    });
+    let guard = guard.expect("the child has another one");
+    let renewed = guard.valid_until();
+    stage.assert_held(&guard).await;
+    stage.eventually("it is renewed", || async { guard.valid_until() > renewed }).await;
+    stage.assert_held(&guard).await;
+    guard.release().await.expect("it was held");
+    stage.assert_free("lock").await;
 }
 
 pub(super) async fn crash_frees(stage: Stage) {

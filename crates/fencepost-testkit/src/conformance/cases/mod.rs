@@ -60,6 +60,7 @@ cases! {
     loss::lost_when_renewals_fail []
     loss::release_after_loss []
     loss::a_release_that_comes_too_late_says_so []
+    loss::a_forked_child_releases_nothing []
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
     loss::engine_out_of_reach [Faults]
