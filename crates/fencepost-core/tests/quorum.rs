@@ -54,6 +54,33 @@ async fn a_release_wakes_the_oldest_at_once() {
     guard.release().await.unwrap();
 }
 
+/// A quorum of one less would let two hold: each of them with half of the nodes.
+#[tokio::test]
+async fn half_of_the_nodes_are_no_majority() {
+    for count in 2..=5 {
+        let nodes = nodes(count);
+        let (locks, quorum, aid) = client(&nodes);
+        // Others have all nodes but half.
+        let mut others = Vec::new();
+        for (number, node) in nodes.iter().enumerate().skip(count / 2) {
+            let mut other = node.enter(claim(100 + number as u128, &aid));
+            assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
+            others.push(other);
+        }
+        let mut entry = quorum.enter(claim(1, &aid));
+        for _ in 0..10 {
+            let answer = entry.attempt().await;
+            let half = count / 2;
+            assert!(matches!(answer, Ok(Attempt::Blocked { .. })), "{half} of {count} nodes: {answer:?}");
+        }
+        others[0].release().await.unwrap();
+        let majority = async { while !matches!(entry.attempt().await, Ok(Attempt::Granted(_))) {} };
+        tokio::time::timeout(Duration::from_secs(20), majority).await.expect("more than half vote for it");
+        entry.release().await.unwrap();
+        locks.close().await;
+    }
+}
+
 /// A hint of a node that the next round leaves out stays unheeded there: taken for a new one each time, the wait never waits.
 #[tokio::test]
 async fn a_hint_wakes_once() {

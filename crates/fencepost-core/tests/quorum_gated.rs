@@ -135,6 +135,11 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// The answer, which waits for no clock that only a test moves.
+async fn answer<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), work).await.expect("no majority answers")
+}
+
 /// The nodes have cut it loose, and nobody has been told whose secret would end it.
 #[tokio::test]
 async fn what_was_being_cut_loose_is_released_when_that_is_given_up() {
@@ -162,8 +167,8 @@ async fn a_node_that_hangs_is_not_waited_for_alone() {
     let enter = |id| quorum.enter(claim(id, &aid));
     let mut entries = [enter(1), enter(2), enter(3), enter(4)];
     let [holder, first, second, third] = &mut entries;
-    assert!(matches!(holder.attempt().await, Ok(Attempt::Granted(_))));
-    assert!(matches!(first.attempt().await, Ok(Attempt::Blocked { .. })), "contended from now on");
+    assert!(matches!(answer(holder.attempt()).await, Ok(Attempt::Granted(_))));
+    assert!(matches!(answer(first.attempt()).await, Ok(Attempt::Blocked { .. })), "contended from now on");
     {
         let mut asking = pin!(second.attempt());
         assert!(poll(asking.as_mut()).is_pending(), "nothing is known against the node that hangs");
@@ -185,17 +190,17 @@ async fn a_lease_that_is_attached_and_extended_is_renewed_still() {
     let nodes = [(); 3].map(|()| Gated::new(true, true));
     let quorum = quorum(&nodes, clock);
     let mut held = quorum.enter(claim(7, &aid));
-    assert!(matches!(held.attempt().await, Ok(Attempt::Granted(_))));
-    held.detach().await.unwrap();
+    assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
+    answer(held.detach()).await.unwrap();
     let mut attached = quorum.attach(claim(7, &aid));
-    assert!(matches!(attached.attempt().await, Ok(Attempt::Granted(_))));
+    assert!(matches!(answer(attached.attempt()).await, Ok(Attempt::Granted(_))));
     let stake = attached.stake().expect("it is renewed");
     let mut extended = quorum.attach(claim(7, &aid));
-    assert!(matches!(extended.attempt().await, Ok(Attempt::Granted(_))));
+    assert!(matches!(answer(extended.attempt()).await, Ok(Attempt::Granted(_))));
     drop(extended);
     clock.advance_to(clock.now() + TTL / 2);
     let before = stake.claim.life.until();
-    stake.session.keep(std::slice::from_ref(&stake.claim)).await.unwrap();
+    answer(stake.session.keep(std::slice::from_ref(&stake.claim))).await.unwrap();
     assert!(stake.claim.life.until() > before, "the round passed it by");
 }
 
@@ -207,8 +212,8 @@ async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
     let nodes = [Gated::new(true, true), Gated::new(true, true), Gated::new(false, true)];
     let quorum = quorum(&nodes, clock);
     let mut held = quorum.enter(claim(7, &aid));
-    assert!(matches!(held.attempt().await, Ok(Attempt::Granted(_))));
-    held.detach().await.unwrap();
+    assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
+    answer(held.detach()).await.unwrap();
     nodes[1].attempts.forget_permits(Semaphore::MAX_PERMITS);
     // The first request, which nobody polls any more, takes one of them.
     nodes[2].attempts.add_permits(2);
@@ -221,5 +226,5 @@ async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
         assert!(error.is_unreachable(), "{error}");
     }
     nodes[1].attempts.add_permits(1);
-    assert!(matches!(attached.attempt().await, Ok(Attempt::Granted(_))));
+    assert!(matches!(answer(attached.attempt()).await, Ok(Attempt::Granted(_))));
 }
