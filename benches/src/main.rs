@@ -119,6 +119,10 @@ fn main() -> ExitCode {
         ["zookeeper-killed"] => zookeeper::killed::holders(),
         ["zookeeper-held", count] => zookeeper::steady::held(number(count)),
         ["zookeeper-cancelled", count] => zookeeper::steady::cancelled(number(count)),
+        ["zookeeper-mixed", cycles] => zookeeper::soak::cycles(number(cycles)),
+        ["zookeeper-counter"] => zookeeper::counter::near_its_end(),
+        ["zookeeper-deleted"] => zookeeper::deleted::told(),
+        ["zookeeper-kinds"] => zookeeper::kinds::refused(),
         ["zookeeper-leader"] => zookeeper::steady::leader(),
         ["zookeeper-torture", cycles, seed] => {
             zookeeper::torture::cycles(number(cycles), number(seed) as u64)

@@ -114,10 +114,18 @@ fn curator(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), Str
         "guava",
     ];
     let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
-    let (out, program) = (shown(&place.join("curator")), shown(&source.join("zookeeper/Curator.java")));
-    workspace.program("Curator", "javac", &["-proc:none", "-cp", &jars, "-d", &out, &program]).run()?;
+    let out = shown(&place.join("curator"));
+    let [program, soak] = ["Curator", "CuratorSoak"]
+        .map(|name| shown(&source.join("zookeeper").join(name).with_extension("java")));
+    workspace
+        .program("Curator", "javac", &["-proc:none", "-cp", &jars, "-d", &out, &program, &soak])
+        .run()?;
     let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
-    command(place, "curator", &["java", quiet, "-cp", &format!("{jars}:{out}"), "Curator"])
+    let line = |class| ["java", quiet, "-cp", &format!("{jars}:{out}"), class].map(str::to_owned);
+    for (name, class) in [("curator", "Curator"), ("curator-soak", "CuratorSoak")] {
+        command(place, name, &line(class).each_ref().map(String::as_str))?;
+    }
+    Ok(())
 }
 
 fn kazoo(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {
@@ -127,7 +135,8 @@ fn kazoo(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), Strin
     let needed = shown(&source.join("requirements.txt"));
     let arguments = ["-m", "pip", "install", "--quiet", "--requirement", &needed];
     workspace.program("kazoo", &python, &arguments).run()?;
-    command(place, "kazoo", &[&python, &shown(&source.join("peers.py"))])
+    command(place, "kazoo", &[&python, &shown(&source.join("peers.py"))])?;
+    command(place, "kazoo-soak", &[&python, &shown(&source.join("soak.py"))])
 }
 
 fn go_zookeeper(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String> {

@@ -45,11 +45,16 @@ const DRAINS: usize = 2;
 
 /// The program of a peer, if it is there, with a bound on its time.
 pub(crate) fn program(file: &str, arguments: &[&str]) -> Option<Command> {
+    bounded(file, arguments, LIMIT)
+}
+
+/// The same with another bound, in seconds.
+pub(crate) fn bounded(file: &str, arguments: &[&str], limit: &str) -> Option<Command> {
     let folder = PathBuf::from(std::env::var_os("FENCEPOST_PEERS")?);
     let line = std::fs::read_to_string(folder.join(file).with_extension("command")).ok()?;
     let mut command = Command::new("timeout");
     // In the group of this program, so that it ends with it.
-    command.args(["--foreground", "--kill-after=1", LIMIT]).args(line.lines()).args(arguments);
+    command.args(["--foreground", "--kill-after=1", limit]).args(line.lines()).args(arguments);
     command.env("PEERS_NODE", folder.join("node"));
     Some(command)
 }

@@ -1,13 +1,17 @@
 //! ZooKeeper: beside the bare driver and the lock that comes with it, and under kills, stops and cut networks.
 
+pub(crate) mod counter;
 mod crowd;
 pub(crate) mod cycle;
+pub(crate) mod deleted;
 pub(crate) mod handoff;
 pub(crate) mod killed;
+pub(crate) mod kinds;
 pub(crate) mod partition;
 pub(crate) mod peer;
 pub(crate) mod peers;
 mod server;
+pub(crate) mod soak;
 pub(crate) mod steady;
 pub(crate) mod torture;
 

@@ -1,5 +1,6 @@
 //! Beside other libraries on the same nodes: Curator 5.4 from Debian's jars, and kazoo from the Python package index.
 
+mod kinds;
 mod neighbour;
 
 use std::future::IntoFuture;
