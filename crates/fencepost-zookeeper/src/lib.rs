@@ -30,8 +30,8 @@
 //! # What is not
 //! - A lease (`ttl`) shorter than the session ends by this client's own doing. If the client dies the session has to end first.
 //! - No grant can be detached from its process: nothing outlives its session.
-//! - Curator keeps mutexes and read-write locks apart by their names although they may share a folder: so a lock that is read
-//!   somewhere is a read-write lock for all ([`rwlock`](fencepost_core::Locks::rwlock)).
+//! - Curator keeps mutexes, read-write locks and semaphores apart although they may share a folder. A claim that finds one of another kind is
+//!   refused. The other library cannot see the reverse order, and then two hold: use one [`Kind`](fencepost_core::Kind) for a name.
 
 mod backend;
 mod child;
