@@ -85,7 +85,8 @@ pub trait Backend: Send + Sync + 'static {
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted by name.
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
 
-    /// Evicts the holder whose grant has `token`, and only that.
+    /// Evicts the holder whose grant has `token`, and only that. `how.reason` says who evicts and why: the holder's life ends
+    /// [with](Life::end_with) it.
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.

@@ -1,6 +1,6 @@
 //! What operators ask for and get: resources, listings, evictions.
 
-use crate::holder::ClaimInfo;
+use crate::holder::{ClaimInfo, Holder};
 use crate::name::Name;
 use crate::token::Token;
 
@@ -60,4 +60,14 @@ pub struct Eviction {
     pub now: bool,
     /// Why, for the holder and the log.
     pub reason: Option<String>,
+}
+
+impl Eviction {
+    /// Returns the same with a reason that names `operator`, too: what engines carry to the holder as a loss's
+    /// [detail](crate::Life::end_with). It has no control characters.
+    pub(crate) fn signed(&self, operator: &Holder) -> Eviction {
+        let reason = self.reason.as_deref().map_or(["", ""], |reason| [", reason: ", reason]).concat();
+        let text = format!("by {operator}{reason}").replace(|c: char| c.is_control(), " ");
+        Eviction { now: self.now, reason: Some(text) }
+    }
 }

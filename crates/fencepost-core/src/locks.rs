@@ -196,7 +196,8 @@ impl Locks {
         self.client.require(self.client.capabilities.evict, "way to evict holders")?;
         Client::check_texts(None, how.reason.as_deref())?;
         tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
-        self.client.backend.evict(&name, token, how).await.map_err(|error| error.of(name.clone()))
+        let how = how.signed(&self.client.holder);
+        self.client.backend.evict(&name, token, &how).await.map_err(|error| error.of(name.clone()))
     }
 
     /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Whoever still waits is answered with

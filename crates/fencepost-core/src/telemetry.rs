@@ -48,6 +48,7 @@ pub(crate) fn released(engine: &'static str, how: &'static str) {
 pub(crate) fn dropped_by_keeper(claim: &Claim) {
     if let Some(why) = claim.life.ended().filter(|why| *why != crate::life::Loss::Released) {
         count::lost();
-        tracing::warn!(lock = %claim.want().name, %why, "lock lost");
+        let detail = claim.life.detail();
+        tracing::warn!(lock = %claim.want().name, %why, detail = detail.as_deref(), "lock lost");
     }
 }

@@ -104,7 +104,10 @@ pub(crate) fn gone(shared: &Arc<Shared>, member: &Arc<Member>, at: i64) {
         let cause = clock.within(clock.now() + CAUSE, join(marked, left)).await;
         let (key, id) = (String::from_utf8_lossy(key), lease.id);
         match cause {
-            Some((Ok(marks), _)) if !marks.kvs.is_empty() => shared.evicted(member),
+            Some((Ok(marks), _)) if !marks.kvs.is_empty() => {
+                member.mark(revision, &String::from_utf8_lossy(&marks.kvs[0].value));
+                shared.evicted(member);
+            }
             Some((_, Ok(lease_left))) if lease_left.ttl < 0 => shared.lose(&lease, true),
             Some((_, Ok(_))) => member.lose_with(Loss::Deleted, format!("its key {key} was deleted")),
             _ => {

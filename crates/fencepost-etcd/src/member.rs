@@ -50,6 +50,8 @@ struct Place {
     waker: Option<Waker>,
     /// When the key was made whose holder is evicted, which is heard of before what became of the request that makes it. Zero: none.
     marked: i64,
+    /// Who has evicted it, and why.
+    evicted_by: Option<Arc<str>>,
 }
 
 /// Where a claim stands; numbers are its key's create revision.
@@ -79,7 +81,14 @@ impl Stand {
 
 impl Member {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, folder: Vec<u8>) -> Member {
-        let place = Mutex::new(Place { stand: Stand::Nowhere, lease: None, hung: 0, waker: None, marked: 0 });
+        let place = Mutex::new(Place {
+            stand: Stand::Nowhere,
+            lease: None,
+            hung: 0,
+            waker: None,
+            marked: 0,
+            evicted_by: None,
+        });
         let [doubt, spent, leaving, adrift, adopted, long] = [false; 6].map(AtomicBool::new);
         Member {
             claim,
@@ -193,10 +202,17 @@ impl Member {
 
     /// Whoever holds by the key made at `revision` is evicted: is it this one? (One that does not know yet when its key was made
     /// finds out by [`is_marked`](Member::is_marked).)
-    pub(crate) fn mark(&self, revision: i64) -> bool {
+    pub(crate) fn mark(&self, revision: i64, by: &str) -> bool {
         let mut place = self.place();
-        place.marked = place.marked.max(revision);
+        if revision > place.marked {
+            (place.marked, place.evicted_by) = (revision, Some(by.into()));
+        }
         place.stand.revision() == Some(revision)
+    }
+
+    /// Returns who has evicted it, and why.
+    pub(crate) fn evicted_by(&self) -> Arc<str> {
+        self.place().evicted_by.clone().unwrap_or_default()
     }
 
     /// It has been evicted before it knew when its key was made.

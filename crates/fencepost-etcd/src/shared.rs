@@ -301,7 +301,7 @@ impl Shared {
         if member.claim.life.ended().is_some() {
             return;
         }
-        member.claim.life.end(Loss::Evicted);
+        member.claim.life.end_with(Loss::Evicted, member.evicted_by());
         let stand = member.stand();
         let (Some(revision), Some(number)) = (stand.revision(), member.key().and_then(keys::number)) else {
             member.put(Stand::Gone);

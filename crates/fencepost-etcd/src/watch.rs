@@ -20,7 +20,8 @@ use crate::login::Token;
 use crate::member::{Member, Stand};
 use crate::net::{RANGE, Watcher};
 use crate::proto::{
-    Event, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse, Watching,
+    Event, KeyValue, RangeRequest, RangeResponse, WatchCancel, WatchCreate, WatchRequest, WatchResponse,
+    Watching,
 };
 use crate::shared::Shared;
 
@@ -247,7 +248,7 @@ impl Stream {
             Some(Target::Marks) => {
                 if let Some(shared) = shared.upgrade() {
                     let marks = answer.events.iter().filter(|event| event.kind == 0);
-                    marks.filter_map(|event| event.kv.as_ref()).for_each(|kv| marked(&shared, &kv.key));
+                    marks.filter_map(|event| event.kv.as_ref()).for_each(|kv| marked(&shared, kv));
                 }
             }
             Some(Target::Key(_)) => {
@@ -301,9 +302,9 @@ fn read_marks(shared: &Weak<Shared>) {
     insist(shared, |shared| async move {
         let start = keys::marks(&shared.config.prefix);
         let end = keys::end(&start);
-        let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(start, end, 0) };
+        let question = RangeRequest::by_creation(start, end, 0);
         let answer: RangeResponse = shared.net.call(RANGE, question, None).await?;
-        answer.kvs.iter().for_each(|kv| marked(&shared, &kv.key));
+        answer.kvs.iter().for_each(|kv| marked(&shared, kv));
         Ok(())
     });
 }
@@ -338,10 +339,11 @@ fn deleted_key(shared: &Arc<Shared>, event: &Event) {
 }
 
 /// An eviction was noted: of one of ours?
-fn marked(shared: &Arc<Shared>, key: &[u8]) {
-    let Some((number, revision)) = keys::marked(key) else { return };
+fn marked(shared: &Arc<Shared>, mark: &KeyValue) {
+    let Some((number, revision)) = keys::marked(&mark.key) else { return };
+    let by = String::from_utf8_lossy(&mark.value);
     match shared.owner(number) {
-        Some(member) if member.mark(revision) => shared.evicted(member),
+        Some(member) if member.mark(revision, &by) => shared.evicted(member),
         // It does not know yet when its key was made.
         Some(member) if member.stand() == Stand::Nowhere => {}
         // Whoever it was for has left.

@@ -65,7 +65,8 @@ impl Backend for RedisBackend {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let (key, slot) = self.shared.key(name);
-            let call = Call::new(&EVICT, slot, self.shared.setting.evict(&key, token, how.now));
+            let by = how.reason.as_deref().unwrap_or_default();
+            let call = Call::new(&EVICT, slot, self.shared.setting.evict(&key, token, how.now, by));
             // Dropped here, the holder is evicted or not.
             match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
                 redis::Value::Int(1) => Ok(()),

@@ -140,6 +140,15 @@ impl Setting {
         command
     }
 
+    /// Reads a claim's record.
+    pub(crate) fn read(key: &[u8], id: ClaimId) -> Cmd {
+        let mut field = [b'c'; 17];
+        field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
+        let mut command = Cmd::with_capacity(3, 96);
+        command.arg("HGET").arg(key).arg(&field);
+        command
+    }
+
     /// See scripts/keep.lua.
     pub(crate) fn keep(&self, locks: &[Kept]) -> Cmd {
         let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
@@ -171,10 +180,10 @@ impl Setting {
     }
 
     /// See scripts/evict.lua.
-    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool) -> Cmd {
+    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str) -> Cmd {
         EVICT.command(&[key], |command| {
             command.arg(token.get()).arg(if now { "1" } else { "0" });
-            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster()).arg(by);
         })
     }
 }

@@ -87,6 +87,9 @@ impl Record {
         };
         let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
         let length = reader.u32().unwrap_or(0) as usize;
+        if state == 4 {
+            reader.0 = reader.0.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default();
+        }
         let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
         let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
         let detached = process == *NOBODY;
@@ -150,6 +153,13 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Opti
         .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
     let claims = records.into_iter().map(|record| record.claim(now)).collect();
     Some(Info { name: name.clone(), last_token, claims })
+}
+
+/// Returns who has evicted the claim with this record, and why.
+pub(crate) fn evicted_by(record: &[u8]) -> String {
+    let text = record.get(70..).unwrap_or_default();
+    let by = text.iter().rposition(|byte| *byte == 0).map(|at| &text[at + 1..]);
+    String::from_utf8_lossy(by.unwrap_or_default()).into_owned()
 }
 
 /// Those whose votes were refused, of which a node of a quorum wrote this down.

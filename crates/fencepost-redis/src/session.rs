@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
 use futures_util::future::{BoxFuture, join_all};
+use redis::Value;
 
 use crate::answer::{Renewed, Standing};
-use crate::line::{BATCH, BEAT, KEEP, Kept};
+use crate::line::{BATCH, BEAT, KEEP, Kept, Setting};
 use crate::net::{Call, Lane, Trouble};
 use crate::place::{Place, Pushed};
+use crate::record;
 use crate::shared::Shared;
 
 /// What renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
@@ -185,6 +187,10 @@ impl Round<'_> {
         let renewed = Renewed::read(&value, &locks).map_err(Trouble::Said)?;
         for (part, renewed) in parts.iter().zip(renewed) {
             part.heed(shared, &renewed, sent, copies);
+            let evicted = part.held.iter().zip(&renewed.claims).filter(|(_, at)| **at == Standing::Evicted);
+            for ((claim, _), _) in evicted {
+                part.lose(shared, claim).await;
+            }
         }
         if copies < replicas {
             return Err(Trouble::Said(shared.net.short(copies, replicas).error()));
@@ -214,7 +220,8 @@ impl Part<'_> {
                 Standing::Holds(_) => {
                     claim.confirm(sent, *ttl);
                 }
-                Standing::Evicted => claim.life.end(Loss::Evicted),
+                // Its record says more.
+                Standing::Evicted => {}
                 Standing::Waits(_) | Standing::Gone => claim.life.end(Loss::Deleted),
             }
         }
@@ -247,6 +254,19 @@ impl Part<'_> {
             None => BEAT,
         };
         shared.places.anchored(self.name, (first, gone), sent, sent + pause);
+    }
+}
+
+impl Part<'_> {
+    /// The claim is evicted: reads who did that, and why. The message that says so was lost.
+    async fn lose(&self, shared: &Arc<Shared>, claim: &Claim) {
+        let call = Call::plain(self.slot, Setting::read(&self.key, claim.id));
+        // Dropped here, the next renewal says so again.
+        let by = match shared.net.call(Lane::Keeper, &call).await {
+            Ok(Value::BulkString(record)) => record::evicted_by(&record),
+            _ => String::new(),
+        };
+        claim.life.end_with(Loss::Evicted, by);
     }
 }
 

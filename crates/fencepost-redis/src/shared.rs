@@ -130,7 +130,7 @@ struct Messages {
 
 impl Events for Messages {
     fn message(&self, mut payload: &[u8]) {
-        // G, id, token: handed a grant. E, id: evicted. L, id: somebody else has asked for it. H, id: worth asking again; S: in a
+        // G, id, token: handed a grant. E, id, and N, length, text: evicted, by whom and why. L, id: somebody else has asked for it. H, id: worth asking again; S: in a
         // while, unless it has asked by then. Several may stand in one message.
         loop {
             match payload {
@@ -161,10 +161,14 @@ impl Events for Messages {
                     payload = &rest[16..];
                 }
                 [b'E', rest @ ..] if rest.len() >= 16 => {
+                    let by = said(&rest[16..]);
                     if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.claim.life.end(Loss::Evicted);
+                        place.claim.life.end_with(Loss::Evicted, String::from_utf8_lossy(by));
                     }
                     payload = &rest[16..];
+                    if !by.is_empty() {
+                        payload = &payload[3 + by.len()..];
+                    }
                 }
                 _ => return,
             }
@@ -176,6 +180,12 @@ impl Events for Messages {
             shared.ask_all();
         }
     }
+}
+
+/// The text at the beginning of a message, if there is one.
+fn said(message: &[u8]) -> &[u8] {
+    let [b'N', high, low, text @ ..] = message else { return &[] };
+    text.get(..usize::from(u16::from_be_bytes([*high, *low]))).unwrap_or_default()
 }
 
 fn id(bytes: &[u8]) -> Option<ClaimId> {

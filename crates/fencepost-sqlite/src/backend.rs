@@ -81,7 +81,7 @@ impl Backend for SqliteBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let mut told = None;
-        self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how.now, &mut told))
+        self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how, &mut told))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -10,6 +10,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::bell::{self, Ear, Ring};
 use crate::error::Trouble;
+use crate::evict::{read_summons, summoned_by};
 use crate::line;
 use crate::shared::Shared;
 use crate::side::{self, Key, Pulse};
@@ -28,7 +29,10 @@ pub(crate) async fn listen(bell: OwnedFd, slots: Arc<Slots>, shared: Weak<Shared
         let Ok(n) = bell.try_read(&mut buffer) else { continue };
         ear.hear(&buffer[..n], |ring| match ring {
             Ring::Next(id) => slots.ring(&id),
-            Ring::Evicted(id) => slots.evict(&id),
+            Ring::Evicted(id) => {
+                let summons = shared.upgrade().map(|shared| read_summons(&shared.summons(shared.key)));
+                slots.evict(&id, summoned_by(&summons.unwrap_or_default(), &id));
+            }
             Ring::Files => {
                 let checked = shared.upgrade().map(|shared| shared.check_in_place());
                 tracing::debug!(?checked, "told to look at the database's files");

@@ -88,6 +88,7 @@ impl SqliteSession {
     fn heed_summons(&self) -> Result<(), Trouble> {
         let shared = &self.shared;
         let summons = shared.summons(shared.key);
+        let said = crate::evict::read_summons(&summons);
         match std::fs::remove_file(&summons) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -105,13 +106,13 @@ impl SqliteSession {
                     Some(row) if !row.is_evicted() => {}
                     None if slot.is_leaving() => {}
                     // Without a row it was thrown out at once.
-                    _ => claim.life.end(Loss::Evicted),
+                    _ => claim.life.end_with(Loss::Evicted, crate::evict::summoned_by(&said, &id)),
                 }
             }
             Ok(())
         });
         if looked.is_err() {
-            let _ = crate::evict::write_summons(&summons);
+            let _ = crate::evict::write_summons(&summons, &said);
         }
         looked
     }

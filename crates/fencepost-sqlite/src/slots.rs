@@ -135,9 +135,10 @@ impl Slots {
         }
     }
 
-    pub(crate) fn evict(&self, id: &[u8; 16]) {
+    /// An operator has evicted it. `by` says who and why.
+    pub(crate) fn evict(&self, id: &[u8; 16], by: &str) {
         if let Some(slot) = self.get(id) {
-            slot.claim.life.end(Loss::Evicted);
+            slot.claim.life.end_with(Loss::Evicted, by);
             slot.ring();
         }
     }

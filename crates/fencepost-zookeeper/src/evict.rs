@@ -6,6 +6,7 @@
 //! that is stopped or cut off finds it when it is back, however long the operator has gone; what nobody takes away is cleared by
 //! whoever rings next.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -109,7 +110,13 @@ async fn heed(holdings: &Holdings, link: &Arc<Link>, folder: &str, names: &[Stri
         }
         let rung = |held: &Holding| heard.iter().any(|(_, token)| *token == held.token);
         let held: Vec<_> = holdings.of(link).into_iter().filter(rung).collect();
-        if !look_at(holdings, link, &held).await {
+        let mut said = HashMap::new();
+        for (path, token) in heard.iter().filter(|(_, token)| held.iter().any(|held| held.token == *token)) {
+            if let Ok(Ok((data, _))) = link.within(link.data(path.clone())).await {
+                said.insert(*token, String::from_utf8_lossy(&data).into_owned());
+            }
+        }
+        if !look_at(holdings, link, &held, &said).await {
             return false;
         }
         held.iter().for_each(|held| _ = link.rung().remove(&held.token));
@@ -126,7 +133,7 @@ pub(crate) fn recall(shared: &Shared, link: &Arc<Link>, token: Token) {
     let (holdings, link) = (Arc::clone(&shared.holdings), Arc::clone(link));
     shared.aid.spawn(async move {
         let own: Vec<_> = holdings.of(&link).into_iter().filter(|held| held.token == token).collect();
-        while !link.is_over() && !look_at(&holdings, &link, &own).await {
+        while !link.is_over() && !look_at(&holdings, &link, &own, &HashMap::new()).await {
             link.sleep(link.clock().now() + AGAIN).await;
         }
     });
@@ -135,11 +142,12 @@ pub(crate) fn recall(shared: &Shared, link: &Arc<Link>, token: Token) {
 /// Looks at all own nodes: a bell may have come and gone while the connection was broken.
 pub(crate) async fn check(holdings: &Holdings, link: &Link) {
     // If it cannot look now, the connection breaks once more.
-    look_at(holdings, link, &holdings.of(link)).await;
+    look_at(holdings, link, &holdings.of(link), &HashMap::new()).await;
 }
 
-/// Those of them that are marked are over, and those that have gone. `false`: it could not look at all of them.
-async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) -> bool {
+/// Those of them that are marked are over, and those that have gone. `said`: what the bells say of some. `false`: it could not look at
+/// all of them.
+async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding], said: &HashMap<Token, String>) -> bool {
     for some in held.chunks(AT_ONCE) {
         let first = |held: &Holding| held.paths.first().cloned().unwrap_or_default();
         let Ok(answers) = link.within(join_all(some.iter().map(|held| link.data(first(held))))).await else {
@@ -148,11 +156,12 @@ async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding]) -> bool {
         for (held, answer) in some.iter().zip(answers) {
             match answer {
                 Ok((data, _)) if Payload::read(&data).evicted => {
-                    holdings.evict(held.token, Loss::Evicted, None)
+                    holdings.evict(held.token, Loss::Evicted, said.get(&held.token).cloned());
                 }
-                Err(zk::Error::NoNode) => {
-                    holdings.evict(held.token, Loss::Deleted, Some(deleted(&first(held))))
-                }
+                Err(zk::Error::NoNode) => match said.get(&held.token) {
+                    Some(by) => holdings.evict(held.token, Loss::Evicted, Some(by.clone())),
+                    None => holdings.evict(held.token, Loss::Deleted, Some(deleted(&first(held)))),
+                },
                 Ok(_) | Err(zk::Error::NoAuth) => {}
                 Err(_) => return false,
             }

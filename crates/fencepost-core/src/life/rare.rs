@@ -83,7 +83,10 @@ impl Rare {
 impl Life {
     /// Ends the life as [`end`](Life::end) does. `detail` says more than the kind of loss: which key is gone, or who evicted and why.
     pub fn end_with(&self, why: Loss, detail: impl Into<Arc<str>>) {
-        let _ = self.rare().detail.set((why, detail.into()));
+        let detail = detail.into();
+        if !detail.is_empty() {
+            let _ = self.rare().detail.set((why, detail));
+        }
         self.end(why);
     }
 

@@ -235,7 +235,7 @@ impl Backend for Memory {
             })
         });
         if let Some(life) = evicted {
-            life.end(Loss::Evicted);
+            life.end_with(Loss::Evicted, how.reason.as_deref().unwrap_or_default());
             return Reply::ready(Ok(()));
         }
         let message = format!("no grant has token {token} any more; look again who holds it");

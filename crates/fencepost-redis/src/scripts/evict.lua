@@ -1,6 +1,6 @@
 -- Evicts the holder whose grant has a token, and tells its process.
 --
--- KEYS[1] the lock. ARGV: 1 token, 2 "1" to free the lock at once, 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster.
+-- KEYS[1] the lock. ARGV: 1 token, 2 "1" to free the lock at once, 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster, 6 who evicts and why.
 -- Answers 1, or 0: no grant has that token.
 -- include line
 local s = redis.call('HGET', KEYS[1], 's')
@@ -18,10 +18,15 @@ for i = 1, #all, 2 do
         remove(mode, n)
       else
         -- Handed to it and not confirmed, it may be longer than its lease.
-        set(field, struct.pack(DYN, 4, deadline, tok, since, math.max(ttl, deadline - now), seq) .. string.sub(value, 42))
+        local evicted = struct.pack(DYN, 4, deadline, tok, since, math.max(ttl, deadline - now), seq)
+        if state == 4 then set(field, evicted .. string.sub(value, 42)) else
+          set(field, evicted .. string.sub(value, 42) .. '\0' .. ARGV[6])
+        end
       end
       touch()
-      redis.pcall('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2))
+      -- Other versions read no further than the id.
+      local by = 'N' .. struct.pack('>I2', #ARGV[6]) .. ARGV[6]
+      redis.pcall('PUBLISH', ARGV[4] .. proc, 'E' .. string.sub(field, 2) .. by)
       if nw > 0 and x == 0 then tend(ARGV[4], ARGV[5] == '1') end
       save()
       return 1

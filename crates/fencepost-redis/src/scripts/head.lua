@@ -12,7 +12,8 @@
 --   l<id>    empty: the claim in a summary of form 4 holds. Its release is HDEL of this field, without a script, which costs the
 --            server a sixth of one. The field is there only while nobody else stands in line for what the claim holds: whoever
 --            does, changes the form first, and HDEL finds nothing then.
---   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text
+--   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text, and if it is evicted
+--            a byte that is 0, who evicted it and why
 --   w<n>     number n in line: id and process of the claim
 --   p<proc>  a process with places in this line: until when it is taken for alive, how many places it has
 --   t<n>     number n among the tombstones, in the order of their times: until when, and the id. The claim's record has the number, too.

@@ -1,6 +1,7 @@
 //! The rules of the line, each on a real server that is troubled just so.
 
 mod clock;
+mod evicted;
 mod failover;
 mod impatient;
 mod kit;

@@ -97,8 +97,8 @@ fn a_summons_follows_no_link_and_empties_no_file() {
     let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
     std::fs::write(&victim, "precious").unwrap();
     std::os::unix::fs::symlink(&victim, &link).unwrap();
-    assert!(crate::evict::write_summons(&link).is_err());
-    crate::evict::write_summons(&victim).unwrap();
+    assert!(crate::evict::write_summons(&link, "").is_err());
+    crate::evict::write_summons(&victim, "").unwrap();
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 }
 

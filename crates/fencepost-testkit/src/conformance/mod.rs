@@ -186,6 +186,7 @@ macro_rules! conformance {
             a_forked_child_releases_nothing crash_frees stop_and_continue engine_out_of_reach
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
+            evict_says_who_and_why
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
             a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close what_is_held_is_seen_at_the_engine

@@ -286,7 +286,15 @@ pub(super) fn message(mut payload: &[u8]) -> Result<Vec<Told>, String> {
         let mut rest = Bytes(&rest[16..]);
         told.push(match kind {
             b'G' => Told::Granted(id, rest.number().ok_or("a grant has no token")?),
-            b'E' => Told::Evicted(id),
+            b'E' => {
+                let (by, after) =
+                    rest.0.split_at_checked(3 + "by somebody".len()).ok_or("nobody says who")?;
+                rest.0 = after;
+                if by != b"N\0\x0bby somebody" {
+                    return Err(format!("evicted by {by:?}"));
+                }
+                Told::Evicted(id)
+            }
             b'L' => Told::AskedFor(id),
             b'H' => Told::Hinted(id),
             b'S' => Told::Spare(id),

@@ -289,7 +289,7 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Ai
             setting.take(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
         }
         Act::Tend => setting.tend(&key(*lock)),
-        Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now),
+        Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now, "by somebody"),
     }
 }
 

@@ -74,6 +74,7 @@ cases! {
     operators::evict_wants_the_right_token [Evict]
     operators::evict_marks [Evict]
     operators::evict_now [Evict]
+    operators::evict_says_who_and_why [Evict]
     names::odd_names []
     names::bad_names []
     load::counter []

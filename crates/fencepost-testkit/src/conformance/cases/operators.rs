@@ -119,6 +119,26 @@ pub(super) async fn evict_marks(stage: Stage) {
     waiting.granted().await.release().await.expect("it was held");
 }
 
+pub(super) async fn evict_says_who_and_why(stage: Stage) {
+    let ttl = Duration::from_secs(6);
+    let holder = stage.client_of(ttl).await;
+    let operator = stage.client_called("operator@desk").await;
+    let guard = lock(&holder, "lock", X).await.expect("it is free");
+    let how = Eviction { now: false, reason: Some("the host \"a\"\nis replaced".to_owned()) };
+    operator.evict("lock", guard.token(), &how).await.expect("it is held");
+    let lost = tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
+    assert_eq!(lost, Loss::Evicted);
+    let pid = std::process::id().to_string();
+    let message = guard.ensure_held().expect_err("it was evicted").to_string();
+    for part in ["evicted by an operator", "operator@desk", &pid, "the host \"a\" is replaced"] {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+    // The lock's own reason is as it was.
+    let info = operator.inspect("lock").await.expect("the engine can look");
+    assert!(info.claims.iter().all(|claim| claim.reason.is_none()), "{info:?}");
+    let _ = guard.release().await;
+}
+
 pub(super) async fn evict_now(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
