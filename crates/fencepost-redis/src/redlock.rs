@@ -13,20 +13,18 @@
 //! more than `max_ttl` apart. Not: order of arrival. Nodes hand nothing over, since two that chose differently would lock each other
 //! out: a release tells the oldest of those who were refused to ask again.
 
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Address, Aid, Attempt, Backend, Capabilities, Claim, ClaimInfo, Clock, Entry, Error, ErrorKind, Eviction,
-    Info, Left, Listing, Moment, Name, Page, Quorum, Reply, Report, Result, Stake, Token, Tokens,
+    Address, Aid, Backend, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
+    Quorum, Reply, Report, Result, Token, Tokens,
 };
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 
 use crate::answer::nonsense;
-use crate::backend::RedisBackend;
 use crate::ballot::{FREED, VOUCH, WAITING};
 use crate::config::{Config, Servers};
 use crate::examine::examine;
@@ -35,15 +33,18 @@ use crate::net::{Call, Lane, Trouble};
 use crate::record;
 use crate::shared::Shared;
 
+mod meeting;
+
+use meeting::{Meeting, Runs, Unreached, unreached};
+
 /// The scheme.
 pub const SCHEME: &str = "redlock";
 const ENGINE: &str = "redlock";
 /// The longest lease, unless the URL says another.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
-/// So long a client that has reached a majority waits for the others: each that it has makes its locks safer.
+/// How long a claim of a new client waits for a node that is still being connected: each vote makes a lock safer, and permits need
+/// more than a majority. A majority that is there waits for nobody.
 const GRACE: Duration = Duration::from_millis(500);
-/// A node that cannot be reached at first is tried again so often.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Opens the quorum that a URL names: register it as `Registry::new().with("redlock", fencepost_redis::redlock::open)`.
 ///
@@ -58,78 +59,61 @@ pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend
         Err(error) => return Reply::ready(Err(error)),
     };
     Reply::coming(async move {
-        let need = configs.len() / 2 + 1;
-        let mut nodes: Vec<Arc<dyn Backend>> = Vec::with_capacity(configs.len());
-        let opening = configs.iter().map(|config| Shared::as_node(config.clone(), aid.clone(), max_ttl));
-        let mut first = None;
-        let mut opened = 0;
-        let answers = some_of(opening, need, aid.clock()).await;
-        are_distinct(answers.iter().flatten().flatten())?;
-        for (answer, config) in answers.into_iter().zip(&configs) {
-            let node = Node { redis: Arc::default(), max_ttl, config: config.clone(), aid: aid.clone() };
-            match answer {
-                Some(Ok(shared)) => {
-                    opened += 1;
-                    let _ = node.redis.set(RedisBackend { shared });
-                }
-                Some(Err(error)) => {
-                    let _ = first.get_or_insert(error);
-                    node.keep_trying();
-                }
-                None => node.keep_trying(),
-            }
-            nodes.push(Arc::new(node));
-        }
-        if let Some(error) = first
-            && opened < need
-        {
-            return Err(error);
-        }
+        let nodes: Vec<Node> = configs.into_iter().map(|config| Node::new(config, max_ttl, &aid)).collect();
+        let need = nodes.len() / 2 + 1;
+        meet(&nodes, need, &aid).await?;
+        let nodes = nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Backend>).collect();
         Ok(Arc::new(Quorum::new(ENGINE, nodes, aid.clock().clone())?) as Arc<dyn Backend>)
     })
 }
 
-/// What so many answered of these by the time that `need` of them had opened, and a little more: a node that hangs is left to the
-/// background, and does not hold up the others.
-async fn some_of<T>(
-    opening: impl Iterator<Item = impl Future<Output = Result<T>>>,
-    need: usize,
-    clock: &Clock,
-) -> Vec<Option<Result<T>>> {
-    let opening: Vec<_> =
-        opening.enumerate().map(|(node, opening)| async move { (node, opening.await) }).collect();
-    let mut answers: Vec<_> = opening.iter().map(|_| None).collect();
-    let mut opening: FuturesUnordered<_> = opening.into_iter().collect();
-    let (mut opened, mut until) = (0, Moment::NEVER);
-    // Dropped here, or when the time is over, nothing stays at the servers.
-    while let Some(Some((node, answer))) = clock.within(until, opening.next()).await {
-        opened += usize::from(answer.is_ok());
-        answers[node] = Some(answer);
-        if opened == need {
-            until = until.min(clock.now() + GRACE);
+/// Connects to all nodes, and returns as soon as `need` of them are there. The others go on in the background.
+async fn meet(nodes: &[Node], need: usize, aid: &Aid) -> Result<()> {
+    let until = aid.clock().now() + GRACE;
+    let runs = Runs::default();
+    let opening = nodes.iter().map(|node| {
+        let _ = node.meeting.until.set(until);
+        let (meeting, config) = (Arc::clone(&node.meeting), node.config.clone());
+        let opening = Shared::as_node(config.clone(), aid.clone(), node.max_ttl);
+        let retry = (config, node.max_ttl);
+        async move { (meeting, retry, opening.await) }
+    });
+    let mut opening: FuturesUnordered<_> = opening.collect();
+    let (mut met, mut first) = (0, None);
+    // Dropped here nothing stays at the servers.
+    while met < need
+        && let Some((meeting, retry, answer)) = opening.next().await
+    {
+        match answer {
+            Ok(shared) => {
+                meeting.with(shared, &runs)?;
+                met += 1;
+            }
+            Err(error) => {
+                first.get_or_insert(error);
+                meeting.keep_trying(retry, &runs, aid);
+            }
         }
     }
-    answers
+    if met < need {
+        return Err(first.unwrap_or_else(unreached));
+    }
+    let ours = aid.clone();
+    aid.spawn(async move {
+        while let Some((meeting, retry, answer)) = opening.next().await {
+            if answer.and_then(|shared| meeting.with(shared, &runs)).is_err() {
+                meeting.keep_trying(retry, &runs, &ours);
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Looks at the nodes, whether a majority can be reached or not.
 pub(crate) async fn examined(address: &Address, aid: Aid) -> Result<Report> {
     let (configs, max_ttl) = parse(address)?;
-    let node = |config| Arc::new(Node { redis: Arc::default(), max_ttl, config, aid: aid.clone() }) as _;
+    let node = |config| Arc::new(Node::new(config, max_ttl, &aid)) as _;
     Quorum::new(ENGINE, configs.into_iter().map(node).collect(), aid.clock().clone())?.examine().await
-}
-
-/// Two names of one server would have two votes of a quorum for one loss of data.
-fn are_distinct<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>) -> Result<()> {
-    let mut runs: Vec<_> = nodes.filter_map(|node| node.net.run()).collect();
-    let count = runs.len();
-    runs.sort_unstable();
-    runs.dedup();
-    if runs.len() == count {
-        return Ok(());
-    }
-    let message = "two nodes of the URL are one server under two names; name independent masters, each once";
-    Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
 }
 
 /// Says that the nodes of `url` have lost nothing, or that nobody holds anything there: they grant at once. For a new
@@ -188,36 +172,16 @@ pub(crate) fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
 
 /// One master, which may not have been reached yet.
 struct Node {
-    redis: Arc<OnceLock<RedisBackend>>,
+    meeting: Arc<Meeting>,
     max_ttl: Duration,
     config: Config,
     aid: Aid,
 }
 
 impl Node {
-    fn keep_trying(&self) {
-        let (redis, max_ttl) = (Arc::downgrade(&self.redis), self.max_ttl);
-        let (config, ours) = (self.config.clone(), self.aid.clone());
-        self.aid.spawn(async move {
-            while redis.strong_count() > 0 {
-                ours.clock().sleep_until(ours.clock().now() + RETRY).await;
-                if let Ok(shared) = Shared::as_node(config.clone(), ours.clone(), max_ttl).await {
-                    if let Some(redis) = redis.upgrade() {
-                        let _ = redis.set(RedisBackend { shared });
-                    }
-                    return;
-                }
-            }
-        });
+    fn new(config: Config, max_ttl: Duration, aid: &Aid) -> Node {
+        Node { meeting: Arc::new(Meeting::new(aid.clock())), max_ttl, config, aid: aid.clone() }
     }
-
-    fn redis(&self) -> Result<&RedisBackend> {
-        self.redis.get().ok_or_else(unreached)
-    }
-}
-
-fn unreached() -> Error {
-    Error::new(ErrorKind::Unreachable, "this node was not reached yet").on(ENGINE)
 }
 
 impl Backend for Node {
@@ -226,61 +190,55 @@ impl Backend for Node {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        match self.redis.get() {
+        match self.meeting.redis.get() {
             Some(redis) => redis.enter(claim),
             None => Unreached::of(self, claim, false),
         }
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        match self.redis.get() {
+        match self.meeting.redis.get() {
             Some(redis) => redis.attach(claim),
             None => Unreached::of(self, claim, true),
         }
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        match self.redis() {
-            Ok(redis) => Reply::coming(async move {
-                let (info, refused) =
-                    join(redis.inspect(name), refused(&redis.shared, std::slice::from_ref(name))).await;
-                let mut info = info?;
-                info.claims.extend(refused?.into_iter().flatten());
-                Ok(info)
-            }),
-            Err(error) => Reply::ready(Err(error)),
-        }
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            let names = std::slice::from_ref(name);
+            let (info, refused) = join(redis.inspect(name), refused(&redis.shared, names)).await;
+            let mut info = info?;
+            info.claims.extend(refused?.into_iter().flatten());
+            Ok(info)
+        })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        match self.redis() {
-            Ok(redis) => Reply::coming(async move {
-                let mut listing = redis.list(prefix, page).await?;
-                let names: Vec<_> = listing.resources.iter().map(|info| info.name.clone()).collect();
-                let refused = refused(&redis.shared, &names).await?;
-                for (info, refused) in listing.resources.iter_mut().zip(refused) {
-                    info.claims.extend(refused);
-                }
-                Ok(listing)
-            }),
-            Err(error) => Reply::ready(Err(error)),
-        }
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            let mut listing = redis.list(prefix, page).await?;
+            let names: Vec<_> = listing.resources.iter().map(|info| info.name.clone()).collect();
+            let refused = refused(&redis.shared, &names).await?;
+            for (info, refused) in listing.resources.iter_mut().zip(refused) {
+                info.claims.extend(refused);
+            }
+            Ok(listing)
+        })
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        match self.redis() {
-            Ok(redis) => Reply::coming(async move {
-                redis.evict(name, token, how).await?;
-                if how.now {
-                    let (key, slot) = redis.shared.key(name);
-                    let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
-                    // Dropped here, or failed: whoever waits asks again by itself, only later.
-                    let _ = redis.shared.net.call(Lane::Caller, &call).await;
-                }
-                Ok(())
-            }),
-            Err(error) => Reply::ready(Err(error)),
-        }
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            redis.evict(name, token, how).await?;
+            if how.now {
+                let (key, slot) = redis.shared.key(name);
+                let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
+                // Dropped here, or failed: whoever waits asks again by itself, only later.
+                let _ = redis.shared.net.call(Lane::Caller, &call).await;
+            }
+            Ok(())
+        })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
@@ -288,7 +246,7 @@ impl Backend for Node {
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        self.redis().map_or_else(|_| Reply::ready(()), Backend::close)
+        self.meeting.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
     }
 }
 
@@ -308,56 +266,4 @@ async fn refused(shared: &Shared, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>>
         other => Err(nonsense(other)),
     };
     each.iter().map(read).collect()
-}
-
-/// A claim at a node that was not there when it was made, and may come while it is asked for.
-struct Unreached {
-    redis: Arc<OnceLock<RedisBackend>>,
-    claim: Arc<Claim>,
-    attached: bool,
-    /// Since the node was there.
-    entry: Option<Box<dyn Entry>>,
-}
-
-impl Unreached {
-    fn of(node: &Node, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        Box::new(Unreached { redis: Arc::clone(&node.redis), claim, attached, entry: None })
-    }
-
-    fn entry(&mut self) -> Option<&mut dyn Entry> {
-        if self.entry.is_none() {
-            let (redis, claim) = (self.redis.get()?, Arc::clone(&self.claim));
-            self.entry = Some(if self.attached { redis.attach(claim) } else { redis.enter(claim) });
-        }
-        match &mut self.entry {
-            Some(entry) => Some(&mut **entry),
-            None => None,
-        }
-    }
-}
-
-impl Entry for Unreached {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.attempt())
-    }
-
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx, until))
-    }
-
-    fn stake(&self) -> Option<Stake> {
-        self.entry.as_ref()?.stake()
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
-        self.entry().map_or_else(|| Reply::ready(Ok(Left::Nothing)), |entry| entry.withdraw())
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.detach())
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.raise(to))
-    }
 }

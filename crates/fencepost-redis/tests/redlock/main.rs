@@ -1,12 +1,13 @@
 //! Redlock on five real masters.
 
-use std::future::ready;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Locks, Quorum, Registry, Token};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis};
 use fencepost_testkit::wait::eventually;
+
+mod start;
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -229,38 +230,6 @@ async fn two_of_five_down_work_and_three_answer_with_an_error() {
         masters.node(down).cont().expect("it goes on");
     }
     assert!(cycle(&locks).await > last);
-    locks.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_hangs_holds_up_no_new_client() {
-    let (mut masters, url) = five().await;
-    masters.node(1).stop().expect("it can be stopped");
-    let start = Instant::now();
-    let locks = client(&format!("{url}?connect_timeout=60s")).await;
-    let mut last = cycle(&locks).await;
-    assert!(start.elapsed() < WAIT, "it waited for the node");
-    masters.node(1).cont().expect("it goes on");
-    grow(&locks, &mut last).await;
-    locks.close().await;
-}
-
-/// A claim that needs all nodes waits for one that was not there when its client came.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_asks_a_node_that_comes_after_it() {
-    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
-    vouch(&masters.url()).await;
-    masters.node(2).kill().expect("it can be killed");
-    let locks = client(&masters.url()).await;
-    let mut look = masters.node(0).look();
-    let before = look.calls("evalsha");
-    let own = locks.clone();
-    let waiting = tokio::spawn(async move { own.semaphore("permits", 2)?.acquire().wait(WAIT).await });
-    eventually(WAIT, "it asks those who are there", || ready(look.calls("evalsha") > before)).await;
-    masters.node(2).restart().expect("it comes back");
-    vouch(&masters.url()).await;
-    let permit = waiting.await.expect("no panic").expect("all nodes are there");
-    permit.release().await.expect("it was held");
     locks.close().await;
 }
 

@@ -1,0 +1,71 @@
+//! A client comes while not all nodes answer.
+
+use std::future::ready;
+use std::time::{Duration, Instant};
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::redis::{Config, Masters};
+use fencepost_testkit::wait::eventually;
+
+use super::{WAIT, client, cycle, five, grow, vouch};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_holds_up_no_new_client() {
+    let (mut masters, url) = five().await;
+    masters.node(1).stop().expect("it can be stopped");
+    let start = Instant::now();
+    let locks = client(&format!("{url}?connect_timeout=60s")).await;
+    let mut last = cycle(&locks).await;
+    assert!(start.elapsed() < WAIT, "it waited for the node");
+    masters.node(1).cont().expect("it goes on");
+    grow(&locks, &mut last).await;
+    locks.close().await;
+}
+
+/// A node takes connections and is silent. A client that waited for it would take half a second each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_node_delays_no_first_cycle() {
+    let (mut masters, url) = five().await;
+    masters.node(1).stop().expect("it can be stopped");
+    let mut quickest = WAIT;
+    for _ in 0..10 {
+        let start = Instant::now();
+        let locks = client(&url).await;
+        cycle(&locks).await;
+        quickest = quickest.min(start.elapsed());
+        locks.close().await;
+    }
+    assert!(quickest < Duration::from_millis(400), "the quickest of ten took {quickest:?}");
+}
+
+/// A new client's first claim may need more than the majority that its client has met.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_claim_of_a_client_gets_the_votes_of_all_nodes() {
+    let (_masters, url) = five().await;
+    for _ in 0..20 {
+        let locks = client(&url).await;
+        let permits = locks.semaphore("permits", 9).unwrap();
+        let permit = permits.try_acquire().await.expect("all nodes are there").expect("nobody has one");
+        permit.release().await.expect("it was held");
+        locks.close().await;
+    }
+}
+
+/// A claim that needs all nodes waits for one that was not there when its client came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_asks_a_node_that_comes_after_it() {
+    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
+    vouch(&masters.url()).await;
+    masters.node(2).kill().expect("it can be killed");
+    let locks = client(&masters.url()).await;
+    let mut look = masters.node(0).look();
+    let before = look.calls("evalsha");
+    let own = locks.clone();
+    let waiting = tokio::spawn(async move { own.semaphore("permits", 2)?.acquire().wait(WAIT).await });
+    eventually(WAIT, "it asks those who are there", || ready(look.calls("evalsha") > before)).await;
+    masters.node(2).restart().expect("it comes back");
+    vouch(&masters.url()).await;
+    let permit = waiting.await.expect("no panic").expect("all nodes are there");
+    permit.release().await.expect("it was held");
+    locks.close().await;
+}
