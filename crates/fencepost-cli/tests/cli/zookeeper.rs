@@ -1,8 +1,10 @@
 //! The command on ZooKeeper.
 
+use std::process::Command;
 use std::time::Duration;
 
-use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper};
+use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, class_path, ephemerals};
+use nix::sys::signal::Signal;
 
 use crate::faults::{
     killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
@@ -11,6 +13,9 @@ use crate::faults::{
 use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place};
 use crate::redis::verbs::{evicting, running, waiting, watching};
+
+/// What ZooKeeper's own command needs.
+const CLIENT: [&str; 4] = ["zookeeper", "zookeeper-jute", "slf4j-simple", "commons-cli"];
 
 /// A session's length.
 const SESSION: Duration = Duration::from_secs(2);
@@ -28,6 +33,49 @@ fn every_verb() {
     // Nothing outlives its session.
     place.output(["acquire", "site"]).expect(64).complains(&["zookeeper"]);
     assert_eq!(place.output(["ls"]).expect(0).out, "");
+}
+
+/// Each kind of claim makes the nodes of another class of Curator's, and is refused beside the others.
+#[test]
+fn the_kind_of_a_lock() {
+    let server = ZooKeeper::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}/locks", server.url()));
+    for (options, node) in [
+        (&[][..], "/locks/stock/_c_"),
+        (&["--write"], "-__WRIT__"),
+        (&["--shared"], "-__READ__"),
+        (&["--permits", "2"], "/locks/stock/leases/_c_"),
+    ] {
+        let mut running = place.running(options, "stock", "echo up >&9; exec sleep 1000");
+        let all = ephemerals(server.address()).unwrap();
+        assert!(all.iter().any(|path| path.contains(node)), "{options:?}: {all:?}");
+        assert_eq!(
+            all.iter().any(|path| path.contains("-lock-")),
+            options.is_empty(),
+            "{options:?}: {all:?}"
+        );
+        place.output(["run", "-n", "--write", "stock", "--", "true"]).expect(75);
+        running.kid.send(Signal::SIGTERM);
+        running.kid.end();
+    }
+    // A node that Curator's read-write lock has made.
+    let made = Command::new("java")
+        .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &class_path(&CLIENT)])
+        .args(["org.apache.zookeeper.ZooKeeperMain", "-server", &server.address().to_string()])
+        .args(["create", "-s", "/locks/stock/_c_0-__WRIT__", "10.0.0.7"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for verb in
+        [&["run", "-n", "stock", "--", "true"][..], &["run", "stock", "--", "true"], &["hold", "stock"]]
+    {
+        place.output(verb).expect(78).complains(&["a read-write lock", "10.0.0.7", "--write or --shared"]);
+    }
+    place
+        .output(["run", "--permits", "2", "stock", "--", "true"])
+        .expect(78)
+        .complains(&["without --permits"]);
+    place.output(["run", "-n", "--write", "stock", "--", "true"]).expect(75).complains(&["10.0.0.7"]);
 }
 
 #[test]
