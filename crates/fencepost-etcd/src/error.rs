@@ -59,6 +59,12 @@ impl Failure {
         self
     }
 
+    /// Adds what else to do.
+    pub(crate) fn advising(mut self, advice: &str) -> Failure {
+        self.message = format!("{}; {advice}", self.message);
+        self
+    }
+
     /// It may have taken effect.
     pub(crate) fn unsure(mut self) -> Failure {
         self.sure = false;
@@ -109,9 +115,16 @@ impl Failure {
         let text = status.message();
         let said = |part: &str| text.contains(part);
         if let Some(why) = untrusted(status) {
-            let message = format!(
-                "no TLS with {member}; see to ca, cert and key in the URL, and to the name it has there"
-            );
+            let message = if why.contains("received fatal alert") {
+                format!(
+                    "{member} takes no client without a certificate that it trusts; see to cert and key in the URL, or name yours \
+                     with cert=/path and key=/path"
+                )
+            } else {
+                format!(
+                    "no TLS with {member}; see to ca in the URL, and to the name that the server has there"
+                )
+            };
             return Failure::new(ErrorKind::Configuration, message).because(why).of(What::Member);
         }
         let failure = match status.code() {
@@ -152,8 +165,7 @@ impl Failure {
                 );
                 let mut failure = Failure::new(ErrorKind::Configuration, message);
                 failure.transient = true;
-                // The first request that is too much takes effect, and is answered like that.
-                failure.of(What::Full).unsure()
+                failure.of(What::Full)
             }
             // Refused before it was proposed to the others.
             _ if said("no leader")
@@ -263,10 +275,11 @@ fn is_unconnected(status: &Status) -> bool {
     causes(status).any(|error| error.is::<tonic::ConnectError>())
 }
 
-/// Why one side does not trust the other.
+/// Why one side does not trust the other. A server that does not trust the client says so after it has taken the connection.
 fn untrusted(status: &Status) -> Option<String> {
     let why = causes(status).last()?.to_string();
-    (is_unconnected(status) && (why.contains("certificate") || why.contains("alert"))).then_some(why)
+    let refused = why.contains("received fatal alert");
+    (refused || is_unconnected(status) && why.contains("certificate")).then_some(why)
 }
 
 fn causes(status: &Status) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {

@@ -37,12 +37,13 @@ fn escape(name: &str, into: &mut Vec<u8>) {
     }
 }
 
-/// The name whose folder holds this key; `None`: it is no claim's.
+/// The name whose folder holds this key; `None`: it stands in no lock's way. The key may be the folder's own, `NAME/`: Go's locks take
+/// that for a contender as well.
 pub(crate) fn name_of(prefix: &str, key: &[u8]) -> Option<Name> {
     let rest = key.strip_prefix(prefix.as_bytes())?;
     let slash = rest.iter().position(|byte| *byte == b'/')?;
     let (name, after) = (&rest[..slash], &rest[slash + 1..]);
-    if after.is_empty() || after.contains(&b'/') {
+    if after.contains(&b'/') {
         return None;
     }
     let mut plain = Vec::with_capacity(name.len());
@@ -148,6 +149,8 @@ mod tests {
         assert_eq!(name_of("", &mark("", (1, 1), 9)), None);
         assert_eq!(marked(&mark("p/", (0x6b, 10), 31)), Some(((0x6b, 10), 31)));
         assert_eq!(name_of("", &tombstone("", (1, 1))), None);
+        assert_eq!(name_of("p/", b"p/a/"), Some(Name::new("a").unwrap()), "other software has put it there");
+        assert_eq!((name_of("p/", b"p/"), name_of("", b"/")), (None, None));
         assert_eq!(name_of("", b"a/b/6b"), None, "Go's lock with a slash in its name");
         assert!(!contends(b"a/", b"a/b/6b") && contends(b"a/", b"a/6b"));
     }

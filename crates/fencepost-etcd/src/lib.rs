@@ -33,6 +33,7 @@ mod entry;
 mod error;
 mod examine;
 mod folder;
+mod greeting;
 mod held;
 mod keys;
 mod lease;

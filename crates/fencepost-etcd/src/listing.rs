@@ -16,7 +16,7 @@ use crate::keys;
 use crate::net::{RANGE, TIME_TO_LIVE, TXN};
 use crate::proto::{
     Compare, DeleteRequest, KeyValue, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, Op, PutRequest,
-    RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
 };
 use crate::shared::Shared;
 
@@ -171,32 +171,40 @@ pub(crate) async fn evict(shared: &Arc<Shared>, name: &Name, token: Token, how: 
     });
     let found = holders.into_iter().find(|kv| kv.create_revision.unsigned_abs() == token.get());
     let Some(kv) = found else { return Err(mismatch()) };
-    let txn = TxnRequest {
+    let ask = |success| TxnRequest {
         compare: vec![Compare::created(&kv.key, kv.create_revision)],
-        success: writes(shared, name, kv, how)?,
+        success,
         failure: Vec::new(),
     };
     // Dropped here, the holder is evicted or not.
     let doubt = AtomicBool::new(false);
-    let answer: TxnResponse = shared.net.call(TXN, txn, Some(&doubt)).await?;
+    let answer = shared.net.call(TXN, ask(writes(shared, name, kv, how)?), Some(&doubt)).await;
+    let answer: TxnResponse = match answer {
+        // There is no space for the mark. Its holder is told of the deletion, but not by whom.
+        Err(failure) if failure.is_full() && how.now => {
+            shared.net.call(TXN, ask(vec![delete(kv)]), Some(&doubt)).await?
+        }
+        Err(failure) if failure.is_full() => {
+            return Err(failure.advising("or evict at once (--now), which only deletes").error());
+        }
+        answer => answer?,
+    };
     // The key was there and is gone. An earlier request did it, perhaps, and its answer was lost.
     let done = answer.succeeded || how.now && doubt.into_inner();
     if done { Ok(()) } else { Err(mismatch()) }
 }
 
-fn writes(
-    shared: &Shared,
-    name: &Name,
-    kv: &KeyValue,
-    how: &Eviction,
-) -> Result<Vec<crate::proto::RequestOp>> {
+fn delete(kv: &KeyValue) -> RequestOp {
+    Op::Delete(DeleteRequest { key: kv.key.clone(), range_end: Vec::new() }).into()
+}
+
+fn writes(shared: &Shared, name: &Name, kv: &KeyValue, how: &Eviction) -> Result<Vec<RequestOp>> {
     let mut payload = Payload::read(&kv.value);
     // What has no lease was put there by hand, even if it looks like ours: nobody would take its mark away.
     let number = keys::number(&kv.key).filter(|_| payload.id.is_some() && kv.lease != 0);
     let mut writes = Vec::new();
     if how.now {
-        let delete = DeleteRequest { key: kv.key.clone(), range_end: Vec::new() };
-        writes.push(Op::Delete(delete).into());
+        writes.push(delete(kv));
     } else if number.is_some() {
         payload.evicted = true;
         let put = PutRequest { key: kv.key.clone(), value: payload.to_bytes(), ignore_lease: true, lease: 0 };

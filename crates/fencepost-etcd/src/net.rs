@@ -15,6 +15,7 @@ use tonic_prost::ProstCodec;
 
 use crate::config::Config;
 use crate::error::Failure;
+use crate::greeting;
 use crate::keys;
 use crate::login::{Login, Token};
 use crate::peer::{self, Peer, Question, Way, grpc, request, unary};
@@ -327,8 +328,9 @@ impl Net {
                 Some(Err(failure)) => failure,
                 None => Failure::silence(&peer.address),
             };
-            // What an earlier try has done is not undone by a later one that fails for sure.
-            let failure = if unsure { failure.unsure() } else { failure };
+            // What an earlier try has done is not undone by a later one that fails for sure. A server that runs out of space by a request
+            // carries it out and refuses it. All but what is sent once finds that out, and takes it back.
+            let failure = if unsure || once && failure.is_full() { failure.unsure() } else { failure };
             unsure = !failure.sure;
             if unsure && let Some(doubt) = doubt {
                 doubt.store(true, Ordering::Relaxed);
@@ -349,6 +351,15 @@ impl Net {
                 break;
             }
         }
-        Err(last.unwrap_or_else(Failure::closed))
+        let last = last.unwrap_or_else(Failure::closed);
+        // The way broke, and nobody knows why.
+        if let Some(tls) = self.config.tls.as_ref().filter(|_| last.is_of_member() && !last.sure) {
+            let at = self.current.load(Ordering::Relaxed);
+            let member = &self.peers[at % self.peers.len()].address;
+            if let Some(refused) = greeting::refusal(tls, member, &self.aid).await {
+                return Err(refused.unsure());
+            }
+        }
+        Err(last)
     }
 }

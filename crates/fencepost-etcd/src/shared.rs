@@ -72,12 +72,13 @@ impl Shared {
             heeding: AtomicBool::new(false),
             aid: aid.clone(),
         });
+        // Whether anybody is there, and lets us in.
         shared.reach().await?;
         aid.spawn(watch::pump(Arc::downgrade(&shared), aid.clock().clone(), commands));
         Ok(shared)
     }
 
-    /// Whether anybody is there, and lets us in.
+    /// Asks for an answer of any kind.
     pub(crate) async fn reach(&self) -> Result<(), Failure> {
         let key = keys::marks(&self.config.prefix);
         let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(key, Vec::new(), 1) };

@@ -1,5 +1,7 @@
 //! Keys in a lock's folder that nothing ends: put by hand, or by a program that knows nothing of locks.
 
+use std::time::Duration;
+
 use crate::kit::{connect, server, stand};
 use fencepost_core::{Eviction, Locks, Page};
 
@@ -68,5 +70,29 @@ async fn a_store_of_others_is_no_list_of_locks() {
     assert!(told(&locks).await.contains("for ever: config by config/port"));
     etcd.look().run(&["del", "config/port"]);
     waiting.granted().await.release().await.unwrap();
+    locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_named_like_the_folder_is_reported() {
+    let etcd = server();
+    let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
+    etcd.look().run(&["put", "locks/stock/", "a folder"]);
+    let report = told(&locks).await;
+    assert!(report.contains("for ever: stock by locks/stock/"), "{report}");
+    let waited = locks.mutex("stock").unwrap().lock().wait(Duration::from_secs(2)).await;
+    let error = waited.unwrap_err().to_string();
+    assert!(error.contains("by the key locks/stock/ without a lease"), "{error}");
+    let listing = locks.list("", &Page::default()).await.unwrap();
+    let held = listing.resources[0].holders().next().unwrap();
+    locks.evict("stock", held.token.unwrap(), &NOW).await.unwrap();
+    locks.mutex("stock").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    locks.close().await;
+    // Without a prefix it may be anything. Then the report says whom it would keep waiting.
+    let locks = connect(&etcd.url()).await;
+    etcd.look().run(&["put", "stock/", "a folder"]);
+    let report = told(&locks).await;
+    assert!(report.contains("stock by stock/") && report.contains("prefix="), "{report}");
+    assert!(locks.list("", &Page::default()).await.unwrap().resources.is_empty());
     locks.close().await;
 }

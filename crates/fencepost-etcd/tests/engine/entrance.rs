@@ -63,6 +63,28 @@ async fn tls_trusts_whom_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_the_server_does_not_accept_is_named() {
+    // The server takes its own certificate for the authority of its clients.
+    let etcd = Etcd::start(&Config::new().tls().client_certificates()).unwrap();
+    let other = Etcd::start(&Config::new().tls()).unwrap();
+    let file = |of: &Etcd, name: &str| of.certificate().with_file_name(name).display().to_string();
+    let url = format!("{}?ca={}", etcd.url(), etcd.certificate().display());
+    let identity = |of: &Etcd| format!("{url}&cert={}&key={}", file(of, "cert.pem"), file(of, "key.pem"));
+    let locks = connect(&identity(&etcd)).await;
+    locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
+    locks.close().await;
+    for (url, named) in [(identity(&other), "see to cert and key"), (url.clone(), "with cert=/path")] {
+        let error = try_connect(&url).await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            error.is_configuration() && text.contains("certificate") && text.contains(named),
+            "{error:?}"
+        );
+        assert!(!text.contains("transport error"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_examination_tells_what_the_cluster_is() {
     let cluster = Cluster::start(&Config::new()).unwrap();
     let locks = connect(&cluster.url()).await;

@@ -4,6 +4,7 @@ mod burst;
 mod deleted;
 mod endless;
 mod entrance;
+mod full;
 mod guarded;
 mod interop;
 mod kit;

@@ -10,12 +10,20 @@ pub struct Config {
     pub(super) tls: bool,
     memory: bool,
     jwt: bool,
+    client_certificates: bool,
     arguments: Vec<String>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { heartbeat: 20, tls: false, memory: false, jwt: false, arguments: Vec::new() }
+        Config {
+            heartbeat: 20,
+            tls: false,
+            memory: false,
+            jwt: false,
+            client_certificates: false,
+            arguments: Vec::new(),
+        }
     }
 }
 
@@ -49,6 +57,12 @@ impl Config {
         self
     }
 
+    /// With [`tls`](Config::tls): lets in clients that show a certificate of its authority, which is its own certificate.
+    pub fn client_certificates(mut self) -> Config {
+        self.client_certificates = true;
+        self
+    }
+
     /// Where its folder is made.
     pub(super) fn home(&self) -> PathBuf {
         let memory = Path::new("/dev/shm");
@@ -76,6 +90,9 @@ impl Config {
         command.args(["--election-timeout", &(10 * self.heartbeat).to_string()]);
         if self.tls {
             command.arg("--cert-file").arg(dir.join("cert.pem")).arg("--key-file").arg(dir.join("key.pem"));
+        }
+        if self.client_certificates {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(dir.join("cert.pem"));
         }
         if self.jwt {
             let key = dir.join("jwt.key");

@@ -29,6 +29,7 @@ impl Look {
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints]).stdin(Stdio::null());
         if let Some(certificate) = &self.certificate {
             command.arg("--cacert").arg(certificate);
+            command.arg("--cert").arg(certificate).arg("--key").arg(certificate.with_file_name("key.pem"));
         }
         if let Some(user) = &self.user {
             command.env("ETCDCTL_USER", user);

@@ -1,0 +1,56 @@
+//! A server that is out of space: it takes no puts, and deletes what is there.
+
+use crate::kit::{SOON, connect};
+use fencepost_core::{Effect, Eviction, Loss};
+use fencepost_testkit::etcd::{Config, Etcd};
+
+/// A server with little space.
+fn small() -> Etcd {
+    Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap()
+}
+
+fn fill(etcd: &Etcd) {
+    let full = |n: u32| etcd.look().try_run(&["put", &format!("filler{n}"), &"x".repeat(50_000)]).is_err();
+    assert!((0..100).any(full), "it has no end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
+    let etcd = small();
+    let (locks, operator) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    fill(&etcd);
+    let how = |now| Eviction { now, reason: Some("maintenance".into()) };
+    let error = operator.evict("stock", guard.token(), &how(false)).await.unwrap_err();
+    assert!(error.to_string().contains("out of space") && error.effect() == Effect::None, "{error}");
+    assert!(error.to_string().contains("--now"), "{error}");
+    operator.evict("stock", guard.token(), &how(true)).await.unwrap();
+    assert!(etcd.look().keys("stock/").is_empty());
+    let why = tokio::time::timeout(SOON, guard.lost()).await.expect("the holder is told");
+    assert!(matches!(why, Loss::Deleted | Loss::Evicted), "{why}");
+    locks.close().await;
+    operator.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_finds_no_space_has_not_taken_effect() {
+    let etcd = small();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    fill(&etcd);
+    for error in [
+        locks.mutex("other").unwrap().try_lock().await.unwrap_err(),
+        // It needs a lease of its own.
+        locks.mutex("other").unwrap().try_lock().lease(SOON).await.unwrap_err(),
+        locks.semaphore("permits", 3).unwrap().try_acquire().await.unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(error.is_configuration() && text.contains("out of space"), "{text}");
+        assert!(error.effect() == Effect::None && !text.contains("taken effect"), "{text}");
+    }
+    assert_eq!(etcd.look().keys("other/").len() + etcd.look().keys("permits/").len(), 0);
+    // What is held can be given back.
+    guard.release().await.unwrap();
+    assert!(etcd.look().keys("stock/").is_empty());
+    locks.close().await;
+}
