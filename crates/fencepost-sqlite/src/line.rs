@@ -159,9 +159,12 @@ pub(crate) fn leave(
     let mut walk = Walk::new(resource, Some(*id), false, false);
     let mut next = Vec::new();
     walk.run(db, census, |held, waiter| turn(held, waiter, &mut next))?;
-    let held = walk.me.as_ref().is_some_and(Row::holds);
+    let me = walk.me.as_ref();
+    // A detached lease ends by itself, although nobody has removed its row yet.
+    let ended = me.is_some_and(|me| me.process.is_none() && census.judge_detached(me) == Standing::Dead);
     let was = match row::delete(db, resource, seq, id)? {
-        true if held => Was::Holding,
+        true if ended => Was::Absent,
+        true if me.is_some_and(Row::holds) => Was::Holding,
         true => Was::Waiting,
         false => Was::Absent,
     };

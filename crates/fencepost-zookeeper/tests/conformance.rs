@@ -124,7 +124,7 @@ mod one {
     fencepost_testkit::conformance!(
         One,
         excused: [
-            detach_and_attach, a_detached_lease_ends, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
+            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
     );
@@ -152,7 +152,7 @@ mod three {
     fencepost_testkit::conformance!(
         Three,
         excused: [
-            detach_and_attach, a_detached_lease_ends, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
+            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
     );
@@ -165,7 +165,7 @@ mod kazoo {
     fencepost_testkit::conformance!(
         Kazoo,
         excused: [
-            permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
+            permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]

@@ -220,3 +220,19 @@ pub(super) async fn a_detached_lease_ends(stage: Stage) {
     stage.assert_busy("lock").await;
     next.release().await.expect("it was held");
 }
+
+/// Nobody has taken the lock since, or looked at it; the release came too late all the same.
+pub(super) async fn a_detached_lease_that_has_ended_cannot_be_released(stage: Stage) {
+    let client = stage.client().await;
+    let ttl = at_least(client.capabilities(), SHORT);
+    let mut leases = Vec::new();
+    for (name, ttl) in [("lock", ttl), ("clock", 2 * ttl)] {
+        let guard = client.mutex(name).expect("a good name").lock().ttl(ttl).await.expect("it is free");
+        leases.push(guard.detach().await.expect("it is held"));
+    }
+    // The longer lease tells when the shorter one has ended.
+    drop(stage.stand("clock", X).await.granted().await);
+    let error = client.release(&leases[0]).await.expect_err("it is over");
+    assert!(error.is_lost(), "{error}");
+    stage.assert_free("lock").await;
+}
