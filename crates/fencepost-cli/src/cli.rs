@@ -13,8 +13,8 @@ use crate::verbs::{
     name = "fencepost",
     version,
     propagate_version = true,
-    after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder unless -b or \
-                  FENCEPOST_BACKEND says otherwise."
+    after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder (root's: \
+                  /var/lib/fencepost) unless -b or FENCEPOST_BACKEND says otherwise."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -4,10 +4,11 @@ use std::env;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fencepost_core::{ClientBuilder, Locks, Registry};
+use nix::unistd::Uid;
 
 use crate::cli::BackendArgs;
 use crate::exit::{CONFIG, DENIED, Failure};
@@ -130,12 +131,22 @@ pub(crate) fn url(backend: &BackendArgs) -> Result<String, Failure> {
     Ok(format!("sqlite:{}", escape(file)))
 }
 
-/// The folder of the default file. A relative XDG_STATE_HOME is to be ignored (XDG Base Directory Specification 0.8).
+/// Returns the folder of the default file.
 fn state_folder() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-    absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
-        .map(|state| state.join(Path::new("fencepost")))
+    let folder = |name| env::var_os(name).map(PathBuf::from);
+    state_folder_of(Uid::effective().is_root(), folder("XDG_STATE_HOME"), folder("HOME"))
+}
+
+/// Root has one folder for the machine: `HOME` differs between services, cron and sudo, and two of them would not exclude each
+/// other. A relative folder is to be ignored (XDG Base Directory Specification 0.8).
+fn state_folder_of(root: bool, state: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |folder: Option<PathBuf>| folder.filter(|path| path.is_absolute());
+    let state = match absolute(state) {
+        Some(state) => state,
+        None if root => PathBuf::from("/var/lib"),
+        None => absolute(home)?.join(".local/state"),
+    };
+    Some(state.join("fencepost"))
 }
 
 /// Percent-encodes what means something in a URL.
@@ -150,6 +161,26 @@ mod tests {
     #[test]
     fn special_characters_of_a_path_are_escaped() {
         assert_eq!(escape("/a b/50%?#"), "/a b/50%25%3f%23");
+    }
+
+    #[test]
+    fn root_has_one_folder_for_the_machine() {
+        let folder = |root, state: Option<&str>, home: Option<&str>| {
+            let folder = state_folder_of(root, state.map(PathBuf::from), home.map(PathBuf::from));
+            folder.map(|folder| folder.to_str().unwrap().to_owned())
+        };
+        for home in [None, Some("/root"), Some("/home/me")] {
+            assert_eq!(folder(true, None, home).as_deref(), Some("/var/lib/fencepost"));
+            assert_eq!(folder(true, Some("/state"), home).as_deref(), Some("/state/fencepost"));
+        }
+        assert_eq!(
+            folder(true, Some("state"), None).as_deref(),
+            Some("/var/lib/fencepost"),
+            "it is relative"
+        );
+        assert_eq!(folder(false, None, Some("/home/me")).as_deref(), Some("/home/me/.local/state/fencepost"));
+        assert_eq!(folder(false, Some("/state"), Some("/home/me")).as_deref(), Some("/state/fencepost"));
+        assert_eq!(folder(false, Some("state"), Some("home")), None);
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::verbs::{
 };
 
 fn main() -> ExitCode {
+    signals::let_writes_fail();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some(guardian::GUARDIAN) => return guardian::main(&arguments[2..]).into(),

@@ -51,6 +51,15 @@ pub(crate) fn hear_children() -> io::Result<()> {
     signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::new(AtomicBool::new(false))).map(drop)
 }
 
+/// Makes a write beyond the file size limit fail, which would end this process by SIGXFSZ. `exec` undoes a handler, so the
+/// program has what the caller had set.
+pub(crate) fn let_writes_fail() {
+    if !ignored().contains(Signal::SIGXFSZ) {
+        // Without the handler the limit ends this process, as it ends any other.
+        let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::new(AtomicBool::new(false)));
+    }
+}
+
 /// The blocked signals of this process, read by a small thread.
 #[derive(Debug)]
 pub(crate) struct Signals {

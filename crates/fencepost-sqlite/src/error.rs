@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -100,6 +101,7 @@ fn side(error: io::Error, path: &Path) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (ErrorKind::Configuration, format!("the disk of {shown} is full; free some space"))
         }
+        io::ErrorKind::FileTooLarge => too_large(&shown),
         _ => (
             ErrorKind::Unreachable,
             format!(
@@ -132,6 +134,7 @@ fn sql(error: rusqlite::Error, path: &Path) -> Error {
             ErrorKind::Configuration,
             format!("{shown} is not a sound SQLite database; name another file, or move this one away"),
         ),
+        Some(ErrorCode::SystemIoFailure) if near_the_limit(path) => too_large(&shown),
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unreachable,
             format!("the disk of {shown} failed; look at the cause and the kernel's log"),
@@ -139,6 +142,24 @@ fn sql(error: rusqlite::Error, path: &Path) -> Error {
         _ => (ErrorKind::Internal, format!("SQLite refused a request to {shown}")),
     };
     Error::new(kind, message).because(error)
+}
+
+/// Returns the error for a file that may not grow.
+pub(crate) fn too_large(shown: &dyn Display) -> (ErrorKind, String) {
+    let message =
+        format!("the file size limit of this process is too small for {shown}; raise it with ulimit -f");
+    (ErrorKind::Configuration, message)
+}
+
+/// Returns whether a file of the database is about as large as this process may write: SQLite's error does not tell that from a
+/// disk that fails.
+fn near_the_limit(database: &Path) -> bool {
+    const NEAR: u64 = 1 << 16;
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size")?.split_whitespace().next());
+    // "unlimited" is no number.
+    let limit = limit.and_then(|limit| limit.parse::<u64>().ok());
+    limit.is_some_and(|limit| crate::files::largest(database).saturating_add(NEAR) > limit)
 }
 
 /// Somebody has kept the write lock for too long. Names the process if the kernel does.

@@ -72,6 +72,11 @@ impl Files {
     }
 }
 
+/// Returns the size of the largest of the three.
+pub(crate) fn largest(database: &Path) -> u64 {
+    ENDS.iter().filter_map(|end| Some(std::fs::metadata(path(database, end)).ok()?.len())).max().unwrap_or(0)
+}
+
 fn path(database: &Path, end: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(end);

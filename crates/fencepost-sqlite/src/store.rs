@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::bell::{self, Ring};
 use crate::config::{self, Config, Durability};
-use crate::error::{ENGINE, Trouble};
+use crate::error::{self, ENGINE, Trouble};
 use crate::files::Files;
 use crate::network::{self, Refusal};
 use crate::row::{APPLICATION, SCHEMA, VERSION};
@@ -370,6 +370,7 @@ fn cannot_make(path: &Path, error: io::Error) -> Trouble {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (ErrorKind::Configuration, format!("{shown} cannot be made: the disk is full; free some space"))
         }
+        io::ErrorKind::FileTooLarge => error::too_large(&shown),
         _ => (ErrorKind::Configuration, format!("{shown} cannot be made; look at the cause")),
     };
     Trouble::Said(Error::new(kind, message).on(ENGINE).because(error))

@@ -10,6 +10,7 @@ mod faults;
 mod guard;
 mod kit;
 mod leases;
+mod limits;
 mod operators;
 mod pages;
 mod paused;
