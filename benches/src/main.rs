@@ -13,6 +13,7 @@ mod redis;
 mod side;
 mod simulation;
 mod sqlite;
+mod stranger;
 mod torture;
 mod usage;
 mod zookeeper;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
         ["simulation"] => simulation::minute(),
+        ["lease-secrets", engine] => stranger::of(engine),
         ["memory-one-task"] => ratio(&rate::one_task()),
         ["memory-hot"] => ratio(&rate::hot()),
         ["memory-hot-one-thread"] => ratio(&rate::hot_on_one_thread()),

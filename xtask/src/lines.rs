@@ -2,6 +2,7 @@
 
 mod command;
 mod etcd;
+mod secrets;
 mod zookeeper;
 
 use crate::line::Bound::{AtLeast, AtMost};
@@ -9,8 +10,15 @@ use crate::line::Line;
 use std::sync::LazyLock;
 
 /// Every line, those of one engine together.
-pub(crate) static LINES: LazyLock<Vec<&'static Line>> =
-    LazyLock::new(|| FIRST.iter().chain(command::LINES).chain(zookeeper::LINES).chain(etcd::LINES).collect());
+pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
+    secrets::LINES
+        .iter()
+        .chain(FIRST)
+        .chain(command::LINES)
+        .chain(zookeeper::LINES)
+        .chain(etcd::LINES)
+        .collect()
+});
 
 /// Those that have no file of their own.
 const FIRST: &[Line] = &[

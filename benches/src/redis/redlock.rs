@@ -18,6 +18,20 @@ const CLIENTS: usize = 4;
 /// Who has waited so long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
+/// Five masters that grant at once.
+pub(crate) fn masters() -> Masters {
+    runtime().block_on(started())
+}
+
+async fn started() -> Masters {
+    let masters = Masters::start(5, &Config::new()).expect("redis-server, which `cargo xtask test` installs");
+    let lender = Locks::connect("memory:").await.expect("memory opens");
+    let vouched = fencepost::redis::redlock::vouch(&masters.url(), lender.aid().clone()).await;
+    vouched.expect("five servers that answer");
+    lender.close().await;
+    masters
+}
+
 /// Five masters that grant at once, and a client of them.
 struct Five {
     masters: Masters,
@@ -26,12 +40,8 @@ struct Five {
 
 impl Five {
     async fn start() -> Five {
-        let masters =
-            Masters::start(5, &Config::new()).expect("redis-server, which `cargo xtask test` installs");
-        let url = masters.url();
-        let lender = Locks::connect("memory:").await.expect("memory opens");
-        fencepost::redis::redlock::vouch(&url, lender.aid().clone()).await.expect("five servers that answer");
-        let locks = connect(&url).await;
+        let masters = started().await;
+        let locks = connect(&masters.url()).await;
         Five { masters, locks }
     }
 

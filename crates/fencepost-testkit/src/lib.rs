@@ -20,6 +20,7 @@ pub mod checker;
 pub mod conformance;
 pub mod etcd;
 pub mod faults;
+pub mod forgery;
 pub mod forked;
 pub mod history;
 pub mod redis;
