@@ -107,7 +107,10 @@ fn an_engine_that_is_gone_ends_the_program_in_time() {
     std::fs::remove_dir_all(place.path("state")).unwrap();
     assert_eq!(running.pipe.line(), "bye");
     let said = running.kid.said();
-    said.expect(76).complains(&["could not be renewed"]);
+    said.expect(76);
+    // The renewal sees that the file is gone. A machine that is busy with other things may be later than the guardian.
+    let reasons = ["was removed or replaced", "could not be renewed"];
+    assert!(reasons.iter().any(|reason| said.err.contains(reason)), "{said:?}");
     assert!(!said.err.contains("No such file"), "{said:?}");
 }
 
