@@ -91,6 +91,7 @@ fn main() -> ExitCode {
         ["redis-stopped"] => redis::stopped::holders(),
         ["redis-torture", cycles, seed] => redis::torture::cycles(number(cycles), number(seed) as u64),
         ["redlock-cycles", count] => redis::redlock::cycles(number(count)),
+        ["redlock-start"] => redis::redlock::start(),
         ["redlock-one-down"] => redis::redlock::one_down(),
         ["redlock-peers"] => redis::redlock::beside_peers(),
         ["etcd-one-task"] => ratio(&etcd::cycle::one_task()),

@@ -50,6 +50,29 @@ impl Five {
     }
 }
 
+/// How much longer the first cycle of a new client takes with one master silent, in ms.
+pub(crate) fn start() -> Measured {
+    const CLIENTS: usize = 20;
+    let runtime = runtime();
+    let mut five = runtime.block_on(Five::start());
+    let url = five.masters.url();
+    let first = || {
+        let p50 = p50(CLIENTS, async || {
+            let locks = connect(&url).await;
+            cycle(&locks.mutex(NAME).expect("a good name")).await;
+            tokio::spawn(async move { locks.close().await });
+        });
+        runtime.block_on(p50) / 1e3
+    };
+    let all = first();
+    five.masters.node(0).stop().expect("a server that runs");
+    let silent = first();
+    five.masters.node(0).cont().expect("a server that was stopped");
+    let note =
+        format!("p50 of {CLIENTS} new clients: {all:.1} ms with all five, {silent:.1} ms with one silent");
+    Measured { figure: silent - all, note }
+}
+
 /// How much slower the p50 of a cycle is with one master stopped or down, in percent; at worst.
 pub(crate) fn one_down() -> Measured {
     let runtime = runtime();

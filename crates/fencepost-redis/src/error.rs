@@ -272,6 +272,18 @@ pub(crate) fn read_only(address: &str) -> Failure {
     .passing()
 }
 
+/// The sentinels name a server that is a replica.
+pub(crate) fn demoted(server: &str, master: &str) -> Failure {
+    Failure::new(
+        ErrorKind::Configuration,
+        format!(
+            "the sentinels name {server} as {master}, but it is a replica and takes no writes; if another server was promoted by \
+             hand, undo that and use SENTINEL FAILOVER, so that the sentinels know of it"
+        ),
+    )
+    .passing()
+}
+
 /// Too few replicas had what was written in time.
 pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Failure {
     Failure::new(

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner};
-use crate::error::{Answer, Failure, broken, crowded, read_only, silent};
+use crate::error::{Answer, Failure, broken, crowded, demoted, read_only, silent};
 use crate::net::{Call, Lane, Trouble};
 use crate::wire::{Line, Whereabouts, Wire, jitter};
 
@@ -254,7 +254,10 @@ impl Link {
                 Some(Answer::ReadOnly) => {
                     story.read_only = true;
                     wire.cut(&line);
-                    Err(Stop::Astray(read_only(&self.address)))
+                    Err(Stop::Astray(match &self.place {
+                        Some(_) => read_only(&self.address),
+                        None => demoted("a server", &self.address),
+                    }))
                 }
                 Some(Answer::Later(failure)) => Err(Stop::Astray(failure)),
                 Some(Answer::Divided) => Err(Stop::Divided),

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::ballot::named;
 use crate::config::Place;
 use crate::connect::{Inbox, Manner, connect};
-use crate::error::{Failure, closed, read_only};
+use crate::error::{Failure, closed, demoted};
 use crate::pulse::Pulse;
 use crate::run::met;
 use crate::sentinel::Sentinels;
@@ -296,7 +296,7 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
         {
             pulse.stop();
             return Err(match role {
-                Ok(_) => read_only(&place.to_string()),
+                Ok(_) => demoted(&place.to_string(), &shared.whereabouts.to_string()),
                 Err(error) => crate::error::handshake(&error, &place.to_string()),
             });
         }

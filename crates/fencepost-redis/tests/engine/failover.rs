@@ -123,3 +123,16 @@ async fn a_master_that_becomes_a_replica_is_waited_for() {
     look.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
     granted(waiting, SOON + SOON).await.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_promoted_by_hand_is_reported_as_such() {
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let (mut master, mut replica) = (sentinel.master().look(), sentinel.replica().look());
+    let port = sentinel.replica().port().to_string();
+    replica.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+    master.ask::<()>(&["REPLICAOF", "127.0.0.1", &port]);
+    let error = Locks::builder().connect(&registry(), &sentinel.url()).await.expect_err("no master is there");
+    assert!(error.is_configuration(), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("promoted by hand") && !message.contains("redis+sentinel:"), "{message}");
+}
