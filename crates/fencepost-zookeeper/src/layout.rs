@@ -6,6 +6,12 @@ use fencepost_core::{ClaimId, Error, Mode, Result};
 pub(crate) const LOCKS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
 
+/// Returns whether a node in a lock's folder is a folder of permits. Each of the two goes when it is empty: the line while nobody waits, the
+/// leases while nobody holds.
+pub(crate) fn is_of_permits(name: &str) -> bool {
+    name == LOCKS || name == LEASES
+}
+
 /// How a deployment names nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {

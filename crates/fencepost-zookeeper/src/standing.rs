@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 use crate::child::{Turn, apart, line, turn};
 use crate::crowd::{Interest, Views};
 use crate::error::failure;
-use crate::layout::LOCKS;
+use crate::layout::is_of_permits;
 use crate::link::{Asked, Link};
 use crate::mixed::check_kinds;
 use crate::shared::Shared;
@@ -76,7 +76,7 @@ impl Standing {
                     if self.join && line.len() == 1 {
                         Views::alone(link, &self.spot.folder, &nodes.names[0]);
                     }
-                    return Ok(Stand::Now { permits: names.iter().any(|name| name == LOCKS) });
+                    return Ok(Stand::Now { permits: names.iter().any(|name| is_of_permits(name)) });
                 }
                 Turn::After { ahead, .. } if !self.join => return Ok(Stand::Waits { ahead }),
                 Turn::After { node, ahead } => (node, ahead),

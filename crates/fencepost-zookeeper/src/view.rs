@@ -28,7 +28,7 @@ use zookeeper_client as zk;
 
 use crate::child::{Child, Kind, apart};
 use crate::count::Count;
-use crate::layout::LOCKS;
+use crate::layout::is_of_permits;
 
 pub(crate) use follow::follow;
 
@@ -177,7 +177,7 @@ impl State {
                 }
                 self.made += 1;
             }
-            None => self.permits |= name == LOCKS,
+            None => self.permits |= is_of_permits(name),
         }
     }
 

@@ -54,11 +54,18 @@ fn the_kind_of_a_lock() {
             options.is_empty(),
             "{options:?}: {all:?}"
         );
-        place.output(["run", "-n", "--write", "stock", "--", "true"]).expect(75);
+        let said = place.output(["run", "-n", "--write", "stock", "--", "true"]);
+        assert_eq!(
+            said.code,
+            Some(75),
+            "{options:?}: {said:?} {:?} before {all:?}",
+            ephemerals(server.address())
+        );
         running.kid.send(Signal::SIGTERM);
         running.kid.end();
     }
-    // A node that Curator's read-write lock has made.
+    // A node that Curator's read-write lock has made, in a folder that is there.
+    let mut running = place.running(&["--write"], "stock", "echo up >&9; exec sleep 1000");
     let made = Command::new("java")
         .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &class_path(&CLIENT)])
         .args(["org.apache.zookeeper.ZooKeeperMain", "-server", &server.address().to_string()])

@@ -122,6 +122,26 @@ async fn our_own_kinds_exclude_each_other() {
     }
 }
 
+/// The folder of the line for permits is a container: the server removes it while a permit is held and nobody waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_is_seen_when_the_folder_of_its_line_has_gone() {
+    let path = path();
+    let (one, two, bare) = (near(&path).await, near(&path).await, bare().await);
+    let permits = KINDS[3].0;
+    let guard = multi(&one, permits).lock().await.expect("it is free");
+    let (there, watcher) =
+        bare.check_and_watch_stat(&format!("{path}/lock/locks")).await.expect("it answers");
+    if there.is_some() {
+        tokio::time::timeout(SOON, watcher.changed()).await.expect("an empty container goes");
+    }
+    for kind in [Kind::Mutex, Kind::Write, Kind::Read] {
+        assert!(multi(&two, kind).try_lock().await.expect("busy is no error").is_none(), "{kind:?}");
+        let waiting = multi(&two, kind).lock().wait(Duration::from_millis(200)).await;
+        assert!(waiting.map(drop).expect_err("two hold it").is_timeout(), "{kind:?}");
+    }
+    guard.release().await.expect("it was held");
+}
+
 fn multi(locks: &Locks, kind: Kind) -> fencepost_core::MultiLock {
     locks.multi(["lock"]).expect("a good name").kind(kind)
 }
