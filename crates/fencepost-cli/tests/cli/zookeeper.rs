@@ -11,11 +11,14 @@ use crate::faults::{
     strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_line;
-use crate::kit::{Kid, Place};
+use crate::kit::{Kid, Place, eventually};
 use crate::redis::verbs::{evicting, running, waiting, watching};
 
 /// What ZooKeeper's own command needs.
 const CLIENT: [&str; 4] = ["zookeeper", "zookeeper-jute", "slf4j-simple", "commons-cli"];
+
+/// What is to happen happens within this time.
+const SOON: Duration = Duration::from_secs(60);
 
 /// A session's length.
 const SESSION: Duration = Duration::from_secs(2);
@@ -50,7 +53,7 @@ fn the_kind_of_a_lock() {
         let all = ephemerals(server.address()).unwrap();
         assert!(all.iter().any(|path| path.contains(node)), "{options:?}: {all:?}");
         assert_eq!(
-            all.iter().any(|path| path.contains("-lock-")),
+            all.iter().any(|path| path.starts_with("/locks/stock/_c_") && path.contains("-lock-")),
             options.is_empty(),
             "{options:?}: {all:?}"
         );
@@ -73,6 +76,9 @@ fn the_kind_of_a_lock() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    running.kid.send(Signal::SIGTERM);
+    running.kid.end();
+    eventually("its node has gone", SOON, || ephemerals(server.address()).ok().filter(Vec::is_empty));
     for verb in
         [&["run", "-n", "stock", "--", "true"][..], &["run", "stock", "--", "true"], &["hold", "stock"]]
     {
