@@ -137,7 +137,7 @@ pub(super) const LINES: &[Line] = &[
         engine: "etcd",
         promise: "10,000 claims of one client for one name: all are granted, no lock of the client is lost, at most 65 keys stand at the server, and the longest cycle of another client is short",
         measure: &["etcd-burst", "10000"],
-        bound: AtMost(100.0, "ms"),
+        bound: AtMost(250.0, "ms"),
         limit: 300,
     },
     Line {
