@@ -50,14 +50,14 @@ pub(crate) const ENGINE: &str = "sqlite";
 impl Trouble {
     /// Returns whether the file is no longer the database that it was: somebody has truncated or overwritten it.
     pub(crate) fn is_damage(&self) -> bool {
-        let Trouble::Sql(error) = self else { return false };
-        match error.sqlite_error() {
-            Some(error) => {
-                // `SQLITE_ERROR`: there is no such table.
+        match self {
+            // There is no such table.
+            Trouble::Sql(rusqlite::Error::SqlInputError { .. }) => true,
+            Trouble::Sql(rusqlite::Error::SqliteFailure(error, _)) => {
                 matches!(error.code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
                     || [ffi::SQLITE_ERROR, ffi::SQLITE_IOERR_SHORT_READ].contains(&error.extended_code)
             }
-            None => false,
+            _ => false,
         }
     }
 

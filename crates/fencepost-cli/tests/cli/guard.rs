@@ -114,6 +114,17 @@ fn an_engine_that_is_gone_ends_the_program_in_time() {
     assert!(!said.err.contains("No such file"), "{said:?}");
 }
 
+/// The database is there, so that is no certain loss.
+#[test]
+fn a_lock_that_cannot_be_renewed_ends_the_program_in_time() {
+    let place = Place::new();
+    let script = "trap 'echo bye >&9; exit 0' TERM; echo up >&9; while :; do sleep 0.05; done";
+    let mut running = place.running(&["--ttl", "2s"], "hello", script);
+    std::fs::remove_dir_all(place.path("state/fencepost/locks.db-fencepost")).unwrap();
+    assert_eq!(running.pipe.line(), "bye");
+    running.kid.said().expect(76).complains(&["could not be renewed"]);
+}
+
 #[test]
 fn a_killed_guardian_takes_everything_along() {
     let place = Place::new();

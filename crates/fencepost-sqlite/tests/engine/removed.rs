@@ -104,10 +104,15 @@ async fn a_pinned_grant_of_removed_files_keeps_others_out_until_it_is_over() {
 /// SQLite's log does not show it: the old connection answers from its cache.
 #[tokio::test]
 async fn a_database_that_is_overwritten_in_place_ends_its_grants() {
-    for script in ["cp empty.db locks.db", ": > locks.db", "printf nonsense > locks.db"] {
+    for script in
+        ["cp empty.db locks.db", ": > locks.db", "printf nonsense > locks.db", "cp theirs.db locks.db"]
+    {
         let database = Database::new();
         soon(&database.locks().await).await.release().await.unwrap();
         shell(&database, "cp locks.db empty.db");
+        let theirs = rusqlite::Connection::open(database.folder().join("theirs.db")).unwrap();
+        theirs.execute_batch("PRAGMA page_size = 1024; CREATE TABLE theirs (x)").unwrap();
+        drop(theirs);
         let locks = database.locks().await;
         let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(2)).await.unwrap();
         database.maintain("PRAGMA wal_checkpoint(TRUNCATE)");
