@@ -227,7 +227,7 @@ impl Cluster {
             let link = self.link(&place);
             let until = clock.now() + TURN;
             let mut story = Story::default();
-            let request = Request { command: &command, wait: None };
+            let request = Request { command: &command, wait: None, stays: false };
             match link.attempt(Lane::Keeper, request, None, false, until, &mut story).await {
                 Ok(Value::Array(ranges)) if self.learn(&ranges, &place) => return Ok(()),
                 Err(Stop::Astray(failure)) => last = Some(failure),

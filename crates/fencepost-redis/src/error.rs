@@ -284,6 +284,11 @@ pub(crate) fn demoted(server: &str, master: &str) -> Failure {
     .passing()
 }
 
+/// The server is a node of a cluster.
+pub(crate) fn elsewhere(address: &str) -> Failure {
+    Failure::new(ErrorKind::Configuration, format!("{address} is a node of a cluster; use redis+cluster:"))
+}
+
 /// Too few replicas had what was written in time.
 pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Failure {
     Failure::new(

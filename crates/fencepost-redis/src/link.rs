@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Place;
 use crate::connect::{Inbox, Manner};
-use crate::error::{Answer, Failure, broken, crowded, demoted, read_only, silent};
+use crate::error::{Answer, Failure, broken, crowded, demoted, elsewhere, read_only, silent};
 use crate::net::{Call, Lane, Trouble};
 use crate::wire::{Line, Whereabouts, Wire, jitter};
 
@@ -56,6 +56,8 @@ pub(crate) struct Request<'a> {
     pub(crate) command: &'a Cmd,
     /// WAIT, right behind it.
     pub(crate) wait: Option<&'a Cmd>,
+    /// It stands behind others on their connection, and goes by no other one while that one answers.
+    pub(crate) stays: bool,
 }
 
 /// What has happened to a call so far.
@@ -123,7 +125,7 @@ impl Link {
 
     /// A command that is no script.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
-        self.persist(Lane::Keeper, Request { command, wait: None }, None).await
+        self.persist(Lane::Keeper, Request { command, wait: None, stays: false }, None).await
     }
 
     /// The master is now at `place`: lets go of connections that lead elsewhere.
@@ -220,7 +222,8 @@ impl Link {
                 None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
             };
             let other = call.and_then(|call| call.sent(&line));
-            let request = Request { command: other.as_deref().unwrap_or(request.command), ..request };
+            let (command, stays) = (other.as_deref(), call.is_some_and(|call| call.stays(&line)));
+            let request = Request { command: command.unwrap_or(request.command), stays, ..request };
             let answer = self.ask(wire, &line, request, asking, until).await;
             if let Some(call) = call.filter(|_| !matches!(answer, None | Some(Answer::Lost(_)))) {
                 call.answered(&line);
@@ -236,7 +239,7 @@ impl Link {
                     let script = call.and_then(|call| call.script);
                     let Some(script) = script else { return Err(Stop::Astray(silent(&self.address))) };
                     let load = script.load();
-                    let load = Request { command: &load, wait: None };
+                    let load = Request { command: &load, wait: None, stays: false };
                     match Box::pin(self.ask(wire, &line, load, false, until)).await {
                         Some(Answer::Value(_)) => continue,
                         Some(Answer::Failed(failure)) => Err(Stop::Ends(story.ends(&failure))),
@@ -254,10 +257,9 @@ impl Link {
                 Some(Answer::ReadOnly) => {
                     story.read_only = true;
                     wire.cut(&line);
-                    Err(Stop::Astray(match &self.place {
-                        Some(_) => read_only(&self.address),
-                        None => demoted("a server", &self.address),
-                    }))
+                    let named = self.place.is_some();
+                    let address = &self.address;
+                    Err(Stop::Astray(if named { read_only(address) } else { demoted("a server", address) }))
                 }
                 Some(Answer::Later(failure)) => Err(Stop::Astray(failure)),
                 Some(Answer::Divided) => Err(Stop::Divided),
@@ -282,7 +284,7 @@ impl Link {
         until: Moment,
     ) -> Option<Answer> {
         let clock = self.terms.aid.clock();
-        let heard = line.pulse.heard.load(Ordering::Relaxed);
+        let mut heard = line.pulse.heard.load(Ordering::Relaxed);
         let mut connection = line.connection.clone();
         // A task that has used up its share of time must send all the same: its first poll may be its last.
         let mut sent = pin!(tokio::task::unconstrained(request.send(&mut connection, asking)));
@@ -296,8 +298,16 @@ impl Link {
                 return Some(Answer::Lost(broken(&self.address)));
             }
         }
-        if answer.is_none() {
-            answer = clock.within(until, sent).await;
+        let (mut until, last) = (until, until + self.terms.timeout * STAY);
+        while answer.is_none() {
+            answer = clock.within(until, sent.as_mut()).await;
+            let before = std::mem::replace(&mut heard, line.pulse.heard.load(Ordering::Relaxed));
+            if !request.stays || before == heard || until >= last {
+                heard = before;
+                break;
+            }
+            // The connection answers others: asked again, the request would stand behind even more.
+            until = until + self.terms.timeout;
         }
         let Some(result) = answer else {
             if line.pulse.heard.load(Ordering::Relaxed) == heard {
@@ -314,6 +324,9 @@ impl Link {
         Some(Answer::of(result, &self.address))
     }
 }
+
+/// How many times its time limit a withdrawal waits behind the requests of a connection that answers.
+const STAY: u32 = 15;
 
 /// How long a call waits for one node's connection before it looks for another way.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -382,8 +395,4 @@ impl Story {
         let end = terms.aid.clock().now() + jitter(pause, terms.aid.client() ^ u64::from(self.pauses));
         terms.aid.clock().sleep_until(end.min(until)).await;
     }
-}
-
-fn elsewhere(address: &str) -> Failure {
-    Failure::new(ErrorKind::Configuration, format!("{address} is a node of a cluster; use redis+cluster:"))
 }

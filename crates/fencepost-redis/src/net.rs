@@ -93,6 +93,12 @@ impl Call {
         self.unnamed(line.run.as_ref()).map(Cow::Owned)
     }
 
+    /// Returns whether it withdraws a claim behind requests that it follows over this connection.
+    pub(crate) fn stays(&self, line: &Line) -> bool {
+        let follows = |place: &Arc<Place>| !place.trail.is_over() && !place.trail.may_overtake(line.id);
+        self.entombing.is_some() && self.place.as_ref().is_some_and(follows)
+    }
+
     /// Notes that the server has answered over this connection.
     pub(crate) fn answered(&self, line: &Line) {
         if let Some(place) = &self.place {
@@ -226,7 +232,7 @@ impl Net {
     /// # Cancel safety
     /// The first poll sends if the connection is up, and needs no runtime for that. Dropped after that it takes effect or not.
     pub(crate) async fn call(&self, lane: Lane, call: &Call) -> Result<Value, Trouble> {
-        self.ask(lane, Request { command: &call.command, wait: None }, call).await
+        self.ask(lane, Request { command: &call.command, wait: None, stays: false }, call).await
     }
 
     /// Calls a script, then WAIT if replicas are wanted: answers its value and how many of them have it. Without any: all that
@@ -242,7 +248,7 @@ impl Net {
             return Ok((self.call(lane, call).await?, u32::MAX));
         }
         let wait = wait(replicas, self.wait);
-        let request = Request { command: &call.command, wait: Some(&wait) };
+        let request = Request { command: &call.command, wait: Some(&wait), stays: false };
         self.ask(lane, request, call).await.and_then(waited)
     }
 

@@ -30,7 +30,7 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     proxied.look().ask::<()>(&["SLOWLOG", "RESET"]);
     let client = redis::Client::open(proxied.direct_url()).unwrap();
     let mut connection = client.get_connection().unwrap();
-    proxied.delay(Duration::from_millis(500)).unwrap();
+    proxied.delay(Duration::from_millis(1_500)).unwrap();
     let mutex = locks.mutex("lock").unwrap();
     let unanswered = mutex.lock().holder("late").wait(Duration::from_millis(200)).await;
     unanswered.expect_err("nothing is answered");
