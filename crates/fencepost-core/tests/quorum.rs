@@ -1,14 +1,14 @@
 //! A quorum of engines in memory: who waits is woken by a release, once.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
-    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Want,
+    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Vote, Want,
 };
 
 fn nodes(count: usize) -> Vec<Arc<dyn Backend>> {
@@ -79,6 +79,36 @@ async fn half_of_the_nodes_are_no_majority() {
         entry.release().await.unwrap();
         locks.close().await;
     }
+}
+
+/// A token that one node alone has given might be another claim's next.
+#[tokio::test]
+async fn a_token_is_one_that_a_majority_has_given() {
+    let nodes = nodes(3);
+    let (locks, quorum, aid) = client(&nodes);
+    // One node has given a token far above what the quorum proposes.
+    let mut ahead = Arc::into_inner(claim(100, &aid)).expect("nobody else has it");
+    ahead.vote = Some(Box::new(Vote { proposal: AtomicU64::new(1 << 60), ..Vote::default() }));
+    let mut other = nodes[0].enter(Arc::new(ahead));
+    assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
+    other.release().await.unwrap();
+    let mut entry = quorum.enter(claim(1, &aid));
+    let granted = async {
+        loop {
+            if let Ok(Attempt::Granted(grant)) = entry.attempt().await {
+                break grant.token;
+            }
+        }
+    };
+    let token = tokio::time::timeout(Duration::from_secs(20), granted).await.expect("all three vote for it");
+    let mut given = 0;
+    for node in &nodes {
+        let info = node.inspect(&claim(1, &aid).want().name).await.unwrap();
+        given += info.holders().filter(|holder| holder.token == Some(token)).count();
+    }
+    assert!(given >= 2, "{given} of 3 nodes have given {token}");
+    entry.release().await.unwrap();
+    locks.close().await;
 }
 
 /// A hint of a node that the next round leaves out stays unheeded there: taken for a new one each time, the wait never waits.
