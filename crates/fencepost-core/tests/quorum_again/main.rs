@@ -66,6 +66,23 @@ async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     assert!(self::token(&next) > token);
 }
 
+/// Three nodes may have it still.
+#[tokio::test]
+async fn a_release_that_a_minority_confirms_is_not_confirmed() {
+    let mut five = Five::new();
+    let (_, mut entry, granted) = five.attempt().await;
+    let token = token(&granted);
+    (0..3).for_each(|number| five.down(number, true));
+    let limit = Duration::from_secs(20);
+    let released = tokio::time::timeout(limit, entry.release()).await.expect("the nodes answer");
+    let error = released.expect_err("two of five have confirmed it");
+    assert!(error.is_unreachable(), "{error}");
+    (0..3).for_each(|number| five.down(number, false));
+    let released = tokio::time::timeout(limit, entry.release()).await.expect("the nodes answer");
+    assert_eq!(released.unwrap(), Left::Released);
+    assert_eq!(five.held_at(token).await, 0);
+}
+
 /// A node that another claim has got stays with it, and is asked again.
 #[tokio::test]
 async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
