@@ -194,3 +194,33 @@ fn a_loss_is_told_with_what_the_engine_knows_of_it() {
     other.end_with(Loss::Deleted, "its key stock/1 was deleted");
     assert_eq!(other.detail(), None);
 }
+
+#[test]
+fn a_short_lease_ends_fifty_milliseconds_early() {
+    let clock = Clock::manual();
+    let (short, sent) = (Life::new(), clock.now());
+    assert!(short.confirm(&clock, sent, Duration::from_secs(1)));
+    assert_eq!(short.state(sent + Duration::from_millis(949)), State::Suspect);
+    assert_eq!(short.state(sent + Duration::from_millis(950)), State::Lost(Loss::Expired));
+    assert_eq!(margin(Duration::from_millis(30)), Duration::from_millis(30), "and not before it begins");
+}
+
+#[test]
+fn a_quorum_is_suspect_when_too_few_of_its_parts_are_held() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Life::new())).collect();
+    parts.iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let (whole, above) = (Arc::new(Life::new()), Life::new());
+    whole.rest_on(2, parts.clone());
+    above.rest_on(1, vec![Arc::clone(&whole)]);
+    let states = || (whole.state(clock.now()), above.state(clock.now()));
+    parts[0].doubt();
+    assert_eq!(states(), (State::Held, State::Held), "two of three are enough");
+    parts[1].doubt();
+    assert_eq!(states(), (State::Suspect, State::Suspect), "all of them live");
+    assert!(parts[1].confirm(&clock, clock.now(), TTL * 2));
+    parts[0].end(Loss::Deleted);
+    assert!(parts[2].confirm(&clock, clock.now(), TTL * 2));
+    parts[2].doubt();
+    assert_eq!(states(), (State::Suspect, State::Suspect));
+}

@@ -1,0 +1,184 @@
+//! Grants and renewals whose answers are late, lost or errors.
+
+mod stage;
+
+use std::time::Duration;
+
+use fencepost_core::{Guard, Locks, Loss, Result, State};
+use tokio::task::JoinHandle;
+
+use stage::{Answer, Stage};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// The lease is over before the process reads that it has it. Somebody else may hold the lock by then.
+#[tokio::test]
+async fn a_grant_that_is_read_after_its_lease_is_none() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let mutex = locks.mutex("lock").unwrap();
+    stage.attempts([Answer::ThenPause(TTL * 2)]);
+    let guard = mutex.lock().await.unwrap();
+    assert_eq!(guard.state(), State::Held, "it asked again");
+    guard.release().await.unwrap();
+    stage.attempts([Answer::ThenPause(TTL * 2)]);
+    let error = mutex.lock().wait(secs(1)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(locks.inspect("lock").await.unwrap().claims.is_empty(), "nothing of it is left");
+    stage.attempts([Answer::ThenPause(TTL * 2)]);
+    let guard = mutex.try_lock().await.unwrap().expect("it is free");
+    assert_eq!(guard.state(), State::Held);
+}
+
+/// The process is paused for longer than the lease.
+#[tokio::test]
+async fn an_extension_of_what_is_lost_meanwhile_is_an_error() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder());
+    let mut guard = locks.mutex("lock").unwrap().lock().lease(TTL).await.unwrap();
+    stage.renewals([Answer::PauseThen(TTL * 2)]);
+    let error = guard.extend(TTL).await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(guard.state(), State::Lost(Loss::Expired));
+}
+
+#[tokio::test]
+async fn an_extension_that_fails_leaves_the_lease_as_long_as_it_was() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let mut guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    let until = guard.valid_until();
+    stage.renewals([Answer::Fails]);
+    let error = guard.extend(TTL * 10).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(guard.valid_until(), until);
+    stage.pass(TTL / 2).await;
+    assert_eq!(stage.asked(), [TTL * 10, TTL]);
+    assert_eq!(guard.state(), State::Held);
+}
+
+#[tokio::test]
+async fn a_failed_renewal_is_told_until_one_succeeds() {
+    let stage = Stage::new();
+    let guard = stage.client(Locks::builder().ttl(TTL)).mutex("lock").unwrap().lock().await.unwrap();
+    stage.renewals([Answer::Fails]);
+    stage.pass(TTL / 3).await;
+    assert_eq!(guard.state(), State::Suspect);
+    let trouble = guard.trouble().expect("the renewal failed");
+    assert!(trouble.contains("the engine is away"), "{trouble}");
+    stage.pass(secs(1)).await;
+    assert_eq!((guard.state(), guard.trouble()), (State::Held, None));
+}
+
+#[tokio::test]
+async fn a_short_lease_outlives_renewals_that_fail_at_first() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(secs(1)));
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    stage.renewals([Answer::Fails, Answer::Fails]);
+    stage.pass(secs(2)).await;
+    assert_eq!(guard.state(), State::Held);
+}
+
+/// The holder's lease ends a margin before the engine's, which would renew it still.
+#[tokio::test]
+async fn a_lost_lock_is_renewed_no_more_and_somebody_else_gets_it() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let lost = locks.mutex("lock").unwrap().lock().await.unwrap();
+    stage.clock.advance_to(lost.valid_until());
+    stage.pass(secs(5)).await;
+    assert_eq!(stage.asked().len(), 1);
+    let mutex = locks.mutex("lock").unwrap();
+    let (next, ()) = tokio::join!(mutex.lock().wait(TTL * 2), stage.pass(TTL * 2));
+    next.expect("the lost lock has ended at the engine").ensure_held().unwrap();
+    assert_eq!(lost.state(), State::Lost(Loss::Expired));
+}
+
+/// The answer to the renewal comes after the release.
+#[tokio::test]
+async fn a_lock_that_was_released_during_its_renewal_is_renewed_no_more() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    stage.renewals([Answer::FailsAfter(secs(4))]);
+    stage.pass(TTL / 3).await;
+    assert_eq!(stage.asked().len(), 1);
+    guard.release().await.unwrap();
+    stage.pass(TTL).await;
+    assert_eq!(stage.asked().len(), 1);
+}
+
+/// Returns a guard with a fixed lease, and the task of a waiter.
+async fn waiting(stage: &Stage) -> (Guard, JoinHandle<Result<Guard>>) {
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let holder = locks.mutex("lock").unwrap().lock().lease(TTL * 10).await.unwrap();
+    let mutex = locks.mutex("lock").unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    stage.pass(Duration::ZERO).await;
+    (holder, waiting)
+}
+
+#[tokio::test]
+async fn a_place_in_line_whose_renewals_have_no_answer_is_given_up() {
+    let stage = Stage::new();
+    let (_holder, waiting) = waiting(&stage).await;
+    stage.renewals([Answer::Never; 10]);
+    stage.pass(TTL / 3 + secs(9)).await;
+    assert!(!waiting.is_finished(), "an outage of 10 s does not end a wait");
+    stage.pass(secs(2)).await;
+    assert!(waiting.is_finished());
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_for_a_place_in_line_is_waited_for() {
+    let stage = Stage::new();
+    let (holder, waiting) = waiting(&stage).await;
+    stage.renewals([Answer::After(secs(4))]);
+    stage.pass(TTL / 3 + secs(5)).await;
+    assert_eq!(stage.asked(), [TTL], "it is asked for once");
+    holder.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_place_in_line_that_the_engine_has_forgotten_is_renewed_no_more() {
+    let stage = Stage::new();
+    let (_holder, waiting) = waiting(&stage).await;
+    stage.renewals([Answer::Forgets]);
+    stage.pass(TTL).await;
+    assert_eq!(stage.asked(), [TTL]);
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn a_failure_that_has_passed_is_not_the_cause_of_a_timeout() {
+    let stage = Stage::new();
+    let locks = stage.client(Locks::builder().ttl(TTL));
+    let _holder = locks.mutex("lock").unwrap().lock().await.unwrap();
+    let mutex = locks.mutex("lock").unwrap();
+    stage.attempts([Answer::Fails]);
+    let (result, ()) = tokio::join!(mutex.lock().wait(secs(5)), stage.pass(secs(5)));
+    let error = result.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+}
+
+/// Each outage alone ends no wait.
+#[tokio::test]
+async fn failures_with_an_answer_between_them_are_no_long_outage() {
+    let stage = Stage::new();
+    stage.attempts([Answer::AsMemory, Answer::Fails]);
+    let (holder, waiting) = waiting(&stage).await;
+    stage.pass(TTL).await;
+    stage.attempts([Answer::Fails]);
+    holder.release().await.unwrap();
+    stage.pass(secs(1)).await;
+    assert!(waiting.is_finished());
+    waiting.await.unwrap().expect("it asked again").release().await.unwrap();
+}

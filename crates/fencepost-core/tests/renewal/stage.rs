@@ -1,0 +1,220 @@
+//! An engine in memory whose answers a test writes, on a clock that only the test moves.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Aid, Attempt, Backend, Capabilities, Claim, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
+    Host, Info, Left, Life, Listing, Locks, Loss, Memory, Moment, Name, Page, Reply, Result, Session, Stake,
+    Task, Token,
+};
+
+/// How the engine answers one request. Without one of these it answers as memory does.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    AsMemory,
+    Fails,
+    /// It does what it is asked, and the process is paused for so long before it reads the answer.
+    ThenPause(Duration),
+    /// The process is paused for so long before the engine is asked.
+    PauseThen(Duration),
+    /// There is no answer.
+    Never,
+    /// It does after so long what it is asked.
+    After(Duration),
+    /// It fails after so long.
+    FailsAfter(Duration),
+    /// It knows none of the claims any more.
+    Forgets,
+}
+
+#[derive(Clone)]
+pub(crate) struct Engine {
+    memory: Arc<Memory>,
+    clock: Clock,
+    attempts: Arc<Mutex<VecDeque<Answer>>>,
+    renewals: Arc<Mutex<VecDeque<Answer>>>,
+    /// The length of the lease that each request for a renewal asked for.
+    asked: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Engine {
+    fn pause(&self, by: Duration) {
+        self.clock.advance_to(self.clock.now() + by);
+    }
+}
+
+struct EngineEntry {
+    entry: Box<dyn Entry>,
+    claim: Arc<Claim>,
+    engine: Engine,
+}
+
+impl Backend for Engine {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let entry = self.memory.enter(Arc::clone(&claim));
+        Box::new(EngineEntry { entry, claim, engine: self.clone() })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.memory.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.memory.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::Unreachable, "the engine is away")
+}
+
+impl Entry for EngineEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        let answer = self.engine.attempts.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
+        if let Answer::Fails = answer {
+            return Reply::ready(Err(failure()));
+        }
+        let attempt = self.entry.attempt();
+        if let Reply::Ready(Some(Ok(Attempt::Blocked { .. }))) = attempt {
+            self.claim.life.waiting(self.engine.clock.now(), self.claim.ttl());
+        }
+        if let Answer::ThenPause(pause) = answer {
+            self.engine.pause(pause);
+        }
+        attempt
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    /// A place in line is renewed here, too.
+    fn stake(&self) -> Option<Stake> {
+        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::new(self.engine.clone()) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+        self.entry.withdraw()
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.detach()
+    }
+}
+
+impl Session for Engine {
+    fn id(&self) -> u64 {
+        Session::id(&*self.memory)
+    }
+
+    fn life(&self) -> &Arc<Life> {
+        Session::life(&*self.memory)
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        self.asked.lock().unwrap().extend(due.iter().map(|claim| claim.ttl()));
+        let answer = self.renewals.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
+        Reply::coming(async move {
+            match answer {
+                Answer::Fails => return Err(failure()),
+                Answer::After(time) => self.clock.sleep_until(self.clock.now() + time).await,
+                Answer::FailsAfter(time) => {
+                    self.clock.sleep_until(self.clock.now() + time).await;
+                    return Err(failure());
+                }
+                Answer::Forgets => {
+                    due.iter().for_each(|claim| claim.life.end(Loss::Deleted));
+                    return Ok(());
+                }
+                Answer::Never => pending().await,
+                Answer::PauseThen(pause) => self.pause(pause),
+                Answer::AsMemory | Answer::ThenPause(_) => {}
+            }
+            for claim in due.iter().filter(|claim| !claim.life.is_confirmed()) {
+                claim.life.waiting(self.clock.now(), claim.ttl());
+            }
+            let held: Vec<_> = due.iter().filter(|claim| claim.life.is_confirmed()).cloned().collect();
+            self.memory.keep(&held).await
+        })
+    }
+}
+
+/// Runs a client's tasks beside the test's own.
+struct Beside(tokio::runtime::Handle);
+
+impl Host for Beside {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) clock: Clock,
+    engine: Engine,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Stage {
+        let clock = Clock::manual();
+        let (attempts, renewals, asked) = Default::default();
+        let engine = Engine { memory: Memory::new(), clock: clock.clone(), attempts, renewals, asked };
+        Stage { clock, engine }
+    }
+
+    pub(crate) fn client(&self, builder: ClientBuilder) -> Locks {
+        let host = Arc::new(Beside(tokio::runtime::Handle::current()));
+        let aid = Aid::for_client(1, self.clock.clone(), host);
+        let engine = Arc::new(self.engine.clone());
+        builder.aid(aid).open(|_| Ok(engine)).unwrap()
+    }
+
+    /// The answers to the next attempts.
+    pub(crate) fn attempts(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.engine.attempts.lock().unwrap().extend(answers);
+    }
+
+    /// The answers to the next renewals.
+    pub(crate) fn renewals(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.engine.renewals.lock().unwrap().extend(answers);
+    }
+
+    /// The lengths of the leases that renewals have asked for.
+    pub(crate) fn asked(&self) -> Vec<Duration> {
+        self.engine.asked.lock().unwrap().clone()
+    }
+
+    /// Lets time pass, with everything in it that waits for a moment of it.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let end = self.clock.now() + time;
+        settle().await;
+        while let Some(next) = self.clock.next_timer().filter(|next| *next <= end) {
+            self.clock.advance_to(next);
+            settle().await;
+        }
+        self.clock.advance_to(end);
+        settle().await;
+    }
+}
+
+/// Every task does what it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
