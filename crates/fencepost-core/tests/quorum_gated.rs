@@ -2,13 +2,15 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
     Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
-    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Want,
+    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Vote, Want,
+    margin,
 };
 use tokio::sync::Semaphore;
 
@@ -227,4 +229,46 @@ async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
     }
     nodes[1].attempts.add_permits(1);
     assert!(matches!(answer(attached.attempt()).await, Ok(Attempt::Granted(_))));
+}
+
+/// Two nodes have granted it late, under a token of their own, and answer first.
+#[tokio::test]
+async fn a_lease_that_is_attached_has_the_token_of_its_majority() {
+    let aid = aid();
+    let nodes = [true, false, false, true, true].map(|attempts| Gated::new(attempts, true));
+    let given = |number: usize| if number < 3 { 7 } else { 9 };
+    for (number, node) in nodes.iter().enumerate() {
+        let mut seat = Arc::into_inner(claim(7, &aid)).expect("nobody else has it");
+        seat.id = seat.id.derive(number as u32);
+        let proposal = AtomicU64::new(given(number));
+        seat.vote = Some(Box::new(Vote { proposal, ..Vote::default() }));
+        let mut entry = node.node.enter(Arc::new(seat));
+        let Ok(Attempt::Granted(grant)) = entry.attempt().await else { panic!("it is free") };
+        assert_eq!(grant.token, Token::new(given(number)));
+        entry.detach().await.unwrap();
+    }
+    let quorum = quorum(&nodes, aid.clock());
+    let mut attached = quorum.attach(claim(7, &aid));
+    let mut asking = pin!(attached.attempt());
+    assert!(poll(asking.as_mut()).is_pending(), "three nodes do not agree");
+    nodes[1..3].iter().for_each(|node| node.attempts.add_permits(1));
+    let Ok(Attempt::Granted(grant)) = answer(asking).await else { panic!("all five have it") };
+    assert_eq!(grant.token, Token::new(7));
+}
+
+/// The time that the answers take is part of the lease.
+#[tokio::test]
+async fn a_grant_counts_from_before_the_nodes_are_asked() {
+    let aid = aid();
+    let clock = aid.clock();
+    let nodes = [(); 3].map(|()| Gated::new(false, true));
+    let quorum = quorum(&nodes, clock);
+    let (claim, sent) = (claim(7, &aid), clock.now());
+    let mut entry = quorum.enter(Arc::clone(&claim));
+    let mut asking = pin!(entry.attempt());
+    assert!(poll(asking.as_mut()).is_pending());
+    clock.advance_to(sent + Quorum::PATIENCE / 2);
+    nodes.iter().for_each(|node| node.attempts.add_permits(1));
+    assert!(matches!(answer(asking).await, Ok(Attempt::Granted(_))));
+    assert_eq!(claim.life.until(), sent + (TTL - margin(TTL)));
 }

@@ -83,6 +83,43 @@ async fn a_release_that_a_minority_confirms_is_not_confirmed() {
     assert_eq!(five.held_at(token).await, 0);
 }
 
+/// Two nodes have renewed it, and it is over at two others. The work may have overlapped with that of another holder.
+#[tokio::test]
+async fn a_release_of_what_is_lost_is_none_though_a_minority_had_it_still() {
+    let mut five = Five::new();
+    let (claim, mut entry, _) = five.attempt().await;
+    let held = entry.stake().expect("it is renewed");
+    (2..5).for_each(|number| five.down(number, true));
+    five.pass(&held).await;
+    (2..4).for_each(|number| five.down(number, false));
+    assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
+    assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }), "two nodes were free for it");
+    assert_eq!(entry.release().await.unwrap(), Left::Nothing);
+}
+
+/// What fewer nodes than must hold it have renewed is not renewed, however many know it still.
+#[tokio::test]
+async fn a_renewal_that_too_few_nodes_confirm_fails() {
+    for (mode, down) in [(Mode::Exclusive, 3), (Mode::Permits { n: 1, of: 2 }, 2)] {
+        let mut five = Five::new();
+        let claim = five.claim_as(mode);
+        let mut entry = five.quorum.enter(Arc::clone(&claim));
+        assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
+        let held = entry.stake().expect("it is renewed");
+        let before = claim.life.due();
+        (1..down).for_each(|number| five.down(number, true));
+        five.clock.advance_to(before);
+        held.session.keep(std::slice::from_ref(&claim)).await.expect("enough of them renew it");
+        let (due, until) = (claim.life.due(), claim.life.until());
+        assert!(due > before);
+        five.down(0, true);
+        five.clock.advance_to(due);
+        let error = held.session.keep(std::slice::from_ref(&claim)).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+        assert_eq!((claim.life.due(), claim.life.until()), (due, until));
+    }
+}
+
 /// A node that another claim has got stays with it, and is asked again.
 #[tokio::test]
 async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
