@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Eviction, Left, Mode, State};
+use fencepost_core::{Attempt, Backend, Eviction, Left, Loss, Mode, State};
 
 use five::{Five, Patient, TTL, name, token};
 
@@ -95,6 +95,35 @@ async fn a_release_of_what_is_lost_is_none_though_a_minority_had_it_still() {
     assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
     assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }), "two nodes were free for it");
     assert_eq!(entry.release().await.unwrap(), Left::Nothing);
+}
+
+/// Two nodes have evicted it and one is down: a majority may have held it to the end.
+#[tokio::test]
+async fn a_release_of_what_is_held_is_one_though_a_minority_confirms_it() {
+    for lease in [false, true] {
+        let mut five = Five::new();
+        let (claim, mut entry, granted) = five.attempt().await;
+        if lease {
+            entry.detach().await.unwrap();
+            entry = five.quorum.attach(claim);
+        }
+        five.evict(2..4, token(&granted)).await;
+        five.down(4, true);
+        assert_eq!(entry.release().await.unwrap(), Left::Released, "a detached lease: {lease}");
+    }
+}
+
+/// Three of five nodes are a majority, and too few for one of two permits.
+#[tokio::test]
+async fn a_permit_is_lost_with_the_second_node_that_evicts_it() {
+    let mut five = Five::new();
+    let claim = five.claim_as(Mode::Permits { n: 1, of: 2 });
+    let mut entry = five.quorum.enter(Arc::clone(&claim));
+    let token = token(&entry.attempt().await.unwrap());
+    five.evict(0..1, token).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+    five.evict(1..2, token).await;
+    assert_eq!(claim.life.state(five.clock.now()), State::Lost(Loss::Evicted));
 }
 
 /// What fewer nodes than must hold it have renewed is not renewed, however many know it still.
