@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::aid::Aid;
 use crate::backend::{Session, Stake};
 use crate::claim::{Claim, ClaimId};
+use crate::error::ErrorKind;
 use crate::life::{Doubt, State};
 use crate::time::Moment;
 
@@ -213,7 +214,11 @@ impl Shared {
                 tracing::debug!(why = &*trouble.why, claims = claims.len(), "renewal failed, trying again");
                 Some(trouble)
             }
-            None => Some(Doubt { why: "the engine did not answer".into(), transient: true }),
+            None => Some(Doubt {
+                why: "the engine did not answer".into(),
+                kind: ErrorKind::Unreachable,
+                transient: true,
+            }),
         };
         let now = clock.now();
         // A few at a time: who locks or releases waits for no more than that.

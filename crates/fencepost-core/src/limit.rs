@@ -26,8 +26,9 @@ const IDLE: usize = 64;
 /// A layer for engines whose queue gets slow or large: at most `most` claims of this process wait at the engine for one name. The others
 /// wait here, in the order of their calls. Each costs the engine nothing, and a step costs the same whatever their number.
 ///
-/// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. Claims that
-/// can hold together are sent together. A claim that does not [join](Claim::join) is refused while others wait here.
+/// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. So is a
+/// claim that has waited here. Claims that can hold together and find nobody waiting here are sent together. A claim that does not
+/// [join](Claim::join) is refused while others wait here.
 pub struct Limit {
     inner: Arc<dyn Backend>,
     queues: Arc<Queues>,
@@ -45,16 +46,11 @@ struct Queues {
 struct Queue {
     last: u64,
     /// In the order of their calls.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, Option<Waker>>,
     /// Claims at the engine that do not hold.
     inside: u32,
-    /// Those of them that had no answer yet: exclusive ones, and others.
+    /// Those of them that had no answer yet: claims that are sent alone, and others.
     entering: [u32; 2],
-}
-
-struct Waiting {
-    exclusive: bool,
-    waker: Option<Waker>,
 }
 
 impl Limit {
@@ -80,7 +76,7 @@ impl Limit {
 }
 
 impl Queues {
-    /// Runs `work` on the queue of `name`, then lets in the claims that may go.
+    /// Runs `work` on the queue of `name`, then lets in the first claim if it may go.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut Queue) -> T) -> T {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains_key(name) {
@@ -88,31 +84,30 @@ impl Queues {
         }
         let Some(queue) = all.get_mut(name) else { unreachable!("it was inserted") };
         let result = work(queue);
-        let mut wakers = Vec::new();
-        while let Some(first) = queue.waiting.first_entry().map(|first| first.get().exclusive)
-            && queue.has_room(first, self.most)
-        {
-            queue.enter(first);
-            wakers.extend(queue.waiting.pop_first().and_then(|(_, first)| first.waker));
+        let mut woken = None;
+        // The first alone: a claim behind it that reached the engine earlier would be granted earlier.
+        if !queue.waiting.is_empty() && queue.has_room(true, self.most) {
+            queue.enter(true);
+            woken = queue.waiting.pop_first().and_then(|(_, waker)| waker);
         }
         if queue.waiting.is_empty() && queue.inside == 0 && all.len() > IDLE {
             all.remove(name);
         }
         drop(all);
-        wakers.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
         result
     }
 }
 
 impl Queue {
-    fn has_room(&self, exclusive: bool, most: u32) -> bool {
-        let [alone, together] = self.entering;
-        self.inside < most && alone == 0 && (!exclusive || together == 0)
+    fn has_room(&self, alone: bool, most: u32) -> bool {
+        let [lone, together] = self.entering;
+        self.inside < most && lone == 0 && (!alone || together == 0)
     }
 
-    fn enter(&mut self, exclusive: bool) {
+    fn enter(&mut self, alone: bool) {
         self.inside += 1;
-        self.entering[usize::from(!exclusive)] += 1;
+        self.entering[usize::from(!alone)] += 1;
     }
 }
 
@@ -161,8 +156,8 @@ enum At {
     Outside,
     /// It waits here under this number, or was let in and does not know it.
     Waiting(u64),
-    /// It asks the engine, and the exclusive claims behind it wait for the answer.
-    Entering,
+    /// It asks the engine, alone or with others. Claims that are sent alone wait for the answer.
+    Entering { alone: bool },
     /// It waits at the engine.
     Inside,
     /// It is not counted: it holds, has left, or does not join the queue.
@@ -195,12 +190,12 @@ impl Place {
             At::Outside if !join => (At::Outside, Err(ahead(queue))),
             At::Outside if queue.waiting.is_empty() && queue.has_room(exclusive, most) => {
                 queue.enter(exclusive);
-                (At::Entering, Ok(()))
+                (At::Entering { alone: exclusive }, Ok(()))
             }
             At::Outside => {
                 queue.last += 1;
                 let ahead = ahead(queue);
-                queue.waiting.insert(queue.last, Waiting { exclusive, waker: None });
+                queue.waiting.insert(queue.last, None);
                 (At::Waiting(queue.last), Err(ahead))
             }
             At::Waiting(number) => match queue.waiting.first_key_value() {
@@ -208,9 +203,9 @@ impl Place {
                     let before = u32::try_from(number - first).unwrap_or(u32::MAX);
                     (at, Err(queue.inside.saturating_add(before)))
                 }
-                _ => (At::Entering, Ok(())),
+                _ => (At::Entering { alone: true }, Ok(())),
             },
-            At::Entering | At::Inside | At::Through => (at, Ok(())),
+            At::Entering { .. } | At::Inside | At::Through => (at, Ok(())),
         });
         self.at = at;
         passed
@@ -218,9 +213,8 @@ impl Place {
 
     /// The engine has answered, or it does not matter any more what it answers.
     fn answered(&mut self) {
-        if self.at == At::Entering {
-            let exclusive = self.exclusive();
-            self.on(|queue| queue.entering[usize::from(!exclusive)] -= 1);
+        if let At::Entering { alone } = self.at {
+            self.on(|queue| queue.entering[usize::from(!alone)] -= 1);
             self.at = At::Inside;
         }
     }
@@ -229,7 +223,7 @@ impl Place {
     fn leave(&mut self) {
         if let At::Waiting(number) = self.at {
             let waited = self.on(|queue| queue.waiting.remove(&number).is_some());
-            self.at = if waited { At::Through } else { At::Entering };
+            self.at = if waited { At::Through } else { At::Entering { alone: true } };
         }
         self.answered();
         if self.at == At::Inside {
@@ -286,8 +280,8 @@ impl Entry for LimitEntry {
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
         let At::Waiting(number) = self.place.at else { return self.inner.poll_wait(cx, until) };
         self.place.on(|queue| match queue.waiting.get_mut(&number) {
-            Some(waiting) => {
-                waiting.waker = Some(cx.waker().clone());
+            Some(waker) => {
+                *waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             None => Poll::Ready(()),

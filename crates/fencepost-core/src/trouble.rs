@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::life::Life;
 use crate::request::Request;
 use crate::time::Moment;
@@ -31,10 +31,9 @@ impl Trouble {
     }
 }
 
-/// Why a place in line is given up, if it cannot be renewed.
+/// Returns why a place in line is given up, if it cannot be renewed. The error is of the kind that the engine gave.
 pub(crate) fn stranded(life: &Life) -> Option<Error> {
     let why = life.why_stranded()?;
-    let error =
-        Error::new(ErrorKind::Unreachable, "the place in line could not be renewed; see to the engine");
-    Some(error.because(why.to_string()))
+    let error = Error::new(why.kind, "the place in line could not be renewed; check the engine");
+    Some(error.transient(why.transient).because(why.why.to_string()))
 }

@@ -59,6 +59,39 @@ async fn few_wait_at_the_engine_and_all_are_granted_in_the_order_of_their_calls(
     locks.close().await;
 }
 
+/// Readers hold together, so only their tokens tell the order in which they were granted.
+#[tokio::test]
+async fn readers_that_have_waited_here_are_granted_in_the_order_of_their_calls() {
+    let memory = Memory::new();
+    let late = Odds { late_request: 500, delay: Duration::from_millis(5), ..Odds::NONE };
+    let open = |seed| {
+        let inner = Arc::clone(&memory);
+        Locks::builder().open(move |aid| {
+            let layer = Chaos::new(inner, aid.clock().clone(), seed, late);
+            Ok(Arc::new(Limit::new(Arc::new(layer), MOST, "reading")))
+        })
+    };
+    let clients = [open(1).unwrap(), open(2).unwrap()];
+    let writer = clients[0].rwlock("stock").unwrap().write().await.unwrap();
+    let readers: Vec<_> = (0..40)
+        .map(|number| clients[number % 2].rwlock("stock").unwrap())
+        .map(|lock| tokio::spawn(async move { lock.read().await }))
+        .collect();
+    eventually(SOON, "they wait", async || waiters(&memory).await == MOST as usize).await;
+    writer.release().await.unwrap();
+    let mut tokens = Vec::new();
+    for reader in readers {
+        let guard = tokio::time::timeout(SOON, reader).await.expect("it is granted").unwrap().unwrap();
+        tokens.push(guard.token());
+        guard.release().await.unwrap();
+    }
+    // The first `MOST` are sent together.
+    assert!(tokens[MOST as usize..].is_sorted(), "{tokens:?}");
+    for client in clients {
+        client.close().await;
+    }
+}
+
 #[tokio::test]
 async fn readers_and_permits_that_hold_are_not_limited() {
     let (locks, _) = client("readers");

@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use nix::unistd::Uid;
 
@@ -123,39 +124,47 @@ fn the_state_folder_is_private() {
         let entry = entry.unwrap();
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{entry:?}");
     }
-    // Without any place to put it, the way out is named.
-    let said = Kid::of(place.fencepost(["ls"]).env_remove("XDG_STATE_HOME").env_remove("HOME")).said();
-    said.expect(78).complains(&["-b sqlite:"]);
+    // Without any place to put it, the way out is named. Root always has one, so root becomes somebody else for this.
+    let mut other = as_another_user(&place, &["ls"]);
+    Kid::of(other.env_remove("XDG_STATE_HOME").env_remove("HOME"))
+        .said()
+        .expect(78)
+        .complains(&["-b sqlite:"]);
     // HOME alone will do, and a relative XDG_STATE_HOME does not count.
     let home = place.path("home");
     fs::create_dir(&home).unwrap();
-    let said = Kid::of(
-        place.fencepost(["run", "hello", "--", "true"]).env("XDG_STATE_HOME", "relative").env("HOME", &home),
-    );
-    said.said().expect(0);
+    fs::set_permissions(&home, Permissions::from_mode(0o777)).unwrap();
+    let mut other = as_another_user(&place, &["run", "hello", "--", "true"]);
+    Kid::of(other.env("XDG_STATE_HOME", "relative").env("HOME", &home)).said().expect(0);
     assert!(home.join(".local/state/fencepost/locks.db").exists());
     assert!(!place.path("relative").exists());
+}
+
+/// Returns the command as a user who is not root.
+fn as_another_user(place: &Place, arguments: &[&str]) -> Command {
+    let binary = place.path("fencepost");
+    if !binary.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_fencepost"), &binary).unwrap();
+        fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
+    }
+    let binary = binary.to_str().unwrap();
+    let command: &[&str] = if Uid::effective().is_root() {
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary]
+    } else {
+        &[binary]
+    };
+    place.via(command[0], command[1..].iter().chain(arguments))
 }
 
 #[test]
 fn a_read_only_folder() {
     let place = Place::new();
-    // Permissions do not bind root, so root becomes somebody else for this.
-    let binary = place.path("fencepost");
-    fs::copy(env!("CARGO_BIN_EXE_fencepost"), &binary).unwrap();
     let folder = place.path("sealed");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
-    fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
+    // Permissions do not bind root, so root becomes somebody else for this.
     let run = |arguments: &[&str]| {
-        let binary = binary.to_str().unwrap();
-        let other: &[&str] = if Uid::effective().is_root() {
-            &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary]
-        } else {
-            &[binary]
-        };
-        let rest = other[1..].iter().chain(arguments);
-        Kid::of(place.via(other[0], rest).env("XDG_STATE_HOME", &folder)).said()
+        Kid::of(as_another_user(&place, arguments).env("XDG_STATE_HOME", &folder)).said()
     };
     run(&["run", "hello", "--", "echo", "ran"]).expect(77).complains(&["state folder", "-b sqlite:"]);
     let url = format!("sqlite:{}/locks.db", folder.display());
@@ -171,7 +180,7 @@ fn a_full_disk() {
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$FENCEPOST\" run hello -- echo ran";
     let said = Kid::of(&mut place.via("sh", ["-c", script])).said();
     assert_eq!(said.out, "", "{said:?}");
-    said.expect(69).complains(&["locks.db"]);
+    said.expect(78).complains(&["locks.db", "ulimit -f"]);
     // A real one, where this user may mount.
     let folder = place.path("full");
     fs::create_dir(&folder).unwrap();

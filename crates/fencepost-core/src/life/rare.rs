@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 use std::task::Waker;
 
 use super::{Life, Loss};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::time::Moment;
 
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(super) struct Plight {
 pub struct Doubt {
     /// In words.
     pub why: Arc<str>,
+    /// The kind of the engine's error.
+    pub kind: ErrorKind,
     /// It may pass by itself.
     pub transient: bool,
 }
@@ -47,7 +49,7 @@ impl Doubt {
     /// What the engine said to a renewal.
     pub fn of(error: Error) -> Doubt {
         let error = error.without_effect();
-        Doubt { why: error.to_string().into(), transient: error.is_transient() }
+        Doubt { why: error.to_string().into(), kind: error.kind(), transient: error.is_transient() }
     }
 }
 
@@ -139,10 +141,10 @@ impl Life {
         self.rare.get()?.plight().stranded
     }
 
-    /// Why not.
-    pub(crate) fn why_stranded(&self) -> Option<Arc<str>> {
+    /// Returns why a place in line cannot be renewed.
+    pub(crate) fn why_stranded(&self) -> Option<Doubt> {
         let plight = self.rare.get()?.plight();
-        plight.stranded.and(plight.why())
+        plight.stranded.and(plight.trouble.clone())
     }
 
     /// Why renewals fail, if none was confirmed since: its own, or those of what it rests on.

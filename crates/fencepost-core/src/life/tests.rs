@@ -1,6 +1,7 @@
 use std::task::Context;
 
 use super::*;
+use crate::error::ErrorKind;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -140,7 +141,8 @@ fn why_renewals_fail_is_told_until_one_is_confirmed() {
     let whole = Life::new();
     whole.rest_on(1, vec![Arc::clone(&part)]);
     assert_eq!(whole.trouble(), None);
-    let doubt = |why: &str, transient| Some(Doubt { why: why.into(), transient });
+    let doubt =
+        |why: &str, transient| Some(Doubt { why: why.into(), kind: ErrorKind::Unreachable, transient });
     part.doubt_by(doubt("no answer in time", true));
     assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
     part.doubt_by(doubt("permission denied", false));

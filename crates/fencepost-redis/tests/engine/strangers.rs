@@ -161,7 +161,7 @@ async fn what_the_page_says_is_enough_is_enough() {
     locks.list("", &Page::default()).await.unwrap();
     locks.evict("lock", guard.token(), &Default::default()).await.unwrap();
     within(SOON, guard.lost()).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.is_err_and(|error| error.is_lost()), "it was evicted");
     granted(waiting, SOON).await.release().await.unwrap();
 
     let deployment = Sentinel::start(1, &Config::new().user("app", "secret")).unwrap();
