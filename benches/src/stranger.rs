@@ -13,7 +13,7 @@ const AROUND: i64 = 50;
 /// Nothing ends by itself.
 const TTL: Duration = Duration::from_secs(60);
 
-/// What one claim of the owner is.
+/// One claim of the owner.
 enum Made {
     Held(Guard),
     Detached(Lease),

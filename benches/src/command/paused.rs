@@ -43,7 +43,7 @@ fn pause(place: &Place, number: usize) -> Result<(), String> {
     let name = format!("paused/{number}");
     let ran = place.file(&format!("ran{number}"));
     let text = ran.to_string_lossy();
-    // What keeps the name for a stopped wrapper on SQLite alone is left out.
+    // SQLite is left out: there a stopped wrapper keeps the name.
     let url = format!("{}?pinned=false", place.url());
     let mut command = place.fencepost(&["run", "-b", &url, "--ttl", "2s", &name, "--", "touch", &text]);
     command.env("FENCEPOST_STOP_AT", point);

@@ -19,7 +19,7 @@ const LIMIT: &str = "1500";
 /// The number of permits.
 const PERMITS: u32 = 3;
 
-/// Who takes which lock, and how many of a hundred cycles. Curator's names are below `/mixed`, kazoo's below `/kazoo`.
+/// The library, the lock that it takes, and its share of a hundred cycles. Curator's names are below `/mixed`, kazoo's below `/kazoo`.
 const SHARES: [(&str, &str, &str, usize); 14] = [
     ("curator", "mutex", "/mixed/mutex", 12),
     ("curator", "read", "/mixed/pair", 8),

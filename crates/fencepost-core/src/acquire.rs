@@ -288,7 +288,7 @@ impl Request<'_> {
     }
 
     fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
-        // What is left of a longer wait is no round number.
+        // The rest of a longer wait is no round number.
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
         let failed =
             || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");

@@ -96,7 +96,7 @@ pub trait Backend: Send + Sync + 'static {
     /// the engine fails.
     ///
     /// # Errors
-    /// What the engine says, or that it does not answer.
+    /// The engine's error, or one that says that it does not answer.
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::ready(Ok(()))
     }

@@ -64,7 +64,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long an acquisition bears an engine that fails, if its own waiting time does not end before; 10 s by default.
+    /// Sets how long `lock()` keeps retrying while the engine is unavailable, unless its own waiting time ends earlier; 10 s by default.
     #[must_use]
     pub fn outage(mut self, outage: Duration) -> ClientBuilder {
         self.outage = outage;

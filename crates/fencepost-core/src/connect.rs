@@ -26,7 +26,7 @@ pub(crate) async fn open(
     let start = clock.now();
     let deadline = start + wait;
     let (mut until, mut pause) = (deadline.max(start + attempt), FIRST_PAUSE);
-    // What is left of a longer wait is no round number.
+    // The rest of a longer wait is no round number.
     let shown = Duration::from_millis(wait.max(attempt).as_micros().div_ceil(1_000) as u64);
     let mut last = Error::new(
         ErrorKind::Unreachable,

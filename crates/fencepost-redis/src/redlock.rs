@@ -234,7 +234,7 @@ impl Backend for Node {
             if how.now {
                 let (key, slot) = redis.shared.key(name);
                 let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
-                // Dropped here, or failed: whoever waits asks again by itself, only later.
+                // Dropped here, or failed: a waiter asks again by itself, only later.
                 let _ = redis.shared.net.call(Lane::Caller, &call).await;
             }
             Ok(())

@@ -29,7 +29,7 @@ pub(crate) fn due(now: Moment) -> Moment {
     Moment::from_nanos((now + AGE).as_nanos().next_multiple_of(GRID))
 }
 
-/// Watches the nodes of a grant until they go. Whoever deletes them ends it.
+/// Watches the nodes of a grant until they go. Their deletion ends the grant.
 pub(crate) fn watch(holdings: &Arc<Holdings>, held: &Holding) {
     let Some(budget) = Budget::take(&held.link, held.paths.iter().map(String::len).sum()) else {
         tracing::debug!("too many nodes are watched: a deletion of this one is noticed late");

@@ -258,7 +258,7 @@ async fn held(
 /// Keeps the lock until `end`. A signal that ends a process by default ends this too.
 async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
     let left = Duration::from_nanos(end.saturating_sub(now()));
-    // What ends it changes nothing: the program's exit code counts.
+    // Its outcome changes nothing: the program's exit code counts.
     let _ = unless_ended(signals, tokio::time::timeout(left, holding.lost())).await;
 }
 

@@ -183,7 +183,7 @@ fn an_outage_counts_from_the_first_request_without_an_answer() {
     let start = Instant::now();
     server.stop().unwrap();
     waiter.said().expect(69);
-    // A waiter is renewed each second, and the command bears an outage of 10 s.
+    // A waiter is renewed each second, and the command retries for 10 s.
     let took = start.elapsed();
     assert!(took < Duration::from_secs(11) + LATE, "{took:?}");
     server.cont().unwrap();

@@ -14,10 +14,10 @@ use crate::guard::restarts_in_line;
 use crate::kit::{Kid, Place, eventually};
 use crate::redis::verbs::{evicting, running, waiting, watching};
 
-/// What ZooKeeper's own command needs.
+/// The jars that ZooKeeper's own command needs.
 const CLIENT: [&str; 4] = ["zookeeper", "zookeeper-jute", "slf4j-simple", "commons-cli"];
 
-/// What is to happen happens within this time.
+/// The time limit of each wait.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A session's length.

@@ -43,7 +43,7 @@ async fn a_holder_is_told_that_its_key_was_deleted() {
     assert!(why == Loss::Deleted && text.contains(&format!("its key {key} was deleted")), "{why:?}: {text}");
     other.ensure_held().unwrap();
     assert!(guard.release().await.unwrap_err().is_lost());
-    // A watch ends with its key, whoever deletes that.
+    // A watch ends with its key, for every way in which the key goes.
     watched(&etcd, 2).await;
     other.release().await.unwrap();
     watched(&etcd, 1).await;

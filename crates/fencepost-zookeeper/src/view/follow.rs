@@ -96,7 +96,7 @@ async fn watched(view: &Arc<View>, link: &Link, mut watcher: zk::PersistentWatch
         if link.clock().now() >= anew {
             anew = link.clock().now() + ANEW;
             if view.is_awaited() {
-                // What happened before it and was not heeded yet comes once more, which changes nothing.
+                // Events from before the list may still follow; they change nothing.
                 view.state().lists += 1;
                 if let Ok(Ok((names, made))) = link.within(list(link, &view.folder)).await {
                     view.change(|state, woken| state.set(&names, made, woken));

@@ -54,7 +54,7 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
     for guard in [guard, two] {
         assert!(guard.release().await.expect_err("it was lost").is_lost());
     }
-    // A watch ends with its node, whoever deletes that.
+    // A watch ends with its node, for every way in which the node goes.
     watched(server.address(), "/held/", 1).await;
     other.release().await.expect("it was held");
     watched(server.address(), "/held/", 0).await;
