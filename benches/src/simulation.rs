@@ -1,7 +1,7 @@
 //! All of core over memory on a clock that seeds move: a minute of claims, with nothing found.
 
 use crate::figure::Measured;
-use fencepost::Memory;
+use fencepost::backend::Memory;
 use fencepost_testkit::sim::{Setup, simulate};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

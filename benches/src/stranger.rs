@@ -4,7 +4,7 @@ use crate::client::{connect, runtime};
 use crate::command::Place;
 use crate::figure::Measured;
 use crate::{etcd, redis};
-use fencepost::{Guard, Lease, Locks};
+use fencepost::{DetachedLease, Guard, Locks};
 use fencepost_testkit::forgery::Text;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(60);
 /// One claim of the owner.
 enum Made {
     Held(Guard),
-    Detached(Lease),
+    Detached(DetachedLease),
 }
 
 /// The figure of one engine, on a server of its own.

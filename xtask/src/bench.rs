@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Where the figures were taken: enough to read them, nothing that names the machine.
 #[derive(Deserialize, Default)]
-pub(crate) struct Host {
+pub(crate) struct Spawner {
     cpu: String,
     cores: usize,
     kernel: String,
@@ -50,7 +50,7 @@ struct Named {
 pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let workspace = &Workspace::find();
     let bench = build(workspace)?;
-    let host = Host::of(workspace, &bench)?;
+    let host = Spawner::of(workspace, &bench)?;
     let mut arguments = vec!["figures"];
     arguments.extend(engines.iter().map(String::as_str));
     let figures = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(3600));
@@ -89,9 +89,9 @@ pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
 }
 
-impl Host {
+impl Spawner {
     /// Asks the bench, which knows the versions that it was built with.
-    pub(crate) fn of(workspace: &Workspace, bench: &str) -> Result<Host, String> {
+    pub(crate) fn of(workspace: &Workspace, bench: &str) -> Result<Spawner, String> {
         let output = workspace.program("host", bench, &["host"]).run()?;
         serde_json::from_str(output.text.trim()).map_err(|error| format!("{}: {error}", output.text))
     }
@@ -110,7 +110,7 @@ impl Host {
 }
 
 /// The page with these figures; engines that were not measured now keep their tables of the page before.
-fn page(host: &Host, figures: &[Figure], old: &str) -> String {
+fn page(host: &Spawner, figures: &[Figure], old: &str) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page, \
          `cargo xtask bench ENGINE` the table of one engine. The floor is the same work done with \
@@ -177,7 +177,7 @@ mod tests {
             bar: String::new(),
             peers: Vec::new(),
         };
-        let host = Host::default();
+        let host = Spawner::default();
         let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], "");
         assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before), before);
         let after = page(&host, &[figure("two", 5.0), figure("three", 6.0)], &before);

@@ -1,6 +1,6 @@
 //! `cargo xtask prove`: a line for each point of the bar that is too long for `test`.
 
-use crate::bench::{Host, build};
+use crate::bench::{Spawner, build};
 use crate::line::Line;
 use crate::lines::LINES;
 use crate::workspace::Workspace;
@@ -39,7 +39,7 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
         let path = workspace.root().join("docs/proof.md");
         // Without it there is nothing to keep.
         let old = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page(&Host::of(workspace, &bench)?, &verdicts, &old);
+        let page = page(&Spawner::of(workspace, &bench)?, &verdicts, &old);
         std::fs::write(path, page).map_err(|error| format!("docs/proof.md: {error}"))?;
         println!("\nwrote docs/proof.md");
     }
@@ -69,7 +69,7 @@ fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
 }
 
 /// The page with these verdicts; lines that were not measured now keep their rows of the page before.
-fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
+fn page(host: &Spawner, verdicts: &[Verdict], old: &str) -> String {
     let mut page = String::from(
         "# Proof\n\nWhat is promised, what was measured, and the verdict. `cargo xtask prove` measures every line again and \
          writes this page, `cargo xtask prove ENGINE` the lines of one engine; it fails when a line falls short.\n\n",
@@ -104,7 +104,7 @@ fn row(line: &Line) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Host, LINES, Verdict, page, row};
+    use super::{LINES, Spawner, Verdict, page, row};
 
     #[test]
     fn a_page_keeps_what_was_not_measured() {
@@ -114,7 +114,7 @@ mod tests {
             note: "a note".to_owned(),
             holds: true,
         };
-        let host = Host::default();
+        let host = Spawner::default();
         let all: Vec<Verdict> = (0..LINES.len()).map(|line| verdict(line, "old")).collect();
         let before = page(&host, &all, "");
         let after = page(&host, &[verdict(1, "new")], &before);

@@ -3,7 +3,7 @@
 use super::server::Auditor;
 use crate::client::NAME;
 use crate::figure::Measured;
-use fencepost::{Guard, Locks, registry};
+use fencepost::{Guard, Locks};
 use fencepost_testkit::redis::{Config, Redis};
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::pin;
@@ -54,8 +54,8 @@ pub(crate) fn calls(count: usize) -> Measured {
 
 /// Answers how many calls were granted, how many other locks were lost, and how many fields more than its token the lock has then.
 async fn give_up(server: &Redis, count: usize) -> (usize, usize, i64) {
-    let others = Locks::builder().ttl(LEASE);
-    let others = others.connect(&registry(), &server.url()).await.expect("a server that answers");
+    let others = Locks::builder(&server.url()).ttl(LEASE);
+    let others = others.connect().await.expect("a server that answers");
     let mut held: Vec<Guard> = Vec::with_capacity(OTHERS);
     for number in 0..OTHERS {
         let lock = others.mutex(&format!("other-{number}")).expect("a good name");

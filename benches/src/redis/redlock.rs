@@ -26,7 +26,7 @@ pub(crate) fn masters() -> Masters {
 async fn started() -> Masters {
     let masters = Masters::start(5, &Config::new()).expect("redis-server, which `cargo xtask test` installs");
     let lender = Locks::connect("memory:").await.expect("memory opens");
-    let vouched = fencepost::redis::redlock::vouch(&masters.url(), lender.aid().clone()).await;
+    let vouched = fencepost::redis::redlock::vouch(&masters.url(), lender.runtime().clone()).await;
     vouched.expect("five servers that answer");
     lender.close().await;
     masters

@@ -23,7 +23,7 @@ pub(crate) fn commands() -> Measured {
         let locks = connect(&server.url()).await;
         // A lease that needs no renewal while they are watched.
         let lease = Duration::from_secs(600);
-        let guard = locks.mutex(NAME).expect("a good name").try_lock().lease(lease).await.expect("a server");
+        let guard = locks.mutex(NAME).expect("a good name").try_lock().ttl(lease).no_renewal().await.expect("a server");
         let guard = guard.expect("nobody else wants it");
         let mut sides = stand(&server, &locks, PROCESSES, WAITERS / PROCESSES).await;
         // By now the connections that keep the places are there.

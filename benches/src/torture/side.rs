@@ -23,7 +23,7 @@ pub(super) fn name(number: usize) -> String {
 /// Runs until `cycles` are done, over all processes that sat here: `tally` counts a byte each hundred cycles.
 pub(crate) fn side(url: &str, history: &Path, tally: &Path, process: u32, cycles: usize) {
     run(async {
-        let locks = Locks::connect_with(Locks::builder().ttl(LEASE), url).await;
+        let locks = Locks::builder(url).ttl(LEASE).connect().await;
         println!("ready");
         // The network may have been cut before it began.
         let Ok(locks) = locks else { return };

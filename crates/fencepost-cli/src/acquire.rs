@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Info, Locks};
+use fencepost_core::{ClaimInfo, Client, Info};
 
 use crate::cli::ModeArgs;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Whom to ask for what.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    pub(crate) locks: &'a Locks,
+    pub(crate) locks: &'a Client,
     pub(crate) names: &'a [String],
     pub(crate) mode: &'a ModeArgs,
     pub(crate) wait: &'a Wait,
@@ -168,7 +168,7 @@ pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
 }
 
 /// Warns of what is allowed and hardly meant: a lock that nobody else can see, and a wait for oneself.
-pub(crate) fn warn(locks: &Locks, names: &[String], wait: &Wait) {
+pub(crate) fn warn(locks: &Client, names: &[String], wait: &Wait) {
     if locks.capabilities().engine == "memory" {
         say!("fencepost: the memory engine ends with this process: no other process sees this lock");
     }

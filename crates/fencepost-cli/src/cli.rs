@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
-use fencepost_core::{Error, Holder, Kind};
+use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::verbs::{
     acquire, completions, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
@@ -104,5 +104,5 @@ impl ModeArgs {
 
 /// Refuses a reason that is too long, before anything is opened.
 pub(crate) fn check_reason(reason: Option<&str>) -> Result<(), Error> {
-    reason.map_or(Ok(()), |reason| Holder::check("reason", reason))
+    reason.map_or(Ok(()), |reason| HolderInfo::check("reason", reason))
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fencepost_core::{ClientBuilder, Locks, Registry};
+use fencepost_core::{Client, ClientBuilder, Registry};
 use nix::unistd::Uid;
 
 use crate::cli::BackendArgs;
@@ -38,13 +38,13 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Opens the engine that the user chose.
-pub(crate) async fn connect(backend: &BackendArgs, options: Options) -> Result<Locks, Failure> {
+pub(crate) async fn connect(backend: &BackendArgs, options: Options) -> Result<Client, Failure> {
     let url = url(backend)?;
     Ok(builder(options).connect(&registry(), &url).await?)
 }
 
 /// The same for a program that runs under the lock: where the engine can, what the program inherits keeps the grant.
-pub(crate) async fn connect_pinned(backend: &BackendArgs, options: Options) -> Result<Locks, Failure> {
+pub(crate) async fn connect_pinned(backend: &BackendArgs, options: Options) -> Result<Client, Failure> {
     let url = pinned(url(backend)?);
     Ok(builder(options).connect(&registry(), &url).await?)
 }
@@ -64,13 +64,13 @@ fn pinned(url: String) -> String {
 pub(crate) const CLEANUP: Duration = Duration::from_millis(400);
 
 /// Ends a client, and gives its cleanup `limit`. What it does not manage ends with its lease.
-pub(crate) async fn close(locks: &Locks, limit: Duration) {
+pub(crate) async fn close(locks: &Client, limit: Duration) {
     let _ = tokio::time::timeout(limit, locks.close()).await;
 }
 
 /// The same with what it was for. A failure is said before the cleanup.
 pub(crate) async fn finish<T>(
-    locks: &Locks,
+    locks: &Client,
     outcome: Result<T, Failure>,
     limit: Duration,
 ) -> Result<T, Failure> {
@@ -81,9 +81,9 @@ pub(crate) async fn finish<T>(
 
 /// A client with these options.
 fn builder(options: Options) -> ClientBuilder {
-    let mut builder = Locks::builder();
+    let mut builder = Client::builder();
     if let Some(label) = options.label {
-        builder = builder.holder(&label);
+        builder = builder.label(&label);
     }
     if let Some(ttl) = options.ttl {
         builder = builder.ttl(ttl);

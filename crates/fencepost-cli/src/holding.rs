@@ -13,7 +13,7 @@ use crate::acquire::Request;
 use crate::duration;
 use crate::exit::Failure;
 use crate::show;
-use crate::supervise::Tenure;
+use crate::supervise::HeldLocks;
 
 /// The guards of one grant, sorted by name; never empty.
 pub(crate) struct Holding(Vec<Guard>);
@@ -151,7 +151,7 @@ impl Holding {
     }
 }
 
-impl Tenure for Holding {
+impl HeldLocks for Holding {
     fn end(&self) -> u64 {
         self.0.iter().map(|guard| guard.valid_until().as_nanos()).min().unwrap_or(0)
     }
@@ -162,7 +162,7 @@ impl Tenure for Holding {
             for (guard, lost) in &mut waits {
                 if let Poll::Ready(why) = lost.as_mut().poll(cx) {
                     let name = guard.name();
-                    return Poll::Ready(match self.trouble() {
+                    return Poll::Ready(match self.last_renewal_error() {
                         Some(trouble) if matches!(why, Loss::Expired | Loss::SessionEnded) => {
                             format!("'{name}': {why}: {trouble}")
                         }
@@ -178,7 +178,7 @@ impl Tenure for Holding {
         .await
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.0.iter().find_map(Guard::trouble).map(|trouble| show::plain(&trouble))
+    fn last_renewal_error(&self) -> Option<String> {
+        self.0.iter().find_map(Guard::last_renewal_error).map(|trouble| show::plain(&trouble))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use fencepost_core::{Error, Lease};
+use fencepost_core::{DetachedLease, Error};
 
 use crate::exit::Failure;
 
@@ -20,7 +20,7 @@ pub(crate) struct LeaseArgs {
 
 impl LeaseArgs {
     /// Reads the lease.
-    pub(crate) fn read(&self) -> Result<Lease, Failure> {
+    pub(crate) fn read(&self) -> Result<DetachedLease, Failure> {
         parse(&text(&self.lease)?)
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn text(argument: &str) -> Result<String, Failure> {
 }
 
 /// Reads a lease's text. A bad one is not repeated: it may be a good one with a slip.
-pub(crate) fn parse(text: &str) -> Result<Lease, Failure> {
+pub(crate) fn parse(text: &str) -> Result<DetachedLease, Failure> {
     text.parse().map_err(|_| {
         Failure::usage(
             "this is no lease: give all that 'fencepost acquire' has printed, best in FENCEPOST_LEASE",

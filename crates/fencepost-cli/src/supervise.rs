@@ -23,7 +23,7 @@ use crate::terminal::{Terminal, reads_keyboard};
 const LATE: &str = "the lease was over before the program could start";
 
 /// A lock that is held: what the supervisor must know of it.
-pub(crate) trait Tenure {
+pub(crate) trait HeldLocks {
     /// When it ends unless it is renewed, in nanoseconds of CLOCK_BOOTTIME.
     fn end(&self) -> u64;
 
@@ -31,7 +31,7 @@ pub(crate) trait Tenure {
     fn lost(&self) -> impl Future<Output = String>;
 
     /// Why it could not be renewed, if that is so.
-    fn trouble(&self) -> Option<String>;
+    fn last_renewal_error(&self) -> Option<String>;
 }
 
 /// What happens to the program when the lock is lost.
@@ -95,19 +95,19 @@ fn kept(ttl: Duration, end: u64) -> Duration {
     Duration::from_nanos(end.saturating_sub(now())).min(ttl)
 }
 
-/// Runs `job` while `tenure` lasts.
+/// Runs `job` while `view` lasts.
 ///
 /// # Errors
 ///
 /// The guardian could not be started: the program did not run.
 pub(crate) async fn supervise(
     job: Job<'_>,
-    tenure: &impl Tenure,
+    view: &impl HeldLocks,
     signals: &mut Signals,
 ) -> io::Result<Ended> {
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_ours) && reads_keyboard();
-    let end = tenure.end();
+    let end = view.end();
     let job = Job { ttl: kept(job.ttl, end), ..job };
     let grace = nanos(grace(job.grace, job.ttl));
     let floor = floor(job.ttl);
@@ -158,12 +158,12 @@ pub(crate) async fn supervise(
             biased;
             event = watch.link.next() => match event {
                 Some(Event::Gone) => break true,
-                Some(event) => watch.hear(event, tenure),
+                Some(event) => watch.hear(event, view),
                 None => break false,
             },
             signal = signals.next() => watch.pass_on(signal),
-            why = tenure.lost(), if !watch.warned => watch.losing(why),
-            () = looks.next(watch.end) => watch.tick(tenure.end()),
+            why = view.lost(), if !watch.warned => watch.losing(why),
+            () = looks.next(watch.end) => watch.tick(view.end()),
         }
     };
     let Watch { link, terminal, child, mut status, lost, asked_to_end, .. } = watch;
@@ -195,7 +195,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn hear(&mut self, event: Event, tenure: &impl Tenure) {
+    fn hear(&mut self, event: Event, view: &impl HeldLocks) {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
             Event::Late => {
@@ -209,10 +209,11 @@ impl Watch {
                 self.status = Some(Status::Code(125));
             }
             Event::Stopped(signal) => self.stopped(signal),
-            Event::Ending(Why::Lease) => {
+            Event::Ending(Why::DetachedLease) => {
                 self.lost.get_or_insert_with(|| "no renewal was confirmed in time".to_owned());
                 self.warned = true;
-                let trouble = tenure.trouble().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+                let trouble =
+                    view.last_renewal_error().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
                 say!("fencepost: the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {

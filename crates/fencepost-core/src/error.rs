@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::holder::ClaimInfo;
-use crate::life::{Life, Loss};
+use crate::operator::holder::ClaimInfo;
+use crate::validity::{Loss, Validity};
 
 /// A result with fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -104,13 +104,13 @@ impl Error {
         error
     }
 
-    /// The grant of `resource` is gone, whose life this was.
-    pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, life: &Life) -> Error {
-        let error = match life.detail() {
+    /// The grant of `resource` is gone, whose validity this was.
+    pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, validity: &Validity) -> Error {
+        let error = match validity.detail() {
             None => Error::lost(resource, loss),
             Some(detail) => Error::lost_as(resource, loss, &format_args!("{loss} ({detail})")),
         };
-        match life.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
+        match validity.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
             None => error,
             Some(trouble) => {
                 let message = format!("{}; the last renewal failed: {trouble}", error.0.message);

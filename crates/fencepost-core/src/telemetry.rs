@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::claim::Claim;
+use crate::backend::claim::Claim;
 
 #[cfg(feature = "metrics")]
 mod count {
@@ -44,11 +44,11 @@ pub(crate) fn released(engine: &'static str, how: &'static str) {
     count::released(engine, how);
 }
 
-/// The keeper found a life at its end.
-pub(crate) fn dropped_by_keeper(claim: &Claim) {
-    if let Some(why) = claim.life.ended().filter(|why| *why != crate::life::Loss::Released) {
+/// The renewer found a validity at its end.
+pub(crate) fn dropped_by_renewer(claim: &Claim) {
+    if let Some(why) = claim.validity.ended().filter(|why| *why != crate::validity::Loss::Released) {
         count::lost();
-        let detail = claim.life.detail();
+        let detail = claim.validity.detail();
         tracing::warn!(lock = %claim.want().name, %why, detail = detail.as_deref(), "lock lost");
     }
 }

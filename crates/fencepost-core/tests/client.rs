@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Error, Eviction, Holder, Kind, Locks, Loss, Memory, Page, Registry, State, Tokens};
+use fencepost_core::{
+    Client, Error, Eviction, HolderInfo, Kind, Loss, Memory, Page, Registry, State, Tokens,
+};
 
-fn client(memory: &Arc<Memory>) -> Locks {
+fn client(memory: &Arc<Memory>) -> Client {
     let memory = Arc::clone(memory);
-    Locks::builder().open(|_| Ok(memory)).unwrap()
+    Client::builder().open(|_| Ok(memory)).unwrap()
 }
 
 fn secs(n: u64) -> Duration {
@@ -62,7 +64,7 @@ async fn a_counter_stays_exact() {
 async fn a_timeout_names_the_holder_and_leaves_nothing() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().holder("alice").reason("inventory").await.unwrap();
+    let guard = mutex.lock().label("alice").reason("inventory").await.unwrap();
     for wait in [Duration::ZERO, Duration::from_millis(30)] {
         let error = mutex.lock().wait(wait).await.unwrap_err();
         assert!(error.is_timeout(), "{error}");
@@ -78,24 +80,24 @@ async fn a_timeout_names_the_holder_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_label_or_reason_that_is_too_long_is_refused_with_its_rule() {
-    let (most, long) = ("é".repeat(Holder::MAX_BYTES / 2), "x".repeat(Holder::MAX_BYTES + 1));
+    let (most, long) = ("é".repeat(HolderInfo::MAX_BYTES / 2), "x".repeat(HolderInfo::MAX_BYTES + 1));
     let memory = Memory::new();
     let locks = client(&memory);
     let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().holder(&most).reason(&most).await.unwrap();
+    let guard = mutex.lock().label(&most).reason(&most).await.unwrap();
     let refused = |what: &str, error: Error| {
         let text = error.to_string();
         assert!(error.is_invalid() && text.contains(what) && text.contains("1024 bytes"), "{text}");
         assert!(text.len() < 200, "{text}");
     };
-    refused("label", mutex.lock().holder(&long).await.unwrap_err());
+    refused("label", mutex.lock().label(&long).await.unwrap_err());
     refused("reason", mutex.lock().reason(&long).await.unwrap_err());
     refused("reason", mutex.try_lock().reason(&long).await.unwrap_err());
     let how = Eviction { reason: Some(long.clone()), ..Eviction::default() };
     refused("reason", locks.evict("a", guard.token(), &how).await.unwrap_err());
     refused("reason", locks.multi(["b", "c"]).unwrap().lock().reason(&long).await.unwrap_err());
-    refused("label", Locks::builder().holder(&long).open(|_| panic!("nothing is opened")).unwrap_err());
-    let nowhere = Locks::builder().holder(&long).connect(&Registry::new(), "nowhere:").await;
+    refused("label", Client::builder().label(&long).open(|_| panic!("nothing is opened")).unwrap_err());
+    let nowhere = Client::builder().label(&long).connect(&Registry::new(), "nowhere:").await;
     refused("label", nowhere.unwrap_err());
     let info = locks.inspect("a").await.unwrap();
     assert_eq!((info.claims.len(), info.claims[0].reason.as_deref()), (1, Some(&*most)));
@@ -121,7 +123,7 @@ async fn a_lease_is_renewed_until_the_guard_goes() {
 async fn a_fixed_lease_ends_and_the_next_one_gets_in() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().lease(Duration::from_millis(250)).await.unwrap();
+    let guard = mutex.lock().ttl(Duration::from_millis(250)).no_renewal().await.unwrap();
     let next = mutex.lock().wait(secs(20)).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Loss::Expired));
     assert!(guard.ensure_held().unwrap_err().is_lost());
@@ -224,7 +226,7 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();
     assert!(mutex.lock().ttl(Duration::from_millis(1)).await.unwrap_err().is_invalid());
-    assert!(mutex.lock().lease(secs(10_000_000)).await.unwrap_err().is_invalid());
+    assert!(mutex.lock().ttl(secs(10_000_000)).no_renewal().await.unwrap_err().is_invalid());
     assert!(locks.semaphore("a", 0).unwrap_err().is_invalid());
     assert!(locks.semaphore("a", 2).unwrap().acquire_many(3).await.unwrap_err().is_invalid());
     assert!(locks.multi([]).unwrap_err().is_invalid());
@@ -261,8 +263,8 @@ async fn what_the_engine_has_not_is_refused() {
     let multi = client(&processes).multi(["a"]).unwrap().kind(Kind::Permits { n: 1, of: 2 });
     assert!(multi.try_lock().await.unwrap_err().is_unsupported(), "it has no permits");
     let open = |builder: fencepost_core::ClientBuilder| builder.open(|_| Ok(memory.clone()));
-    assert!(open(Locks::builder().replicas(1)).unwrap_err().is_unsupported());
-    open(Locks::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
+    assert!(open(Client::builder().replicas(1)).unwrap_err().is_unsupported());
+    open(Client::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
 }
 
 /// Its clock stops with it, and nobody else may rely on that.
@@ -270,7 +272,7 @@ async fn what_the_engine_has_not_is_refused() {
 async fn a_client_that_is_closed_while_it_waits_disturbs_nobody() {
     let memory = Memory::new();
     let (one, two, three) = (client(&memory), client(&memory), client(&memory));
-    let guard = one.mutex("a").unwrap().lock().lease(Duration::from_millis(400)).await.unwrap();
+    let guard = one.mutex("a").unwrap().lock().ttl(Duration::from_millis(400)).no_renewal().await.unwrap();
     let waiting = two.clone();
     let waiting =
         tokio::spawn(async move { waiting.mutex("a").unwrap().lock().await.map(|guard| guard.token()) });
@@ -287,7 +289,7 @@ async fn a_client_that_is_closed_while_it_waits_disturbs_nobody() {
 /// No timer tells it: on a runtime of one thread, a loop in its place would stop everything.
 #[tokio::test]
 async fn who_watches_a_guard_is_told_of_its_clients_close() {
-    let locks = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     locks.close().await;
     assert_eq!(guard.lost().await, Loss::SessionEnded);
@@ -298,10 +300,10 @@ async fn who_watches_a_guard_is_told_of_its_clients_close() {
 /// A name that is being looked up, say, by a resolver that does not answer: the runtime has a thread for that, which nothing can stop.
 #[tokio::test]
 async fn a_close_does_not_wait_for_what_cannot_be_stopped() {
-    let locks = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
     let (end, until) = std::sync::mpsc::channel::<()>();
     let (begun, begins) = std::sync::mpsc::channel();
-    locks.aid().spawn(async move {
+    locks.runtime().spawn(async move {
         let stuck = tokio::task::spawn_blocking(move || {
             begun.send(()).unwrap();
             let _ = until.recv();
@@ -320,7 +322,8 @@ async fn several_locks_are_granted_when_all_are_held_at_once() {
     let (one, two) = (client(&memory), client(&memory));
     let held = two.mutex("b").unwrap().lock().await.unwrap();
     let multi = one.multi(["a", "b"]).unwrap();
-    let waiting = tokio::spawn(async move { multi.lock().lease(Duration::from_millis(400)).await });
+    let waiting =
+        tokio::spawn(async move { multi.lock().ttl(Duration::from_millis(400)).no_renewal().await });
     while two.inspect("b").await.unwrap().waiters().count() == 0 {
         assert!(!waiting.is_finished(), "it is not waiting");
         tokio::task::yield_now().await;

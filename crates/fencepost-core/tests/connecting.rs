@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fencepost_core::backend::{Backend, Reply};
-use fencepost_core::{Address, Aid, Error, ErrorKind, Locks, Memory, Registry, Result};
+use fencepost_core::{BackendUrl, Client, Error, ErrorKind, Memory, Registry, Result, Runtime};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -16,31 +16,31 @@ static LOCKED: AtomicU32 = AtomicU32::new(0);
 type Opened = Reply<'static, Result<std::sync::Arc<dyn Backend>>>;
 
 /// Is there at the fourth attempt.
-fn back_soon(_: Address, _: Aid) -> Opened {
+fn back_soon(_: BackendUrl, _: Runtime) -> Opened {
     if BACK_SOON.fetch_add(1, Ordering::Relaxed) < 3 {
         return Reply::ready(Err(Error::new(ErrorKind::Unreachable, "nothing listens there")));
     }
     Reply::ready(Ok(Memory::new()))
 }
 
-fn away(_: Address, _: Aid) -> Opened {
+fn away(_: BackendUrl, _: Runtime) -> Opened {
     AWAY.fetch_add(1, Ordering::Relaxed);
     Reply::ready(Err(Error::new(ErrorKind::Unreachable, "nothing listens there")))
 }
 
-fn silent(_: Address, _: Aid) -> Opened {
+fn silent(_: BackendUrl, _: Runtime) -> Opened {
     Reply::coming(std::future::pending())
 }
 
-fn locked(_: Address, _: Aid) -> Opened {
+fn locked(_: BackendUrl, _: Runtime) -> Opened {
     LOCKED.fetch_add(1, Ordering::Relaxed);
     Reply::ready(Err(Error::new(ErrorKind::Denied, "wrong password")))
 }
 
-async fn connect(scheme: &'static str, wait: Option<Duration>) -> Result<Locks> {
+async fn connect(scheme: &'static str, wait: Option<Duration>) -> Result<Client> {
     let registry = Registry::new().with("soon", back_soon).with("away", away).with("silent", silent);
     let registry = registry.with("locked", locked);
-    let builder = Locks::builder();
+    let builder = Client::builder();
     let builder = wait.into_iter().fold(builder, |builder, wait| builder.connect_wait(wait));
     builder.connect(&registry, &format!("{scheme}:")).await
 }

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Effect, Entry, Error, ErrorKind, Eviction, Info, Left, Listing,
-    Locks, Memory, Moment, Name, Page, Reply, Result, Stake, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
+    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 /// All that it is asked takes effect, and the answers get lost: those to grants, or those to releases.
@@ -60,11 +60,11 @@ impl Entry for LossyEntry {
         self.entry.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        self.entry.stake()
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.renewal()
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         let answer = self.entry.withdraw();
         if self.grants { answer } else { Reply::ready(lost()) }
     }
@@ -74,8 +74,8 @@ impl Entry for LossyEntry {
     }
 }
 
-fn client(grants: bool) -> Locks {
-    Locks::builder().open(|_| Ok(Arc::new(Lossy { memory: Memory::new(), grants }))).unwrap()
+fn client(grants: bool) -> Client {
+    Client::builder().open(|_| Ok(Arc::new(Lossy { memory: Memory::new(), grants }))).unwrap()
 }
 
 fn says_so_once(error: &Error) {

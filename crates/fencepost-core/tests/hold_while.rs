@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Clock, Eviction, Host, Locks, Loss, Memory, Moment, State, Task, Tenure, Token};
+use fencepost_core::{
+    Client, Clock, Eviction, GuardView, Loss, Memory, Moment, Runtime, Spawner, State, Task, Token,
+};
 
 const TTL: Duration = Duration::from_secs(9);
 
 /// Runs a client's tasks beside the test's own.
 struct Beside(tokio::runtime::Handle);
 
-impl Host for Beside {
+impl Spawner for Beside {
     fn spawn(&self, task: Task) {
         self.0.spawn(task);
     }
@@ -29,12 +31,12 @@ impl Stage {
         Stage { memory: Memory::new(), clock: Clock::manual(), clients: 0 }
     }
 
-    fn client(&mut self) -> Locks {
+    fn client(&mut self) -> Client {
         self.clients += 1;
         let host = Arc::new(Beside(tokio::runtime::Handle::current()));
-        let aid = Aid::for_client(self.clients, self.clock.clone(), host);
+        let runtime = Runtime::for_client(self.clients, self.clock.clone(), host);
         let memory = Arc::clone(&self.memory);
-        Locks::builder().ttl(TTL).aid(aid).open(|_| Ok(memory)).unwrap()
+        Client::builder().ttl(TTL).runtime(runtime).open(|_| Ok(memory)).unwrap()
     }
 
     /// Lets time pass with the client's renewals in it.
@@ -137,7 +139,7 @@ async fn a_lease_that_runs_out_stops_the_work_and_it_begins_anew() {
     let clock = stage.clock.clone();
     let (mut runs, start) = (0, clock.now());
     // A fixed lease, too short for the first run.
-    let work = mutex.lock().lease(TTL).hold_while(|_| {
+    let work = mutex.lock().ttl(TTL).no_renewal().hold_while(|_| {
         runs += 1;
         let clock = &clock;
         async move {
@@ -275,12 +277,12 @@ async fn several_are_lost_and_got_back_together() {
 }
 
 /// What watches a view, and the reason that it was told.
-fn watcher(held: &Tenure) -> tokio::task::JoinHandle<Loss> {
+fn watcher(held: &GuardView) -> tokio::task::JoinHandle<Loss> {
     let held = held.clone();
     tokio::spawn(async move { held.lost().await })
 }
 
-fn is_over(held: &Tenure) {
+fn is_over(held: &GuardView) {
     assert_eq!(held.state(), State::Lost(Loss::Released));
     assert_eq!((held.remaining(), held.valid_until()), (Duration::ZERO, Moment::ZERO));
     let error = held.ensure_held().unwrap_err();
@@ -333,7 +335,7 @@ async fn so_does_one_of_work_that_was_dropped() {
         }
     });
     settle().await;
-    let held: Vec<Tenure> = views.lock().unwrap().drain(..).collect();
+    let held: Vec<GuardView> = views.lock().unwrap().drain(..).collect();
     let watching: Vec<_> = held.iter().map(watcher).collect();
     settle().await;
     held.iter().for_each(|held| held.ensure_held().unwrap());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost_core::{Locks, Memory};
+use fencepost_core::{Client, Memory};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 #[test]
@@ -13,7 +13,7 @@ fn every_outcome_is_counted_once() {
     metrics::with_local_recorder(&recorder, || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let locks = Locks::builder().open(|_| Ok(Memory::new())).unwrap();
+            let locks = Client::builder().open(|_| Ok(Memory::new())).unwrap();
             let mutex = locks.mutex("a").unwrap();
             let guard = mutex.lock().await.unwrap();
             assert!(mutex.try_lock().await.unwrap().is_none());

@@ -7,30 +7,31 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
-    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Vote, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
+    Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime, Spawner,
+    Task, Token, Vote, Want,
 };
 
 fn nodes(count: usize) -> Vec<Arc<dyn Backend>> {
     (0..count).map(|_| Memory::new() as Arc<dyn Backend>).collect()
 }
 
-fn client(nodes: &[Arc<dyn Backend>]) -> (Locks, Arc<dyn Backend>, Aid) {
+fn client(nodes: &[Arc<dyn Backend>]) -> (Client, Arc<dyn Backend>, Runtime) {
     let mut given = None;
-    let open = |aid: &Aid| {
-        let quorum = Arc::new(Quorum::new("quorum", nodes.to_vec(), aid.clock().clone())?);
-        given = Some((Arc::clone(&quorum) as Arc<dyn Backend>, aid.clone()));
+    let open = |runtime: &Runtime| {
+        let quorum = Arc::new(Quorum::new("quorum", nodes.to_vec(), runtime.clock().clone())?);
+        given = Some((Arc::clone(&quorum) as Arc<dyn Backend>, runtime.clone()));
         Ok(quorum as Arc<dyn Backend>)
     };
-    let locks = Locks::builder().open(open).unwrap();
-    let (quorum, aid) = given.expect("it was opened");
-    (locks, quorum, aid)
+    let locks = Client::builder().open(open).unwrap();
+    let (quorum, runtime) = given.expect("it was opened");
+    (locks, quorum, runtime)
 }
 
-fn claim(id: u128, aid: &Aid) -> Arc<Claim> {
+fn claim(id: u128, runtime: &Runtime) -> Arc<Claim> {
     let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
-    let holder = Holder::labelled("test");
-    Arc::new(Claim::new(ClaimId::from_u128(id), want, Duration::from_secs(9), holder, aid.clone()))
+    let holder = HolderInfo::labelled("test");
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, Duration::from_secs(9), holder, runtime.clone()))
 }
 
 #[tokio::test]
@@ -59,15 +60,15 @@ async fn a_release_wakes_the_oldest_at_once() {
 async fn half_of_the_nodes_are_no_majority() {
     for count in 2..=5 {
         let nodes = nodes(count);
-        let (locks, quorum, aid) = client(&nodes);
+        let (locks, quorum, runtime) = client(&nodes);
         // Others have all nodes but half.
         let mut others = Vec::new();
         for (number, node) in nodes.iter().enumerate().skip(count / 2) {
-            let mut other = node.enter(claim(100 + number as u128, &aid));
+            let mut other = node.enter(claim(100 + number as u128, &runtime));
             assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
             others.push(other);
         }
-        let mut entry = quorum.enter(claim(1, &aid));
+        let mut entry = quorum.enter(claim(1, &runtime));
         for _ in 0..10 {
             let answer = entry.attempt().await;
             let half = count / 2;
@@ -85,25 +86,25 @@ async fn half_of_the_nodes_are_no_majority() {
 #[tokio::test]
 async fn a_token_is_one_that_a_majority_has_given() {
     let nodes = nodes(3);
-    let (locks, quorum, aid) = client(&nodes);
+    let (locks, quorum, runtime) = client(&nodes);
     // One node has given a token far above what the quorum proposes.
-    let mut ahead = Arc::into_inner(claim(100, &aid)).expect("nobody else has it");
+    let mut ahead = Arc::into_inner(claim(100, &runtime)).expect("nobody else has it");
     ahead.vote = Some(Box::new(Vote { proposal: AtomicU64::new(1 << 60), ..Vote::default() }));
     let mut other = nodes[0].enter(Arc::new(ahead));
     assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
     other.release().await.unwrap();
-    let mut entry = quorum.enter(claim(1, &aid));
+    let mut entry = quorum.enter(claim(1, &runtime));
     let granted = async {
         loop {
             if let Ok(Attempt::Granted(grant)) = entry.attempt().await {
-                break grant.token;
+                break grant;
             }
         }
     };
     let token = tokio::time::timeout(Duration::from_secs(20), granted).await.expect("all three vote for it");
     let mut given = 0;
     for node in &nodes {
-        let info = node.inspect(&claim(1, &aid).want().name).await.unwrap();
+        let info = node.inspect(&claim(1, &runtime).want().name).await.unwrap();
         given += info.holders().filter(|holder| holder.token == Some(token)).count();
     }
     assert!(given >= 2, "{given} of 3 nodes have given {token}");
@@ -114,8 +115,8 @@ async fn a_token_is_one_that_a_majority_has_given() {
 /// A hint of a node that the next round leaves out stays unheeded there: taken for a new one each time, the wait never waits.
 #[tokio::test]
 async fn a_hint_wakes_once() {
-    let (locks, quorum, aid) = client(&nodes(3));
-    let enter = |id| quorum.enter(claim(id, &aid));
+    let (locks, quorum, runtime) = client(&nodes(3));
+    let enter = |id| quorum.enter(claim(id, &runtime));
     let polled =
         |entry: &mut dyn Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER);
     let (mut first, mut second, mut third) = (enter(1), enter(2), enter(3));
@@ -203,11 +204,11 @@ impl Entry for SlowEntry {
         self.entry.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        self.entry.stake()
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.renewal()
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         Reply::coming(async {
             let left = self.entry.withdraw().await;
             self.slow.asked.fetch_add(1, Ordering::SeqCst);
@@ -228,7 +229,7 @@ impl Entry for SlowEntry {
 #[derive(Default)]
 struct Shelf(Mutex<Vec<Task>>);
 
-impl Host for Shelf {
+impl Spawner for Shelf {
     fn spawn(&self, task: Task) {
         self.0.lock().unwrap().push(task);
     }
@@ -238,7 +239,7 @@ impl Host for Shelf {
 #[tokio::test]
 async fn a_release_waits_for_a_majority_once_it_is_sent_everywhere() {
     let clock = Clock::manual();
-    let aid = Aid::for_client(1, clock.clone(), Arc::new(Shelf::default()));
+    let runtime = Runtime::for_client(1, clock.clone(), Arc::new(Shelf::default()));
     let asked = Arc::new(AtomicU32::new(0));
     let slow = |(number, node)| {
         let (clock, asked) = (clock.clone(), Arc::clone(&asked));
@@ -247,11 +248,11 @@ async fn a_release_waits_for_a_majority_once_it_is_sent_everywhere() {
     let nodes = nodes(5).into_iter().enumerate().map(slow).collect();
     let quorum = Quorum::new("quorum", nodes, clock.clone()).unwrap();
     for cycle in 1..=100 {
-        let mut entry = quorum.enter(claim(cycle.into(), &aid));
+        let mut entry = quorum.enter(claim(cycle.into(), &runtime));
         assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
         let left = tokio::time::timeout(Duration::from_secs(20), entry.release()).await;
-        assert_eq!(left.expect("a majority has answered").unwrap(), Left::Released);
+        assert_eq!(left.expect("a majority has answered").unwrap(), Removed::Released);
         assert_eq!(asked.load(Ordering::SeqCst), 5 * cycle, "each was asked");
     }
-    assert_eq!(aid.reaper().backlog(), 1, "what is not answered is still somebody's");
+    assert_eq!(runtime.cleaner().backlog(), 1, "what is not answered is still somebody's");
 }

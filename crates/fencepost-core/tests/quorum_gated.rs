@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Eviction, Holder, Host, Info, Left,
-    Listing, Locks, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Stake, Task, Token, Vote, Want,
-    margin,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
+    Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime, Spawner,
+    Task, Token, Vote, Want, margin,
 };
 use tokio::sync::Semaphore;
 
@@ -83,11 +83,11 @@ impl Entry for GatedEntry {
         self.entry.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        self.entry.stake()
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.renewal()
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         self.entry.withdraw()
     }
 
@@ -109,28 +109,28 @@ fn quorum(nodes: &[Gated], clock: &Clock) -> Arc<dyn Backend> {
     Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap())
 }
 
-fn client(nodes: &[Gated]) -> Locks {
-    Locks::builder().open(|aid| Ok(quorum(nodes, aid.clock()))).unwrap()
+fn client(nodes: &[Gated]) -> Client {
+    Client::builder().open(|runtime| Ok(quorum(nodes, runtime.clock()))).unwrap()
 }
 
 /// A host that keeps its tasks and never runs them.
 #[derive(Default)]
 struct Shelf(Mutex<Vec<Task>>);
 
-impl Host for Shelf {
+impl Spawner for Shelf {
     fn spawn(&self, task: Task) {
         self.0.lock().unwrap().push(task);
     }
 }
 
 /// Time passes only where a test says so.
-fn aid() -> Aid {
-    Aid::for_client(1, Clock::manual(), Arc::new(Shelf::default()))
+fn runtime() -> Runtime {
+    Runtime::for_client(1, Clock::manual(), Arc::new(Shelf::default()))
 }
 
-fn claim(id: u128, aid: &Aid) -> Arc<Claim> {
+fn claim(id: u128, runtime: &Runtime) -> Arc<Claim> {
     let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
-    Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, Holder::labelled("test"), aid.clone()))
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, HolderInfo::labelled("test"), runtime.clone()))
 }
 
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -162,11 +162,11 @@ async fn what_was_being_cut_loose_is_released_when_that_is_given_up() {
 /// Where a lock is contended one node is asked before the others: not one that did not answer the last time.
 #[tokio::test]
 async fn a_node_that_hangs_is_not_waited_for_alone() {
-    let aid = aid();
-    let clock = aid.clock();
+    let runtime = runtime();
+    let clock = runtime.clock();
     let nodes = [Gated::new(false, true), Gated::new(true, true), Gated::new(true, true)];
     let quorum = quorum(&nodes, clock);
-    let enter = |id| quorum.enter(claim(id, &aid));
+    let enter = |id| quorum.enter(claim(id, &runtime));
     let mut entries = [enter(1), enter(2), enter(3), enter(4)];
     let [holder, first, second, third] = &mut entries;
     assert!(matches!(answer(holder.attempt()).await, Ok(Attempt::Granted(_))));
@@ -187,39 +187,39 @@ async fn a_node_that_hangs_is_not_waited_for_alone() {
 /// Each of them is an entry of its own, of one claim.
 #[tokio::test]
 async fn a_lease_that_is_attached_and_extended_is_renewed_still() {
-    let aid = aid();
-    let clock = aid.clock();
+    let runtime = runtime();
+    let clock = runtime.clock();
     let nodes = [(); 3].map(|()| Gated::new(true, true));
     let quorum = quorum(&nodes, clock);
-    let mut held = quorum.enter(claim(7, &aid));
+    let mut held = quorum.enter(claim(7, &runtime));
     assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
     answer(held.detach()).await.unwrap();
-    let mut attached = quorum.attach(claim(7, &aid));
+    let mut attached = quorum.attach(claim(7, &runtime));
     assert!(matches!(answer(attached.attempt()).await, Ok(Attempt::Granted(_))));
-    let stake = attached.stake().expect("it is renewed");
-    let mut extended = quorum.attach(claim(7, &aid));
+    let renewal = attached.renewal().expect("it is renewed");
+    let mut extended = quorum.attach(claim(7, &runtime));
     assert!(matches!(answer(extended.attempt()).await, Ok(Attempt::Granted(_))));
     drop(extended);
     clock.advance_to(clock.now() + TTL / 2);
-    let before = stake.claim.life.until();
-    answer(stake.session.keep(std::slice::from_ref(&stake.claim))).await.unwrap();
-    assert!(stake.claim.life.until() > before, "the round passed it by");
+    let before = renewal.claim.validity.until();
+    answer(renewal.session.keep(std::slice::from_ref(&renewal.claim))).await.unwrap();
+    assert!(renewal.claim.validity.until() > before, "the round passed it by");
 }
 
 /// One node never had it, one is silent: whether a majority has it still is not known.
 #[tokio::test]
 async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
-    let aid = aid();
-    let clock = aid.clock();
+    let runtime = runtime();
+    let clock = runtime.clock();
     let nodes = [Gated::new(true, true), Gated::new(true, true), Gated::new(false, true)];
     let quorum = quorum(&nodes, clock);
-    let mut held = quorum.enter(claim(7, &aid));
+    let mut held = quorum.enter(claim(7, &runtime));
     assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
     answer(held.detach()).await.unwrap();
     nodes[1].attempts.forget_permits(Semaphore::MAX_PERMITS);
     // The first request, which nobody polls any more, takes one of them.
     nodes[2].attempts.add_permits(2);
-    let mut attached = quorum.attach(claim(7, &aid));
+    let mut attached = quorum.attach(claim(7, &runtime));
     {
         let mut asking = pin!(attached.attempt());
         assert!(poll(asking.as_mut()).is_pending());
@@ -234,41 +234,41 @@ async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
 /// Two nodes have granted it late, under a token of their own, and answer first.
 #[tokio::test]
 async fn a_lease_that_is_attached_has_the_token_of_its_majority() {
-    let aid = aid();
+    let runtime = runtime();
     let nodes = [true, false, false, true, true].map(|attempts| Gated::new(attempts, true));
     let given = |number: usize| if number < 3 { 7 } else { 9 };
     for (number, node) in nodes.iter().enumerate() {
-        let mut seat = Arc::into_inner(claim(7, &aid)).expect("nobody else has it");
+        let mut seat = Arc::into_inner(claim(7, &runtime)).expect("nobody else has it");
         seat.id = seat.id.derive(number as u32);
         let proposal = AtomicU64::new(given(number));
         seat.vote = Some(Box::new(Vote { proposal, ..Vote::default() }));
         let mut entry = node.node.enter(Arc::new(seat));
         let Ok(Attempt::Granted(grant)) = entry.attempt().await else { panic!("it is free") };
-        assert_eq!(grant.token, Token::new(given(number)));
+        assert_eq!(grant, Token::new(given(number)));
         entry.detach().await.unwrap();
     }
-    let quorum = quorum(&nodes, aid.clock());
-    let mut attached = quorum.attach(claim(7, &aid));
+    let quorum = quorum(&nodes, runtime.clock());
+    let mut attached = quorum.attach(claim(7, &runtime));
     let mut asking = pin!(attached.attempt());
     assert!(poll(asking.as_mut()).is_pending(), "three nodes do not agree");
     nodes[1..3].iter().for_each(|node| node.attempts.add_permits(1));
     let Ok(Attempt::Granted(grant)) = answer(asking).await else { panic!("all five have it") };
-    assert_eq!(grant.token, Token::new(7));
+    assert_eq!(grant, Token::new(7));
 }
 
 /// The time that the answers take is part of the lease.
 #[tokio::test]
 async fn a_grant_counts_from_before_the_nodes_are_asked() {
-    let aid = aid();
-    let clock = aid.clock();
+    let runtime = runtime();
+    let clock = runtime.clock();
     let nodes = [(); 3].map(|()| Gated::new(false, true));
     let quorum = quorum(&nodes, clock);
-    let (claim, sent) = (claim(7, &aid), clock.now());
+    let (claim, sent) = (claim(7, &runtime), clock.now());
     let mut entry = quorum.enter(Arc::clone(&claim));
     let mut asking = pin!(entry.attempt());
     assert!(poll(asking.as_mut()).is_pending());
     clock.advance_to(sent + Quorum::PATIENCE / 2);
     nodes.iter().for_each(|node| node.attempts.add_permits(1));
     assert!(matches!(answer(asking).await, Ok(Attempt::Granted(_))));
-    assert_eq!(claim.life.until(), sent + (TTL - margin(TTL)));
+    assert_eq!(claim.validity.until(), sent + (TTL - margin(TTL)));
 }

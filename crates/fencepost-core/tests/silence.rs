@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Effect, Entry, Eviction, Info, Left, Listing, Locks, Memory,
-    Moment, Name, Page, Reply, Result, Stake, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Eviction, Info, Listing, Memory, Moment,
+    Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -72,7 +72,7 @@ impl Entry for EngineEntry {
             Mute::Later if !asked => self.entry.attempt(),
             Mute::Attempts | Mute::Later => Reply::coming(pending()),
             Mute::Slow => Reply::coming(async {
-                let clock = self.claim.aid.clock();
+                let clock = self.claim.runtime.clock();
                 clock.sleep_until(clock.now() + SOON).await;
                 self.entry.attempt().await
             }),
@@ -84,11 +84,11 @@ impl Entry for EngineEntry {
         if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_wait(cx, until) }
     }
 
-    fn stake(&self) -> Option<Stake> {
-        self.entry.stake()
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.renewal()
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         if self.mute == Mute::Releases { Reply::coming(pending()) } else { self.entry.withdraw() }
     }
 
@@ -97,9 +97,9 @@ impl Entry for EngineEntry {
     }
 }
 
-fn client(memory: &Arc<Memory>, mute: Mute) -> Locks {
+fn client(memory: &Arc<Memory>, mute: Mute) -> Client {
     let engine = Arc::new(Engine { memory: Arc::clone(memory), mute });
-    Locks::builder().attempt_timeout(4 * SOON).release_timeout(SOON).open(|_| Ok(engine)).unwrap()
+    Client::builder().attempt_timeout(4 * SOON).release_timeout(SOON).open(|_| Ok(engine)).unwrap()
 }
 
 /// Fails if it takes as long as no bound of these tests.
@@ -168,9 +168,9 @@ async fn a_release_without_an_answer_ends_in_time_and_goes_on() {
 #[tokio::test]
 async fn a_release_waits_no_longer_than_the_lease_lasts() {
     let engine = Arc::new(Engine { memory: Memory::new(), mute: Mute::Releases });
-    let locks = Locks::builder().release_timeout(2 * LONG).open(|_| Ok(engine)).unwrap();
+    let locks = Client::builder().release_timeout(2 * LONG).open(|_| Ok(engine)).unwrap();
     let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().lease(Duration::from_millis(300)).await.unwrap();
+    let guard = mutex.lock().ttl(Duration::from_millis(300)).no_renewal().await.unwrap();
     let error = bounded(guard.release()).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     // One that is lost is not waited for at all.

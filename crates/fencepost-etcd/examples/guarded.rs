@@ -1,12 +1,12 @@
 //! A stale holder is refused by etcd itself: `cargo run -p fencepost-etcd --example guarded -- etcd://127.0.0.1`.
 
-use fencepost_core::{Eviction, Locks, Registry};
+use fencepost_core::{Client, Eviction, Registry};
 use fencepost_etcd::Held;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("give the URL of an etcd, as in etcd://127.0.0.1")?;
-    let locks = Locks::builder().connect(&fencepost_etcd::register(Registry::new()), &url).await?;
+    let locks = Client::builder().connect(&fencepost_etcd::register(Registry::new()), &url).await?;
     let stock = locks.mutex("example-stock")?;
 
     let mut first = stock.lock().await?;

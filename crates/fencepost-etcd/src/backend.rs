@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token,
 };
 
 use crate::config::Config;
@@ -25,12 +25,12 @@ use crate::shared::Shared;
 ///
 /// # Cancel safety
 /// May be dropped; nothing stays at the server.
-pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
             // Clients with another URL for the same cluster are on their own.
             let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
-            let shared = Shared::open(config, aid).await?;
+            let shared = Shared::open(config, runtime).await?;
             let backend = Arc::new(EtcdBackend { shared });
             Ok(Arc::new(Limit::new(backend, WAITING, &engine)) as Arc<dyn Backend>)
         }),

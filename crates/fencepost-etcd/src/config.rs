@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fencepost_core::{Address, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -44,11 +44,11 @@ impl fmt::Debug for Login {
 }
 
 impl Config {
-    pub(crate) fn parse(address: &Address) -> Result<Config> {
+    pub(crate) fn parse(address: &BackendUrl) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }
 
-    fn read(address: &Address) -> Result<Config> {
+    fn read(address: &BackendUrl) -> Result<Config> {
         let secure = address.scheme == "etcds";
         let known: Vec<_> =
             OPTIONS.iter().chain(fencepost_tls::OPTIONS.iter().filter(|_| secure)).copied().collect();
@@ -74,7 +74,7 @@ impl Config {
             Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
-            members: Address::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
+            members: BackendUrl::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
             login: login(user, address)?,
             tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
@@ -84,7 +84,7 @@ impl Config {
     }
 }
 
-fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
+fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
     let secret = address.secret("password")?;
     let Some(user) = user else {
         return match secret {
@@ -94,10 +94,10 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
     };
     let (user, password) = user.split_once(':').map_or((user, None), |(u, password)| (u, Some(password)));
     let password = match password.filter(|password| !password.is_empty()) {
-        Some(password) => Some(Address::decode(password)?),
+        Some(password) => Some(BackendUrl::decode(password)?),
         None => secret,
     };
-    match (Address::decode(user)?, password) {
+    match (BackendUrl::decode(user)?, password) {
         (user, Some(password)) if !user.is_empty() => Ok(Some(Login { user, password })),
         _ => Err(Error::invalid(
             "a user has a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
@@ -108,7 +108,7 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
 fn member(text: &str) -> Result<String> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, port) = Address::server(text, PORT).ok_or_else(rule)?;
+    let (host, port) = BackendUrl::server(text, PORT).ok_or_else(rule)?;
     let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     if host.is_empty() || !host.chars().all(proper) {
         return Err(rule());
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> Result<Config> {
-        Config::parse(&Address::parse(url).unwrap())
+        Config::parse(&BackendUrl::parse(url).unwrap())
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::queue::Held;
-use fencepost_core::{Loss, Mode, Payload};
+use fencepost_core::backend::admission::Held;
+use fencepost_core::{ClaimRecord, Loss, Mode};
 
 use crate::error::Failure;
 use crate::keys;
@@ -52,7 +52,7 @@ pub(crate) async fn enter(shared: Arc<Shared>, member: Arc<Member>) -> Result<En
         None => {
             // One that nobody renews gets a lease of its own when it holds.
             let ttl = if member.claim.renewed { member.claim.ttl() } else { WAITING };
-            shared.leases.get(&shared.net, &shared.aid, ttl).await?
+            shared.leases.get(&shared.net, &shared.runtime, ttl).await?
         }
     };
     let (lease, key) = member.settle(lease);
@@ -155,7 +155,9 @@ impl Asking<'_> {
         } else {
             match answer.range(0).and_then(|own| own.kvs.first()) {
                 // The answer to an earlier request was lost.
-                Some(kv) if Payload::read(&kv.value).id == Some(self.member.claim.id) => kv.create_revision,
+                Some(kv) if ClaimRecord::read(&kv.value).id == Some(self.member.claim.id) => {
+                    kv.create_revision
+                }
                 _ => return Ok(Entered::Gone),
             }
         };
@@ -243,7 +245,7 @@ impl Asking<'_> {
     }
 }
 
-/// The claim is at the front: confirms its life, and gives a fixed lease a lease of its own. `None`: it is gone.
+/// The claim is at the front: confirms its validity, and gives a fixed lease a lease of its own. `None`: it is gone.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     member: &Arc<Member>,
@@ -254,7 +256,7 @@ pub(crate) async fn hold(
     let held = if claim.renewed {
         // What was handed over long after the last renewal is renewed before anybody works under it.
         if lease.until().since(shared.now()) < lease.ttl / 2 {
-            match lease.renew(&shared.net, &shared.aid).await {
+            match lease.renew(&shared.net, &shared.runtime).await {
                 Err(failure) if !failure.is_lease_gone() => return Err(failure),
                 _ => {}
             }
@@ -310,7 +312,7 @@ async fn take_up(
 ) -> Result<Taken, Failure> {
     let (_, line) = shared.line(&member.folder).await?;
     let found = line.into_iter().find_map(|kv| {
-        let payload = Payload::read(&kv.value);
+        let payload = ClaimRecord::read(&kv.value);
         let its = payload.id == Some(member.claim.id) && payload.mode == Some(member.claim.want().mode);
         (its && !payload.evicted).then_some((kv, payload))
     });

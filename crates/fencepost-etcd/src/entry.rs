@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, Grant, Left, Loss, Moment, Payload, Reply, Result, Stake, State, Token,
+    Attempt, Claim, ClaimRecord, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
 };
 use futures_util::future::BoxFuture;
 
@@ -30,7 +30,7 @@ pub(crate) struct EtcdEntry {
     /// A request that was sent and not answered yet. Whoever drops the future of an attempt does not drop this: what became of it
     /// is known before the claim leaves.
     entering: Option<BoxFuture<'static, Result<Entered, Failure>>>,
-    left: Option<Left>,
+    left: Option<Removed>,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
     native: Option<Held>,
@@ -56,7 +56,7 @@ impl EtcdEntry {
     }
 
     fn now(&self) -> Moment {
-        self.claim.aid.clock().now()
+        self.claim.runtime.clock().now()
     }
 
     async fn ask(&mut self) -> Result<Attempt> {
@@ -107,7 +107,7 @@ impl EtcdEntry {
             return Attempt::Gone;
         }
         if let Some(lease) = member.lease() {
-            self.claim.life.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));
+            self.claim.validity.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));
         }
         let ahead = self.shared.watched(&member.folder).and_then(|folder| folder.ahead(revision));
         Attempt::Blocked { again: Some(until), ahead }
@@ -121,7 +121,7 @@ impl EtcdEntry {
         })
     }
 
-    async fn go(&mut self) -> Result<Left> {
+    async fn go(&mut self) -> Result<Removed> {
         if let Some(member) = &self.member {
             member.leaving.store(true, Ordering::Relaxed);
         }
@@ -130,7 +130,7 @@ impl EtcdEntry {
             let _ = entering.await;
             self.entering = None;
         }
-        let valid = !matches!(self.claim.life.state(self.now()), State::Lost(_));
+        let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
         let again = self.leaving.is_some();
         let before = *self.leaving.get_or_insert(valid);
         // Dropped here, it has left or not: the next call finds out.
@@ -140,7 +140,7 @@ impl EtcdEntry {
                 let folder = keys::folder(&self.shared.config.prefix, &self.claim.want().name);
                 release(&self.shared, &folder, self.claim.id).await?
             }
-            None => return Ok(Left::Nothing),
+            None => return Ok(Removed::Nothing),
         };
         if !again
             && !repeated
@@ -149,15 +149,18 @@ impl EtcdEntry {
         {
             member.spent.store(false, Ordering::Relaxed);
         }
-        let left =
-            if self.attached || self.claim.life.is_confirmed() { Left::Released } else { Left::Withdrawn };
+        let left = if self.attached || self.claim.validity.is_confirmed() {
+            Removed::Released
+        } else {
+            Removed::Withdrawn
+        };
         // An earlier request took effect, and its answer was lost.
-        Ok(if key || (again || repeated) && before { left } else { Left::Nothing })
+        Ok(if key || (again || repeated) && before { left } else { Removed::Nothing })
     }
 
     async fn cut_loose(&mut self) -> Result<()> {
         let gone = |claim: &Claim| {
-            let why = match claim.life.state(claim.aid.clock().now()) {
+            let why = match claim.validity.state(claim.runtime.clock().now()) {
                 State::Lost(why) => why,
                 State::Held | State::Suspect => Loss::Deleted,
             };
@@ -169,7 +172,7 @@ impl EtcdEntry {
         let Some(key) = member.key() else { return Err(gone(&self.claim)) };
         let ttl = self.claim.ttl();
         let lease = self.shared.private(ttl).await?;
-        let value = Payload { detached: true, ..Payload::read(&member.value()) }.to_bytes();
+        let value = ClaimRecord { detached: true, ..ClaimRecord::read(&member.value()) }.to_bytes();
         let put = PutRequest { key: key.to_vec(), value, lease: lease.id, ignore_lease: false };
         // One that was evicted is told soon. It does not get away with a lease that nobody is told about.
         let mark = keys::number(key).map(|number| keys::mark(&self.shared.config.prefix, number, revision));
@@ -187,13 +190,13 @@ impl EtcdEntry {
         self.shared.hung(member, &lease, answer.revision());
         self.claim.confirm(lease.sent(), ttl);
         // It is there for others now.
-        self.left = Some(Left::Nothing);
+        self.left = Some(Removed::Nothing);
         Ok(())
     }
 }
 
 fn granted(revision: i64) -> Attempt {
-    Attempt::Granted(Grant::of(Token::new(revision.unsigned_abs())))
+    Attempt::Granted(Token::new(revision.unsigned_abs()))
 }
 
 impl Drop for EtcdEntry {
@@ -207,7 +210,7 @@ impl Drop for EtcdEntry {
             self.shared.part(member);
             // Cleanup that core gave up goes on here: a lease that others share may live for ever, and the key with it.
             if self.left.is_none() && !self.attached && member.key().is_some() && member.is_spent() {
-                self.claim.aid.spawn(clean_up(Arc::clone(&self.shared), Arc::clone(member)));
+                self.claim.runtime.spawn(clean_up(Arc::clone(&self.shared), Arc::clone(member)));
             }
         }
     }
@@ -237,20 +240,20 @@ impl Entry for EtcdEntry {
         }
     }
 
-    fn stake(&self) -> Option<Stake> {
+    fn renewal(&self) -> Option<Renewal> {
         let member = self.member.as_ref()?;
         if matches!(member.stand(), Stand::Nowhere | Stand::Gone) {
             return None;
         }
         let session = EtcdSession { shared: Arc::downgrade(&self.shared), lease: member.lease()? };
-        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::new(session) })
+        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(session) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         match self.left {
             // Asked again because the answer was lost: the first one still holds.
             Some(left) => Reply::ready(Ok(left)),
-            None if self.member.is_none() && !self.attached => Reply::ready(Ok(Left::Nothing)),
+            None if self.member.is_none() && !self.attached => Reply::ready(Ok(Removed::Nothing)),
             None => Reply::coming(async move {
                 let left = self.go().await?;
                 self.left = Some(left);

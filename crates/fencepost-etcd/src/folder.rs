@@ -3,13 +3,13 @@
 //! The state is always that of one revision: a reading of the whole folder, and every event after it in the order of revisions.
 //! That makes it safe to grant from: that all keys before ours are gone stays true, however late we learn it, because a key
 //! that is made later has a greater create revision. An event of a revision that the state has seen is ignored, so a DELETE of
-//! a key's earlier life cannot take away its present one. That our own key is still there is known from the same state; should
+//! a key's earlier validity cannot take away its present one. That our own key is still there is known from the same state; should
 //! it have been deleted since, by an operator, the event that says so is on its way. Whether its lease lives is judged by our clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencepost_core::queue::Held;
+use fencepost_core::backend::admission::Held;
 use fencepost_core::{Loss, Mode, Moment};
 
 use crate::keys;

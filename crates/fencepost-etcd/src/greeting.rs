@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::Aid;
+use fencepost_core::Runtime;
 use fencepost_tls::{Schemes, Tls, Trouble};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -20,12 +20,12 @@ const SCHEMES: Schemes = Schemes { plain: "etcd:", tls: "etcds:" };
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects to the member and sends nothing. Returns why the member refuses this client, if it does.
-pub(crate) async fn refusal(tls: &Tls, member: &str, aid: &Aid) -> Option<Failure> {
+pub(crate) async fn refusal(tls: &Tls, member: &str, runtime: &Runtime) -> Option<Failure> {
     let (tls, member) = (tls.clone(), member.to_owned());
     let (sender, refused) = oneshot::channel();
-    let clock = aid.clock().clone();
+    let clock = runtime.clock().clone();
     // Connections live where the client's own thread runs: the caller may have no runtime.
-    aid.spawn(async move {
+    runtime.spawn(async move {
         let error = clock.within(clock.now() + PATIENCE, greet(&tls, &member)).await.and_then(Result::err);
         let known = tls.identity.is_some();
         let trouble = error.and_then(|error| Trouble::of(&error, &member, SCHEMES, known));

@@ -93,14 +93,14 @@ pub(crate) fn gone(shared: &Arc<Shared>, member: &Arc<Member>, at: i64) {
         return member.lose(Loss::Deleted);
     };
     let (shared, member) = (Arc::clone(shared), Arc::clone(member));
-    shared.aid.clone().spawn(async move {
+    shared.runtime.clone().spawn(async move {
         let key = member.key().unwrap_or_default();
         let mark = keys::number(key).map(|number| keys::mark(&shared.config.prefix, number, revision));
         let question = RangeRequest { key: mark.unwrap_or_default(), ..RangeRequest::default() };
         let marked = shared.net.call::<_, RangeResponse>(RANGE, question, None);
         let question = LeaseTimeToLiveRequest { id: lease.id };
         let left = shared.net.call::<_, LeaseTimeToLiveResponse>(TIME_TO_LIVE, question, None);
-        let clock = shared.aid.clock();
+        let clock = shared.runtime.clock();
         let cause = clock.within(clock.now() + CAUSE, join(marked, left)).await;
         let (key, id) = (String::from_utf8_lossy(key), lease.id);
         match cause {

@@ -4,7 +4,7 @@
 //! create revisions. Names are escaped, so that `a` and `a/b` are apart; a name without `/` and `%` stands as it is.
 //! Each claim of ours has a key of its own, `<folder><lease>-<number>`: two claims of one process are two to the engine as well.
 
-use fencepost_core::{Mode, Name, Payload};
+use fencepost_core::{ClaimRecord, Mode, Name};
 
 use crate::proto::KeyValue;
 
@@ -100,7 +100,7 @@ pub(crate) fn is_claim(kv: &KeyValue) -> bool {
 
 /// How a contender wants the lock: whoever does not say so in our words wants it for itself.
 pub(crate) fn mode(kv: &KeyValue) -> Mode {
-    number(&kv.key).and_then(|_| Payload::read(&kv.value).mode).unwrap_or(Mode::Exclusive)
+    number(&kv.key).and_then(|_| ClaimRecord::read(&kv.value).mode).unwrap_or(Mode::Exclusive)
 }
 
 /// Marks of evictions: all of them.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Moment, margin};
+use fencepost_core::{Moment, Runtime, margin};
 use tokio::sync::watch;
 
 use crate::error::Failure;
@@ -70,8 +70,8 @@ impl Lease {
     }
 
     /// Renews it, once for all that ask meanwhile, and on the client's own thread: who asks may be dropped.
-    pub(crate) async fn renew(self: &Arc<Lease>, net: &Arc<Net>, aid: &Aid) -> Result<(), Failure> {
-        let (lease, net, own) = (Arc::clone(self), Arc::clone(net), aid.clone());
+    pub(crate) async fn renew(self: &Arc<Lease>, net: &Arc<Net>, runtime: &Runtime) -> Result<(), Failure> {
+        let (lease, net, own) = (Arc::clone(self), Arc::clone(net), runtime.clone());
         let renewal = async move {
             let clock = own.clock();
             let sent = clock.now();
@@ -87,7 +87,7 @@ impl Lease {
             term.sent = term.sent.max(sent);
             Ok(())
         };
-        self.renewing.join(aid, renewal).await
+        self.renewing.join(runtime, renewal).await
     }
 
     fn term(&self) -> MutexGuard<'_, Term> {
@@ -96,14 +96,19 @@ impl Lease {
 }
 
 /// Makes a lease. If its answer is lost it ends by itself.
-pub(crate) async fn grant(net: &Net, aid: &Aid, ttl: Duration, private: bool) -> Result<Lease, Failure> {
+pub(crate) async fn grant(
+    net: &Net,
+    runtime: &Runtime,
+    ttl: Duration,
+    private: bool,
+) -> Result<Lease, Failure> {
     let ttl = whole(ttl);
     // The id is ours, so that to ask twice makes one lease.
     let random = getrandom::u64().map_err(|error| {
         Failure::new(fencepost_core::ErrorKind::Internal, "the system has no randomness").because(error)
     })?;
     let id = i64::try_from(random >> 1).unwrap_or(1).max(1);
-    let sent = aid.clock().now();
+    let sent = runtime.clock().now();
     let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
     let answer: Result<LeaseGrantResponse, _> =
         net.call(GRANT, LeaseGrantRequest { ttl: seconds, id }, None).await;
@@ -136,23 +141,28 @@ struct Slot {
 
 impl Leases {
     /// One of at least this length with most of it left: the one that is there, renewed if need be, or a new one.
-    pub(crate) async fn get(&self, net: &Arc<Net>, aid: &Aid, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+    pub(crate) async fn get(
+        &self,
+        net: &Arc<Net>,
+        runtime: &Runtime,
+        ttl: Duration,
+    ) -> Result<Arc<Lease>, Failure> {
         let ttl = whole(ttl);
         let slot = Arc::clone(self.slots().entry(ttl).or_default());
         if let Some(lease) = slot.current() {
-            let left = lease.until().since(aid.clock().now());
+            let left = lease.until().since(runtime.clock().now());
             if left >= ttl / 2 {
                 return Ok(lease);
             }
             if left > Duration::ZERO {
-                match lease.renew(net, aid).await {
+                match lease.renew(net, runtime).await {
                     Ok(()) => return Ok(lease),
                     Err(failure) if failure.is_lease_gone() => {}
                     Err(failure) => return Err(failure),
                 }
             }
         }
-        let (own, net, task) = (Arc::clone(&slot), Arc::clone(net), aid.clone());
+        let (own, net, task) = (Arc::clone(&slot), Arc::clone(net), runtime.clone());
         let making = async move {
             // Somebody else may have made it meanwhile.
             if let Some(lease) = own.current().filter(|lease| !lease.is_over(task.clock().now())) {
@@ -162,7 +172,7 @@ impl Leases {
             *own.lease.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&lease));
             Ok(lease)
         };
-        slot.making.join(aid, making).await
+        slot.making.join(runtime, making).await
     }
 
     /// Is this one of them?
@@ -202,7 +212,7 @@ impl<T> Default for Flight<T> {
 impl<T: Clone + Send + Sync + 'static> Flight<T> {
     pub(crate) async fn join(
         &self,
-        aid: &Aid,
+        runtime: &Runtime,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
         let mut coming = {
@@ -213,7 +223,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
                     let (sender, coming) = watch::channel(None);
                     *flight = Some(coming.clone());
                     let place = Arc::clone(&self.0);
-                    aid.spawn(async move {
+                    runtime.spawn(async move {
                         let result = work.await;
                         *place.lock().unwrap_or_else(PoisonError::into_inner) = None;
                         let _ = sender.send(Some(result));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fencepost_core::{ClaimId, Payload};
+use fencepost_core::{ClaimId, ClaimRecord};
 
 use crate::error::Failure;
 use crate::keys;
@@ -65,7 +65,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, member: &Member) -> Result<Found
 
 /// Deletes the member's key until that is confirmed, or all leases are over that it can hang on.
 pub(crate) async fn clean_up(shared: Arc<Shared>, member: Arc<Member>) {
-    let clock = shared.aid.clock();
+    let clock = shared.runtime.clock();
     let is_over = || {
         let leases = [member.home().cloned(), member.lease()];
         leases.into_iter().flatten().all(|lease| lease.is_over(clock.now()))
@@ -84,7 +84,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, folder: &[u8], id: ClaimId) ->
     let (_, line) = shared.line(folder).await?;
     let repeated = AtomicBool::new(false);
     for kv in line {
-        let payload = Payload::read(&kv.value);
+        let payload = ClaimRecord::read(&kv.value);
         if payload.id != Some(id) {
             continue;
         }

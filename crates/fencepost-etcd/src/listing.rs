@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fencepost_core::queue::Held;
+use fencepost_core::backend::admission::Held;
 use fencepost_core::{
-    ClaimInfo, Error, ErrorKind, Eviction, Holder, Info, Listing, Mode, Name, Page, Payload, Result, Token,
+    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, HolderInfo, Info, Listing, Mode, Name, Page, Result,
+    Token,
 };
 use futures_util::future::join_all;
 
@@ -31,7 +32,7 @@ const LEASES: usize = 16;
 pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
     let folder = keys::folder(&shared.config.prefix, name);
     let (_, line) = shared.line(&folder).await?;
-    let wall = shared.aid.clock().wall_micros();
+    let wall = shared.runtime.clock().wall_micros();
     let mut held = Held::default();
     let mut free = true;
     let mut claims = Vec::with_capacity(line.len());
@@ -58,12 +59,12 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
 
 /// A contender as operators see it.
 fn claim(kv: &KeyValue, mode: Mode, token: Option<Token>, wall: u64) -> ClaimInfo {
-    let mut payload = Payload::read(&kv.value);
+    let mut payload = ClaimRecord::read(&kv.value);
     let endless = kv.lease == 0;
     if endless && payload.id.is_none() {
         // Put by hand, or by a program that does not know of locks: of it there is only the key.
         let (key, said) = (String::from_utf8_lossy(&kv.key), &payload.holder.label);
-        payload.holder.label = Holder::cut(format!("unknown, by the key {key} without a lease: {said}"));
+        payload.holder.label = HolderInfo::cut(format!("unknown, by the key {key} without a lease: {said}"));
     }
     ClaimInfo { endless, ..payload.into_info(mode, token, wall, 0) }
 }
@@ -199,7 +200,7 @@ fn delete(kv: &KeyValue) -> RequestOp {
 }
 
 fn writes(shared: &Shared, name: &Name, kv: &KeyValue, how: &Eviction) -> Result<Vec<RequestOp>> {
-    let mut payload = Payload::read(&kv.value);
+    let mut payload = ClaimRecord::read(&kv.value);
     // What has no lease was put there by hand, even if it looks like ours: nobody would take its mark away.
     let number = keys::number(&kv.key).filter(|_| payload.id.is_some() && kv.lease != 0);
     let mut writes = Vec::new();

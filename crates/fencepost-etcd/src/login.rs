@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::Aid;
+use fencepost_core::Runtime;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::config::{self, Config};
@@ -26,7 +26,7 @@ pub(crate) type Token = MetadataValue<Ascii>;
 /// The user of the URL, and the token that the last login gave.
 pub(crate) struct Login {
     user: config::Login,
-    aid: Aid,
+    runtime: Runtime,
     timeout: Duration,
     /// A key that the user may read.
     key: Vec<u8>,
@@ -36,10 +36,10 @@ pub(crate) struct Login {
 
 impl Login {
     /// Returns the login of the URL's user; `None`: the URL names no user. Nothing is sent yet.
-    pub(crate) fn new(config: &Config, aid: &Aid) -> Option<Login> {
+    pub(crate) fn new(config: &Config, runtime: &Runtime) -> Option<Login> {
         let (user, key) = (config.login.clone()?, keys::marks(&config.prefix));
-        let (aid, timeout) = (aid.clone(), config.timeout);
-        Some(Login { user, aid, timeout, key, token: Arc::default(), check: Flight::default() })
+        let (runtime, timeout) = (runtime.clone(), config.timeout);
+        Some(Login { user, runtime, timeout, key, token: Arc::default(), check: Flight::default() })
     }
 
     /// Returns the token, and logs in first if there is none. Requests that come meanwhile wait for the same login.
@@ -48,7 +48,7 @@ impl Login {
             return Ok(token.clone());
         }
         let (own, user, place) = (peer.by_own_thread(), self.user.clone(), Arc::clone(&self.token));
-        let (clock, timeout) = (self.aid.clock().clone(), self.timeout);
+        let (clock, timeout) = (self.runtime.clock().clone(), self.timeout);
         let login = async move {
             // Another member may have given one meanwhile.
             if let Some(token) = &*lock(&place) {
@@ -63,7 +63,7 @@ impl Login {
             *lock(&place) = Some(token.clone());
             Ok(token)
         };
-        peer.login.join(&self.aid, login).await
+        peer.login.join(&self.runtime, login).await
     }
 
     /// Drops a token that the server refuses. A newer one stays.
@@ -74,7 +74,7 @@ impl Login {
     /// Completes when the server refuses the token. etcd 3.4 does not answer a write with a JWT token of an earlier revision:
     /// it repeats the write until its client gives up. A read is answered.
     pub(crate) async fn refused(&self, peer: &Peer, token: &Token) {
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         let mut pause = CHECK;
         loop {
             let next = clock.now() + pause;
@@ -99,7 +99,7 @@ impl Login {
                 }
                 Ok(())
             };
-            let _ = self.check.join(&self.aid, check).await;
+            let _ = self.check.join(&self.runtime, check).await;
             if lock(&self.token).as_ref() != Some(token) {
                 return;
             }

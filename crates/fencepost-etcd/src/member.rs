@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use fencepost_core::{Claim, Life, Loss, Payload};
+use fencepost_core::{Claim, ClaimRecord, Loss, Validity};
 
 use crate::calm::Run;
 use crate::keys;
@@ -111,7 +111,7 @@ impl Member {
         let home = self.home.get_or_init(|| {
             self.place().lease = Some(Arc::clone(&lease));
             let key = keys::key(&self.folder, lease.id, self.number);
-            Home { lease, key, value: Payload::of(&self.claim).to_bytes() }
+            Home { lease, key, value: ClaimRecord::of(&self.claim).to_bytes() }
         });
         (&home.lease, &home.key)
     }
@@ -177,15 +177,15 @@ impl Member {
 
     /// Its lease or its key is gone.
     pub(crate) fn lose(&self, why: Loss) {
-        self.lost(|life| life.end(why));
+        self.lost(|validity| validity.end(why));
     }
 
     /// The same, with what is known of it.
     pub(crate) fn lose_with(&self, why: Loss, detail: String) {
-        self.lost(|life| life.end_with(why, detail));
+        self.lost(|validity| validity.end_with(why, detail));
     }
 
-    fn lost(&self, end: impl FnOnce(&Life)) {
+    fn lost(&self, end: impl FnOnce(&Validity)) {
         if self.leaving.load(Ordering::Relaxed) {
             return;
         }
@@ -195,7 +195,7 @@ impl Member {
         let waker = place.waker.take();
         drop(place);
         if let Stand::Holding(_) = before {
-            end(&self.claim.life);
+            end(&self.claim.validity);
         }
         waker.into_iter().for_each(Waker::wake);
     }

@@ -94,8 +94,8 @@ impl Held {
             return Ok(answer.revision());
         }
         // The server's word is final: whoever watches the guard is told as well.
-        self.claim.life.end(Loss::Deleted);
-        let why = self.claim.life.ended().unwrap_or(Loss::Deleted);
+        self.claim.validity.end(Loss::Deleted);
+        let why = self.claim.validity.ended().unwrap_or(Loss::Deleted);
         Err(Error::lost(self.name(), why).on(crate::error::ENGINE))
     }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Moment};
+use fencepost_core::{Moment, Runtime};
 use futures_util::future::{Either, select};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::uri::PathAndQuery;
@@ -45,7 +45,7 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) struct Net {
     pub(crate) peers: Vec<Peer>,
     config: Config,
-    aid: Aid,
+    runtime: Runtime,
     current: AtomicUsize,
     /// The runtime that the client was made in.
     home: Option<runtime::Id>,
@@ -64,12 +64,12 @@ pub(crate) struct Watcher {
 
 impl Net {
     /// Nothing is connected yet; the connections will live on the client's own thread, and some in the caller's runtime.
-    pub(crate) async fn open(config: &Config, aid: &Aid) -> Result<Net, Failure> {
+    pub(crate) async fn open(config: &Config, runtime: &Runtime) -> Result<Net, Failure> {
         let home = runtime::Handle::try_current().ok().map(|handle| handle.id());
-        let peers = peer::all(config, aid).await?;
-        let login = Login::new(config, aid);
+        let peers = peer::all(config, runtime).await?;
+        let login = Login::new(config, runtime);
         let (current, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Net { peers, config: config.clone(), aid: aid.clone(), current, home, login, closed })
+        Ok(Net { peers, config: config.clone(), runtime: runtime.clone(), current, home, login, closed })
     }
 
     /// No more calls.
@@ -82,7 +82,7 @@ impl Net {
     }
 
     fn until(&self) -> Moment {
-        self.aid.clock().now() + self.config.timeout
+        self.runtime.clock().now() + self.config.timeout
     }
 
     /// Asks one member after the other until one answers. What is asked must be safe to ask twice. `doubt` is set when a request
@@ -116,7 +116,7 @@ impl Net {
         if self.way() == Way::Own {
             return self.call_by(Way::Own, path, question, Some(repeated), false).await;
         }
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         let mut first = pin!(self.call_by(Way::Near, path, question.clone(), Some(repeated), false));
         if let Some(answer) = clock.within(clock.now() + SOON, first.as_mut()).await {
             return answer;
@@ -164,7 +164,7 @@ impl Net {
         let key = keys::marks(&self.config.prefix);
         let question = RangeRequest { keys_only: true, ..RangeRequest::by_creation(key, Vec::new(), 1) };
         let read = self.call_by(Way::Own, RANGE, question, None, false);
-        let read: RangeResponse = match self.aid.clock().within(until, read).await {
+        let read: RangeResponse = match self.runtime.clock().within(until, read).await {
             Some(read) => read?,
             None => return Err(Failure::silence(&self.peers[0].address)),
         };
@@ -175,7 +175,7 @@ impl Net {
     }
 
     async fn renewed(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveResponse, Failure> {
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         let count = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
         let pause = until.since(clock.now()) / count.saturating_add(1);
         let first = self.current.load(Ordering::Relaxed);
@@ -292,7 +292,7 @@ impl Net {
                 let question = question.clone();
                 async move { unary(peer, Way::Own, path, question, token.as_ref()).await }
             });
-            match self.aid.clock().within(until, asked).await {
+            match self.runtime.clock().within(until, asked).await {
                 Some(Err(failure)) if failure.is_token() => {}
                 answer => return answer.unwrap_or_else(|| Err(Failure::silence(&peer.address))),
             }
@@ -307,7 +307,7 @@ impl Net {
         once: bool,
         ask: impl Fn(&'a Peer, Option<Token>) -> F,
     ) -> Result<T, Failure> {
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         // A connection that broke since it was last used is worth a second try.
         let mut tries = self.peers.len().max(2);
         let (mut last, mut turn, mut logins, mut unsure) = (None, 0, 0, false);
@@ -356,7 +356,7 @@ impl Net {
         if let Some(tls) = self.config.tls.as_ref().filter(|_| last.is_of_member() && !last.sure) {
             let at = self.current.load(Ordering::Relaxed);
             let member = &self.peers[at % self.peers.len()].address;
-            if let Some(refused) = greeting::refusal(tls, member, &self.aid).await {
+            if let Some(refused) = greeting::refusal(tls, member, &self.runtime).await {
                 return Err(refused.unsure());
             }
         }

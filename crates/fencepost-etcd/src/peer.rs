@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind};
+use fencepost_core::{ErrorKind, Runtime};
 use fencepost_tls::Tls;
 use http::uri::PathAndQuery;
 use prost::Message;
@@ -68,7 +68,7 @@ pub(crate) enum Way {
 }
 
 /// All members that a URL names; nothing is connected yet.
-pub(crate) async fn all(config: &Config, aid: &Aid) -> Result<Vec<Peer>, Failure> {
+pub(crate) async fn all(config: &Config, runtime: &Runtime) -> Result<Vec<Peer>, Failure> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let tls = config.tls.as_ref().map(security).transpose()?;
     let mut endpoints = Vec::new();
@@ -91,13 +91,13 @@ pub(crate) async fn all(config: &Config, aid: &Aid) -> Result<Vec<Peer>, Failure
             .buffer_size(QUEUE);
         let near = runtime::Handle::try_current().ok().and_then(|_| match &tls {
             Some(_) => Some(Nearby::Tls(endpoint.connect_lazy())),
-            None => Near::new(member, config.connect_timeout, aid.clock().clone()).map(Nearby::Plain),
+            None => Near::new(member, config.connect_timeout, runtime.clock().clone()).map(Nearby::Plain),
         });
         endpoints.push((member.clone(), endpoint, near));
     }
     let (sender, made) = oneshot::channel();
     // The tasks of a connection run where it is made.
-    aid.spawn(async move {
+    runtime.spawn(async move {
         let peer = |(address, endpoint, near): (String, Endpoint, _)| Peer {
             address,
             channel: endpoint.connect_lazy(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 
-use fencepost_core::{Claim, Life, Loss, Reply, Result, Session};
+use fencepost_core::{Claim, Loss, Reply, Result, Session, Validity};
 
 use crate::lease::Lease;
 use crate::member::{Member, Stand};
@@ -24,7 +24,7 @@ impl EtcdSession {
         let fresh =
             due.len() > 1 && lease.sent() + lease.ttl / 6 > shared.now() && !lease.is_over(shared.now());
         if !fresh {
-            match lease.renew(&shared.net, &shared.aid).await {
+            match lease.renew(&shared.net, &shared.runtime).await {
                 Ok(()) => {}
                 Err(failure) if failure.is_lease_gone() => {
                     shared.lose(lease, lease.has_time(shared.now()));
@@ -59,7 +59,7 @@ impl EtcdSession {
             Stand::Holding(revision) if ttl > lease.ttl => {
                 let sent = shared.now();
                 let longer = if claim.renewed {
-                    shared.leases.get(&shared.net, &shared.aid, ttl).await?
+                    shared.leases.get(&shared.net, &shared.runtime, ttl).await?
                 } else {
                     shared.private(ttl).await?
                 };
@@ -83,7 +83,7 @@ impl EtcdSession {
                 }
             }
             Stand::Holding(_) | Stand::Gone | Stand::Nowhere => {}
-            Stand::Waiting(_) | Stand::Granted(_) => claim.life.waiting(lease.sent(), ttl.min(lease.ttl)),
+            Stand::Waiting(_) | Stand::Granted(_) => claim.validity.waiting(lease.sent(), ttl.min(lease.ttl)),
         }
         Ok(())
     }
@@ -94,9 +94,9 @@ impl Session for EtcdSession {
         self.lease.id.unsigned_abs()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        // Each claim has a life of its own: it may be evicted, or have a lease of its own one day.
-        static FOREVER: LazyLock<Arc<Life>> = LazyLock::new(|| Arc::new(Life::forever()));
+    fn validity(&self) -> &Arc<Validity> {
+        // Each claim has a validity of its own: it may be evicted, or have a lease of its own one day.
+        static FOREVER: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
         &FOREVER
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Loss, Moment, Payload};
+use fencepost_core::{Claim, ClaimRecord, Loss, Moment, Runtime};
 use tokio::sync::mpsc;
 
 use crate::calm::Calm;
@@ -39,7 +39,7 @@ struct Numbers {
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     pub(crate) net: Arc<Net>,
     pub(crate) leases: Leases,
     pub(crate) calm: Calm,
@@ -55,8 +55,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>, Failure> {
-        let net = Arc::new(Net::open(&config, &aid).await?);
+    pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<Shared>, Failure> {
+        let net = Arc::new(Net::open(&config, &runtime).await?);
         let (sender, commands) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             config,
@@ -70,11 +70,11 @@ impl Shared {
             folders: Mutex::default(),
             watch: sender,
             heeding: AtomicBool::new(false),
-            aid: aid.clone(),
+            runtime: runtime.clone(),
         });
         // Whether anybody is there, and lets us in.
         shared.reach().await?;
-        aid.spawn(watch::pump(Arc::downgrade(&shared), aid.clock().clone(), commands));
+        runtime.spawn(watch::pump(Arc::downgrade(&shared), runtime.clock().clone(), commands));
         Ok(shared)
     }
 
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.aid.clock().now()
+        self.runtime.clock().now()
     }
 
     /// A new member for a claim.
@@ -264,8 +264,8 @@ impl Shared {
                 Some(kv) if kv.lease == lease.id => kv.mod_revision,
                 Some(kv) => {
                     written = kv.mod_revision;
-                    let evicted = Payload::read(&kv.value).evicted;
-                    value = Payload { evicted, ..Payload::read(&member.value()) }.to_bytes();
+                    let evicted = ClaimRecord::read(&kv.value).evicted;
+                    value = ClaimRecord { evicted, ..ClaimRecord::read(&member.value()) }.to_bytes();
                     continue;
                 }
             };
@@ -284,13 +284,13 @@ impl Shared {
 
     /// Makes a lease for one claim alone.
     pub(crate) async fn private(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
-        lease::grant(&self.net, &self.aid, ttl, true).await.map(Arc::new)
+        lease::grant(&self.net, &self.runtime, ttl, true).await.map(Arc::new)
     }
 
     /// Ends a lease that nothing hangs on any more, in the background. If that fails it ends by itself.
     pub(crate) fn revoke(&self, id: i64) {
         let net = Arc::clone(&self.net);
-        self.aid.reaper().finish(async move {
+        self.runtime.cleaner().finish(async move {
             if let Err(failure) = lease::revoke(&net, id).await {
                 tracing::debug!(error = failure.cause(), "an empty lease was not revoked; it ends by itself");
             }
@@ -299,10 +299,10 @@ impl Shared {
 
     /// An operator has evicted this member: its holder is told, and its key is left to run out, whatever the holder does.
     pub(crate) fn evicted(self: &Arc<Self>, member: Arc<Member>) {
-        if member.claim.life.ended().is_some() {
+        if member.claim.validity.ended().is_some() {
             return;
         }
-        member.claim.life.end_with(Loss::Evicted, member.evicted_by());
+        member.claim.validity.end_with(Loss::Evicted, member.evicted_by());
         let stand = member.stand();
         let (Some(revision), Some(number)) = (stand.revision(), member.key().and_then(keys::number)) else {
             member.put(Stand::Gone);
@@ -314,8 +314,8 @@ impl Shared {
             member.put(Stand::Gone);
         }
         let (shared, ttl) = (Arc::clone(self), member.claim.ttl());
-        self.aid.spawn(async move {
-            let clock = shared.aid.clock();
+        self.runtime.spawn(async move {
+            let clock = shared.runtime.clock();
             let until = clock.now() + ttl;
             // Until it is released, or its lease would have ended.
             while holds && !member.leaving.load(Ordering::Relaxed) && clock.now() < until {
@@ -349,7 +349,7 @@ impl Shared {
             // Before anybody else can be let in.
             self.lose(&lease, false);
             let bound = now + PAUSE;
-            let _ = self.aid.clock().within(bound, lease::revoke(&self.net, lease.id)).await;
+            let _ = self.runtime.clock().within(bound, lease::revoke(&self.net, lease.id)).await;
         }
         self.net.close();
         let _ = self.watch.send(Command::Close);

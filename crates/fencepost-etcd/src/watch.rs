@@ -316,10 +316,10 @@ fn insist<F: Future<Output = Result<(), Failure>> + Send>(
 ) {
     let Some(strong) = shared.upgrade() else { return };
     let weak = Weak::clone(shared);
-    strong.aid.spawn(async move {
+    strong.runtime.spawn(async move {
         let mut pause = PAUSES.0;
         while let Some(shared) = weak.upgrade().filter(|shared| !shared.net.is_closed()) {
-            let clock = shared.aid.clock().clone();
+            let clock = shared.runtime.clock().clone();
             let Err(failure) = read(shared).await else { return };
             tracing::debug!(error = failure.cause(), "what is watched could not be read, trying again");
             clock.sleep_until(clock.now() + pause).await;
@@ -349,7 +349,7 @@ fn marked(shared: &Arc<Shared>, mark: &KeyValue) {
         // Whoever it was for has left.
         _ if shared.leases.has(number.0) => {
             let shared = Arc::clone(shared);
-            shared.aid.clone().spawn(async move { shared.unmark(number, revision).await });
+            shared.runtime.clone().spawn(async move { shared.unmark(number, revision).await });
         }
         _ => {}
     }

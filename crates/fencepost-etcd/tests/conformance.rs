@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
@@ -44,8 +44,8 @@ fn registry() -> Registry {
 }
 
 impl Namespace for Place {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_etcd::open(Address::parse(&self.url).expect("the URL is sound"), aid))
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(fencepost_etcd::open(BackendUrl::parse(&self.url).expect("the URL is sound"), runtime))
     }
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {

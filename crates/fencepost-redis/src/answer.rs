@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Left, Token};
+use fencepost_core::{Error, ErrorKind, Removed, Token};
 use redis::Value;
 
 use crate::error::ENGINE;
@@ -63,7 +63,7 @@ impl Entered {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Departed {
     /// What was there; `None`: nothing.
-    pub(crate) what: Option<Left>,
+    pub(crate) what: Option<Removed>,
     /// By the server's clock that grant's lease may have ended before, though nobody has asked since.
     pub(crate) untimed: bool,
     /// The line is long: more is to be done.
@@ -76,8 +76,8 @@ impl Departed {
     pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
         let Value::Int(flags @ 0..=15) = value else { return Err(nonsense(value)) };
         let what = match flags & 3 {
-            1 | 3 => Some(Left::Released),
-            2 => Some(Left::Withdrawn),
+            1 | 3 => Some(Removed::Released),
+            2 => Some(Removed::Withdrawn),
             _ => None,
         };
         Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0, full: flags & 8 != 0 })

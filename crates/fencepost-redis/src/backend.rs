@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
-    Reply, Report, Result, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
+    Reply, Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::answer::nonsense;
@@ -27,10 +27,10 @@ use crate::shared::Shared;
 ///
 /// # Cancel safety
 /// May be dropped; nothing stays at the server.
-pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
-            let shared = Shared::open(config, aid).await?;
+            let shared = Shared::open(config, runtime).await?;
             Ok(Arc::new(RedisBackend { shared }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
@@ -82,7 +82,7 @@ impl Backend for RedisBackend {
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(examine(self.shared.config.clone(), &self.shared.aid, None))
+        Reply::coming(examine(self.shared.config.clone(), &self.shared.runtime, None))
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind, Moment};
+use fencepost_core::{ErrorKind, Moment, Runtime};
 use redis::{Cmd, Value};
 
 use crate::config::Place;
@@ -57,7 +57,7 @@ impl Cluster {
                 Whereabouts::Any(Arc::clone(&nodes)),
                 Arc::clone(&terms.manner),
                 Some(inbox),
-                &terms.aid,
+                &terms.runtime,
                 terms.connect_timeout,
                 terms.home.clone(),
             ),
@@ -73,7 +73,7 @@ impl Cluster {
         let mut story = Story::default();
         // A glance is too short for the first connection over a slow network, which goes on being made.
         while let Err(failure) = cluster.look().await {
-            if failure.lasts() || cluster.terms.aid.clock().now() >= until {
+            if failure.lasts() || cluster.terms.runtime.clock().now() >= until {
                 return Err(failure);
             }
             story.pause(&cluster.terms, until).await;
@@ -100,7 +100,7 @@ impl Cluster {
         request: Request<'_>,
         call: &Call,
     ) -> Result<Value, Trouble> {
-        let clock = self.terms.aid.clock();
+        let clock = self.terms.runtime.clock();
         let until = clock.now() + self.terms.timeout;
         let mut story = Story::default();
         let mut asked = None;
@@ -196,8 +196,8 @@ impl Cluster {
             return;
         }
         let me = Weak::clone(&self.me);
-        let aid: &Aid = &self.terms.aid;
-        aid.spawn(async move {
+        let runtime: &Runtime = &self.terms.runtime;
+        runtime.spawn(async move {
             if let Some(me) = me.upgrade() {
                 if let Err(failure) = me.look().await {
                     tracing::debug!(error = %failure.error(), "no node says what the cluster looks like");
@@ -221,14 +221,14 @@ impl Cluster {
         }
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg("SLOTS");
-        let clock = self.terms.aid.clock();
+        let clock = self.terms.runtime.clock();
         let mut last = None;
         for place in places {
             let link = self.link(&place);
             let until = clock.now() + TURN;
             let mut story = Story::default();
             let request = Request { command: &command, wait: None, stays: false };
-            match link.attempt(Lane::Keeper, request, None, false, until, &mut story).await {
+            match link.attempt(Lane::Renewer, request, None, false, until, &mut story).await {
                 Ok(Value::Array(ranges)) if self.learn(&ranges, &place) => return Ok(()),
                 Err(Stop::Astray(failure)) => last = Some(failure),
                 Err(Stop::Ends(Trouble::Said(error))) => {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fencepost_core::{Address, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -100,11 +100,11 @@ impl Config {
         self.retention
     }
 
-    pub(crate) fn parse(address: &Address) -> Result<Config> {
+    pub(crate) fn parse(address: &BackendUrl) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }
 
-    fn read(address: &Address) -> Result<Config> {
+    fn read(address: &BackendUrl) -> Result<Config> {
         // Not every URL comes by a registry: those of a quorum's nodes do not.
         if !SCHEMES.contains(&&*address.scheme) {
             let known: Vec<_> = SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect();
@@ -139,7 +139,7 @@ impl Config {
                         "a Unix socket has no host; write redis+unix:///run/redis/redis.sock",
                     ));
                 }
-                let path = Address::decode(path.unwrap_or_default())?;
+                let path = BackendUrl::decode(path.unwrap_or_default())?;
                 if path.is_empty() || path.ends_with('/') || path.contains('\0') {
                     return Err(Error::invalid(
                         "the path of a socket is missing; write redis+unix:///run/redis/redis.sock",
@@ -150,7 +150,7 @@ impl Config {
             }
             "sentinel" => {
                 let (master, number) = split_path(path);
-                let master = Address::decode(master)?;
+                let master = BackendUrl::decode(master)?;
                 if master.is_empty() {
                     return Err(Error::invalid(
                         "the name of the master is missing; write redis+sentinel://host:26379/mymaster",
@@ -240,16 +240,16 @@ fn database(text: Option<&str>) -> Result<i64> {
         .map_err(|_| Error::invalid("a database is a number, as in redis://host:6379/0"))
 }
 
-fn login(user: Option<&str>, address: &Address, option: &str) -> Result<Login> {
+fn login(user: Option<&str>, address: &BackendUrl, option: &str) -> Result<Login> {
     let (user, password) = match user {
         None => (None, None),
         Some(user) => {
             user.split_once(':').map_or((Some(user), None), |(user, password)| (Some(user), Some(password)))
         }
     };
-    let user = user.filter(|user| !user.is_empty()).map(Address::decode).transpose()?;
+    let user = user.filter(|user| !user.is_empty()).map(BackendUrl::decode).transpose()?;
     let password = match password.filter(|password| !password.is_empty()) {
-        Some(password) => Some(Address::decode(password)?),
+        Some(password) => Some(BackendUrl::decode(password)?),
         None => address.secret(option)?,
     };
     if user.is_some() && password.is_none() {
@@ -262,14 +262,14 @@ fn login(user: Option<&str>, address: &Address, option: &str) -> Result<Login> {
 }
 
 fn places(hosts: &str, port: u16) -> Result<Vec<Place>> {
-    Address::each_once(hosts.split(',').map(|host| place(host, port)).collect::<Result<_>>()?)
+    BackendUrl::each_once(hosts.split(',').map(|host| place(host, port)).collect::<Result<_>>()?)
 }
 
 fn place(text: &str, port: u16) -> Result<Place> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, port) = Address::server(text, port).ok_or_else(rule)?;
-    let host = Address::decode(host)?;
+    let (host, port) = BackendUrl::server(text, port).ok_or_else(rule)?;
+    let host = BackendUrl::decode(host)?;
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(rule());
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Grant, Left, Loss, Moment, Reply, Result, Stake, State, Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
 };
 use redis::Value;
 
@@ -44,7 +44,7 @@ enum At {
     Detached,
     Waiting,
     Holding,
-    Left(Left),
+    Left(Removed),
 }
 
 impl RedisEntry {
@@ -60,7 +60,7 @@ impl RedisEntry {
     }
 
     fn now(&self) -> Moment {
-        self.claim.aid.clock().now()
+        self.claim.runtime.clock().now()
     }
 
     /// A grant that was pushed, without a round trip if enough of it is left.
@@ -71,7 +71,7 @@ impl RedisEntry {
         let (pushed, anchor) = match place.collect() {
             Collected::Nothing => return None,
             Collected::Gone => {
-                self.at = At::Left(Left::Nothing);
+                self.at = At::Left(Removed::Nothing);
                 return Some(Attempt::Gone);
             }
             Collected::Grant { .. } if ask => return None,
@@ -88,7 +88,7 @@ impl RedisEntry {
         }
         self.shared.places.hold(place);
         self.at = At::Holding;
-        Some(Attempt::Granted(Grant::of(pushed.token)))
+        Some(Attempt::Granted(pushed.token))
     }
 
     async fn ask(&mut self) -> Result<Attempt> {
@@ -129,12 +129,12 @@ impl RedisEntry {
                 self.at = At::Holding;
                 self.refused = false;
                 self.lone = matches!(value, Value::Int(1..));
-                Attempt::Granted(Grant::of(token))
+                Attempt::Granted(token)
             }
             Entered::Waits { ahead, again, number, last } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
                 let due = self.shared.places.stand(&place, (sent, last), number, sent + pause);
-                self.claim.life.waiting(due, Duration::ZERO);
+                self.claim.validity.waiting(due, Duration::ZERO);
                 self.number = number;
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
@@ -157,7 +157,7 @@ impl RedisEntry {
                 return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));
             }
             Entered::Gone => {
-                self.at = At::Left(Left::Nothing);
+                self.at = At::Left(Removed::Nothing);
                 Attempt::Gone
             }
         })
@@ -211,21 +211,21 @@ impl RedisEntry {
         let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
         self.place();
         self.at = At::Holding;
-        Ok(Attempt::Granted(Grant::of(token)))
+        Ok(Attempt::Granted(token))
     }
 
     /// Sends the request to leave with the first poll.
-    async fn leave(&mut self) -> Result<Left> {
+    async fn leave(&mut self) -> Result<Removed> {
         if let Some(place) = &self.place {
             self.shared.places.leave(place);
         }
-        let valid = !matches!(self.claim.life.state(self.now()), State::Lost(_));
+        let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
         let again = self.leaving.is_some();
         let before = *self.leaving.get_or_insert(valid);
         // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
         // connection the second time: the caller's runtime may be gone or blocked.
         let unanswered = self.place.clone().filter(|place| !place.trail.is_over());
-        let lane = if again && unanswered.is_none() { Lane::Keeper } else { Lane::Caller };
+        let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
         let (key, slot) = self.shared.key(&self.claim.want().name);
         let mut repeated = false;
         let asked_for = self.place.as_ref().is_some_and(|place| place.is_asked_for());
@@ -234,7 +234,7 @@ impl RedisEntry {
             // Dropped here, it has ended or not: as below.
             match self.ask_to_leave(lane, &call).await? {
                 // By the server's clock its lease may have ended before.
-                Value::Int(1) => return Ok(if before { Left::Released } else { Left::Nothing }),
+                Value::Int(1) => return Ok(if before { Removed::Released } else { Removed::Nothing }),
                 // Somebody asked for it, and that is not known here yet, or an answer was lost.
                 Value::Int(_) => repeated = call.was_repeated(),
                 other => return Err(nonsense(&other)),
@@ -254,27 +254,27 @@ impl RedisEntry {
         if more {
             self.shared.tend(&self.claim.want().name);
         }
-        let held = self.claim.life.is_confirmed();
+        let held = self.claim.validity.is_confirmed();
         let twice = again || repeated || call.was_repeated();
         if what.is_none() && twice && self.at == At::Detached {
             // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
-            self.at = At::Left(Left::Nothing);
+            self.at = At::Left(Removed::Nothing);
             let message = "an answer was lost: the lease was ended by this release, or had ended before it";
             return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
         }
         Ok(match what {
             // It was free for a while, by this clock.
-            Some(_) if untimed && !before => Left::Nothing,
+            Some(_) if untimed && !before => Removed::Nothing,
             Some(left) => left,
             // The request before this one took effect, and its answer was lost.
             None if twice && before => {
                 if held {
-                    Left::Released
+                    Removed::Released
                 } else {
-                    Left::Withdrawn
+                    Removed::Withdrawn
                 }
             }
-            None => Left::Nothing,
+            None => Removed::Nothing,
         })
     }
 
@@ -294,7 +294,7 @@ impl RedisEntry {
         let answer = self.shared.net.call(lane, call).await;
         if let Err(Trouble::Foreign(_)) = answer {
             // Nothing of it is left there, and asking again changes nothing.
-            self.at = At::Left(Left::Nothing);
+            self.at = At::Left(Removed::Nothing);
         }
         answer.map_err(Trouble::into_error)
     }
@@ -331,21 +331,21 @@ impl Entry for RedisEntry {
         }
     }
 
-    fn stake(&self) -> Option<Stake> {
+    fn renewal(&self) -> Option<Renewal> {
         if !matches!(self.at, At::Waiting | At::Holding) {
             return None;
         }
         // Places in line need no replicas.
         let durable = matches!(self.at, At::Holding) && self.shared.replicas(&self.claim) > 0;
         let session = self.shared.session(&self.claim.want().name, durable);
-        Some(Stake { claim: Arc::clone(&self.claim), session })
+        Some(Renewal { claim: Arc::clone(&self.claim), session })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         match self.at {
             // Asked again because the answer was lost: the first one still holds.
             At::Left(left) => Reply::ready(Ok(left)),
-            At::Nowhere if self.place.is_none() => Reply::ready(Ok(Left::Nothing)),
+            At::Nowhere if self.place.is_none() => Reply::ready(Ok(Removed::Nothing)),
             _ => Reply::coming(async move {
                 let left = self.leave().await?;
                 self.at = At::Left(left);
@@ -378,7 +378,7 @@ impl Entry for RedisEntry {
             if self.take(false).await?.is_some() {
                 return Ok(());
             }
-            let why = match self.claim.life.state(self.now()) {
+            let why = match self.claim.validity.state(self.now()) {
                 State::Lost(why) => why,
                 State::Held | State::Suspect => Loss::Deleted,
             };

@@ -63,12 +63,12 @@ mod trail;
 mod wire;
 mod withdrawal;
 
-use fencepost_core::{Address, Aid, Report, Result};
+use fencepost_core::{BackendUrl, Report, Result, Runtime};
 
 pub use backend::open;
 pub use config::SCHEMES;
 
-/// Examines the deployment that a URL names, whether it can be used or not: [`Locks::examine`](fencepost_core::Locks::examine) wants a
+/// Examines the deployment that a URL names, whether it can be used or not: [`Client::examine`](fencepost_core::Client::examine) wants a
 /// client, and there is none while no master or no majority can be reached. Takes no lock.
 ///
 /// # Errors
@@ -76,12 +76,12 @@ pub use config::SCHEMES;
 ///
 /// # Cancel safety
 /// May be dropped; the examination then ends by itself.
-pub async fn examine(url: &str, aid: Aid) -> Result<Report> {
-    let address = Address::parse(url)?;
+pub async fn examine(url: &str, runtime: Runtime) -> Result<Report> {
+    let address = BackendUrl::parse(url)?;
     if address.scheme == redlock::SCHEME {
-        return redlock::examined(&address, aid).await;
+        return redlock::examined(&address, runtime).await;
     }
-    examine::examine(config::Config::parse(&address)?, &aid, None).await
+    examine::examine(config::Config::parse(&address)?, &runtime, None).await
 }
 
 /// Adds every scheme of this crate to a registry: those of [`SCHEMES`] and [`redlock`].

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Holder, Mode, Token};
+use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Token};
 use redis::Cmd;
 
 use crate::record::Who;
@@ -61,7 +61,7 @@ pub(crate) struct Setting {
     /// The longest lease, where the server is a node of a quorum.
     pub(crate) max_ttl: Duration,
     /// Who claims here, and that as a line: all claims of a client have the same holder, but for those that layers make.
-    pub(crate) holder: OnceLock<(Arc<Holder>, String)>,
+    pub(crate) holder: OnceLock<(Arc<HolderInfo>, String)>,
 }
 
 impl Setting {
@@ -75,7 +75,7 @@ impl Setting {
         format!("{}{}", self.inbox, self.process)
     }
 
-    fn line<'a>(&'a self, holder: &Arc<Holder>) -> Cow<'a, str> {
+    fn line<'a>(&'a self, holder: &Arc<HolderInfo>) -> Cow<'a, str> {
         let (known, line) = self.holder.get_or_init(|| (Arc::clone(holder), holder.to_line()));
         if Arc::ptr_eq(known, holder) { Cow::Borrowed(line) } else { Cow::Owned(holder.to_line()) }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind, Moment};
+use fencepost_core::{ErrorKind, Moment, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::runtime::Handle;
@@ -32,7 +32,7 @@ pub(crate) struct Link {
     /// It has answered as a master does.
     served: AtomicBool,
     caller: Wire,
-    keeper: Wire,
+    renewer: Wire,
     /// The same for what WAIT follows, which blocks what is behind it; each is connected when it is first used.
     slow_caller: Wire,
     slow_keeper: Wire,
@@ -44,7 +44,7 @@ pub(crate) struct Link {
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) manner: Arc<Manner>,
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Duration,
     pub(crate) home: Option<Handle>,
@@ -89,7 +89,7 @@ impl Link {
     pub(crate) fn new(whereabouts: Whereabouts, terms: &Terms, inbox: Option<Inbox>, routed: bool) -> Link {
         let wire = |inbox, home| {
             let manner = Arc::clone(&terms.manner);
-            Wire::new(whereabouts.clone(), manner, inbox, &terms.aid, terms.connect_timeout, home)
+            Wire::new(whereabouts.clone(), manner, inbox, &terms.runtime, terms.connect_timeout, home)
         };
         Link {
             address: whereabouts.to_string(),
@@ -101,7 +101,7 @@ impl Link {
             routed,
             served: AtomicBool::new(false),
             caller: wire(inbox, terms.home.clone()),
-            keeper: wire(None, None),
+            renewer: wire(None, None),
             slow_caller: wire(None, None),
             slow_keeper: wire(None, None),
             turns: Semaphore::new(SHARE as usize / 2),
@@ -125,7 +125,7 @@ impl Link {
 
     /// A command that is no script.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Trouble> {
-        self.persist(Lane::Keeper, Request { command, wait: None, stays: false }, None).await
+        self.persist(Lane::Renewer, Request { command, wait: None, stays: false }, None).await
     }
 
     /// The master is now at `place`: lets go of connections that lead elsewhere.
@@ -140,7 +140,7 @@ impl Link {
     }
 
     fn wires(&self) -> [&Wire; 4] {
-        [&self.caller, &self.keeper, &self.slow_caller, &self.slow_keeper]
+        [&self.caller, &self.renewer, &self.slow_caller, &self.slow_keeper]
     }
 
     /// Asks until there is an answer or the time is over. What happens seldom is boxed here and below: this future is made for every
@@ -151,7 +151,7 @@ impl Link {
         request: Request<'_>,
         call: Option<&Call>,
     ) -> Result<Value, Trouble> {
-        let until = self.terms.aid.clock().now() + self.terms.timeout;
+        let until = self.terms.runtime.clock().now() + self.terms.timeout;
         let mut story = Story::default();
         loop {
             let failure = match self.attempt(lane, request, call, false, until, &mut story).await {
@@ -164,7 +164,7 @@ impl Link {
             if failure.lasts() {
                 return Err(story.ends(&failure));
             }
-            if self.terms.aid.clock().now() >= until {
+            if self.terms.runtime.clock().now() >= until {
                 // What the server said when it was reached says more than that it was not reached again.
                 let last = story.last.clone().unwrap_or(failure);
                 return Err(story.ends(&if story.read_only && self.is_no_master() {
@@ -198,10 +198,10 @@ impl Link {
         let (mut until, mut turn) = (until, None);
         let wire = match (lane, request.wait) {
             (Lane::Caller, None) => &self.caller,
-            (Lane::Keeper, None) => &self.keeper,
-            (Lane::Keeper, Some(_)) => &self.slow_keeper,
+            (Lane::Renewer, None) => &self.renewer,
+            (Lane::Renewer, Some(_)) => &self.slow_keeper,
             (Lane::Caller, Some(_)) => {
-                let clock = self.terms.aid.clock();
+                let clock = self.terms.runtime.clock();
                 turn = Box::pin(clock.within(until, self.turns.acquire())).await.and_then(Result::ok);
                 if turn.is_none() {
                     return Err(Stop::Astray(crowded(&self.address)));
@@ -216,7 +216,7 @@ impl Link {
             let line = match wire.up() {
                 Some(line) => line,
                 None if self.routed => {
-                    let soon = self.terms.aid.clock().now() + GLANCE;
+                    let soon = self.terms.runtime.clock().now() + GLANCE;
                     Box::pin(wire.connected(soon.min(until), false)).await.map_err(Stop::Astray)?
                 }
                 None => Box::pin(wire.connected(until, true)).await.map_err(Stop::Astray)?,
@@ -283,7 +283,7 @@ impl Link {
         asking: bool,
         until: Moment,
     ) -> Option<Answer> {
-        let clock = self.terms.aid.clock();
+        let clock = self.terms.runtime.clock();
         let mut heard = line.pulse.heard.load(Ordering::Relaxed);
         let mut connection = line.connection.clone();
         // A task that has used up its share of time must send all the same: its first poll may be its last.
@@ -392,7 +392,8 @@ impl Story {
     pub(crate) async fn pause(&mut self, terms: &Terms, until: Moment) {
         let pause = Duration::from_millis(10 << self.pauses.min(5));
         self.pauses += 1;
-        let end = terms.aid.clock().now() + jitter(pause, terms.aid.client() ^ u64::from(self.pauses));
-        terms.aid.clock().sleep_until(end.min(until)).await;
+        let end =
+            terms.runtime.clock().now() + jitter(pause, terms.runtime.client() ^ u64::from(self.pauses));
+        terms.runtime.clock().sleep_until(end.min(until)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Error, Result};
+use fencepost_core::{Error, Result, Runtime};
 use redis::{Arg, Cmd, Value};
 use tokio::runtime::Handle;
 
@@ -29,7 +29,7 @@ pub(crate) enum Lane {
     /// Requests that somebody waits for, and the inbox.
     Caller,
     /// Renewals.
-    Keeper,
+    Renewer,
 }
 
 /// One call of a script whose keys are all in one slot, or a command in its place.
@@ -185,18 +185,18 @@ impl Net {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub(crate) async fn open(config: Config, aid: &Aid, inbox: Inbox) -> Result<Arc<Net>> {
+    pub(crate) async fn open(config: Config, runtime: &Runtime, inbox: Inbox) -> Result<Arc<Net>> {
         let security = config.tls.as_ref().map(Security::new).transpose()?;
         let manner = |login, database| Arc::new(Manner { login, database, security: security.clone() });
         let (connect_timeout, timeout) = (config.connect_timeout, config.timeout);
         let terms = Terms {
             manner: manner(config.login, config.database),
-            aid: aid.clone(),
+            runtime: runtime.clone(),
             connect_timeout,
             timeout,
             home: Handle::try_current().ok(),
         };
-        let until = aid.clock().now() + connect_timeout;
+        let until = runtime.clock().now() + connect_timeout;
         let way = match config.servers {
             Servers::One(place) => {
                 let link = Arc::new(Link::new(Whereabouts::Fixed(place), &terms, Some(inbox), false));

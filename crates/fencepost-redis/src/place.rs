@@ -114,8 +114,8 @@ impl Place {
     /// The same in a while, unless it has asked by then.
     pub(crate) fn hint_later(self: &Arc<Self>) {
         let (place, asked) = (Arc::clone(self), self.asked());
-        self.claim.aid.spawn(async move {
-            let clock = place.claim.aid.clock();
+        self.claim.runtime.spawn(async move {
+            let clock = place.claim.runtime.clock();
             clock.sleep_until(clock.now() + SPARE).await;
             if place.asked() == asked {
                 place.hint();
@@ -349,8 +349,8 @@ impl Places {
             line.waiting.range(first..).for_each(|(_, place)| place.anchor((sent, last)));
         }
         for place in line.waiting.values() {
-            if !place.claim.life.is_confirmed() {
-                place.claim.life.waiting(due, Duration::ZERO);
+            if !place.claim.validity.is_confirmed() {
+                place.claim.validity.waiting(due, Duration::ZERO);
             }
         }
     }

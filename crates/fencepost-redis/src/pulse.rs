@@ -1,4 +1,4 @@
-//! A connection's task, and its signs of life.
+//! A connection's task, and its signs of validity.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fencepost_core::Task;
 use tokio::task::AbortHandle;
 
-/// Signs of life of a connection's task.
+/// Signs of validity of a connection's task.
 pub(crate) struct Pulse {
     /// How often it has been polled.
     polls: AtomicU64,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimInfo, Holder, Info, Mode, Name, Token};
+use fencepost_core::{Claim, ClaimInfo, HolderInfo, Info, Mode, Name, Token};
 
 use redis::{Cmd, Value};
 
@@ -109,7 +109,7 @@ impl Record {
 
     fn claim(self, now: u64) -> ClaimInfo {
         ClaimInfo {
-            holder: Holder::from_line(&self.holder),
+            holder: HolderInfo::from_line(&self.holder),
             mode: self.mode,
             token: self.holds().then(|| Token::new(self.token)),
             since_micros: self.since,

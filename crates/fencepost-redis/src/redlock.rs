@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
-    Quorum, Reply, Report, Result, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
+    Quorum, Reply, Report, Result, Runtime, Token, Tokens,
 };
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -53,28 +53,29 @@ const GRACE: Duration = Duration::from_millis(500);
 ///
 /// # Cancel safety
 /// May be dropped; nothing stays at the servers.
-pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     let (configs, max_ttl) = match parse(&address) {
         Ok(parsed) => parsed,
         Err(error) => return Reply::ready(Err(error)),
     };
     Reply::coming(async move {
-        let nodes: Vec<Node> = configs.into_iter().map(|config| Node::new(config, max_ttl, &aid)).collect();
+        let nodes: Vec<Node> =
+            configs.into_iter().map(|config| Node::new(config, max_ttl, &runtime)).collect();
         let need = nodes.len() / 2 + 1;
-        meet(&nodes, need, &aid).await?;
+        meet(&nodes, need, &runtime).await?;
         let nodes = nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Backend>).collect();
-        Ok(Arc::new(Quorum::new(ENGINE, nodes, aid.clock().clone())?) as Arc<dyn Backend>)
+        Ok(Arc::new(Quorum::new(ENGINE, nodes, runtime.clock().clone())?) as Arc<dyn Backend>)
     })
 }
 
 /// Connects to all nodes, and returns as soon as `need` of them are there. The others go on in the background.
-async fn meet(nodes: &[Node], need: usize, aid: &Aid) -> Result<()> {
-    let until = aid.clock().now() + GRACE;
+async fn meet(nodes: &[Node], need: usize, runtime: &Runtime) -> Result<()> {
+    let until = runtime.clock().now() + GRACE;
     let runs = Runs::default();
     let opening = nodes.iter().map(|node| {
         let _ = node.meeting.until.set(until);
         let (meeting, config) = (Arc::clone(&node.meeting), node.config.clone());
-        let opening = Shared::as_node(config.clone(), aid.clone(), node.max_ttl);
+        let opening = Shared::as_node(config.clone(), runtime.clone(), node.max_ttl);
         let retry = (config, node.max_ttl);
         async move { (meeting, retry, opening.await) }
     });
@@ -91,15 +92,15 @@ async fn meet(nodes: &[Node], need: usize, aid: &Aid) -> Result<()> {
             }
             Err(error) => {
                 first.get_or_insert(error);
-                meeting.keep_trying(retry, &runs, aid);
+                meeting.keep_trying(retry, &runs, runtime);
             }
         }
     }
     if met < need {
         return Err(first.unwrap_or_else(unreached));
     }
-    let ours = aid.clone();
-    aid.spawn(async move {
+    let ours = runtime.clone();
+    runtime.spawn(async move {
         while let Some((meeting, retry, answer)) = opening.next().await {
             if answer.and_then(|shared| meeting.with(shared, &runs)).is_err() {
                 meeting.keep_trying(retry, &runs, &ours);
@@ -110,10 +111,10 @@ async fn meet(nodes: &[Node], need: usize, aid: &Aid) -> Result<()> {
 }
 
 /// Looks at the nodes, whether a majority can be reached or not.
-pub(crate) async fn examined(address: &Address, aid: Aid) -> Result<Report> {
+pub(crate) async fn examined(address: &BackendUrl, runtime: Runtime) -> Result<Report> {
     let (configs, max_ttl) = parse(address)?;
-    let node = |config| Arc::new(Node::new(config, max_ttl, &aid)) as _;
-    Quorum::new(ENGINE, configs.into_iter().map(node).collect(), aid.clock().clone())?.examine().await
+    let node = |config| Arc::new(Node::new(config, max_ttl, &runtime)) as _;
+    Quorum::new(ENGINE, configs.into_iter().map(node).collect(), runtime.clock().clone())?.examine().await
 }
 
 /// Says that the nodes of `url` have lost nothing, or that nobody holds anything there: they grant at once. For a new
@@ -124,12 +125,12 @@ pub(crate) async fn examined(address: &Address, aid: Aid) -> Result<Report> {
 ///
 /// # Cancel safety
 /// Dropped midway, some are vouched for.
-pub async fn vouch(url: &str, aid: Aid) -> Result<()> {
-    let (configs, max_ttl) = parse(&Address::parse(url)?)?;
+pub async fn vouch(url: &str, runtime: Runtime) -> Result<()> {
+    let (configs, max_ttl) = parse(&BackendUrl::parse(url)?)?;
     let each = configs.into_iter().map(|config| {
-        let aid = aid.clone();
+        let runtime = runtime.clone();
         async move {
-            let shared = Shared::as_node(config, aid, max_ttl).await?;
+            let shared = Shared::as_node(config, runtime, max_ttl).await?;
             let call = Call::new(&VOUCH, 0, shared.setting.vouch());
             let answer = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error);
             shared.net.close().await;
@@ -139,7 +140,7 @@ pub async fn vouch(url: &str, aid: Aid) -> Result<()> {
     join_all(each).await.into_iter().collect()
 }
 
-pub(crate) fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
+pub(crate) fn parse(address: &BackendUrl) -> Result<(Vec<Config>, Duration)> {
     let invalid = |message: &str| Error::invalid(message).on(ENGINE);
     let max_ttl = match address.option("max_ttl") {
         None => MAX_TTL,
@@ -150,7 +151,7 @@ pub(crate) fn parse(address: &Address) -> Result<(Vec<Config>, Duration)> {
     };
     let mut configs = Vec::new();
     for url in address.rest.split(',') {
-        let node = Address::parse(url)?.with_options_of(address, &["max_ttl"]);
+        let node = BackendUrl::parse(url)?.with_options_of(address, &["max_ttl"]);
         let config = Config::parse(&node)?;
         if !matches!(config.servers, Servers::One(_)) {
             return Err(invalid("a node of a quorum is one server: redis:, rediss: or redis+unix:"));
@@ -175,12 +176,12 @@ struct Node {
     meeting: Arc<Meeting>,
     max_ttl: Duration,
     config: Config,
-    aid: Aid,
+    runtime: Runtime,
 }
 
 impl Node {
-    fn new(config: Config, max_ttl: Duration, aid: &Aid) -> Node {
-        Node { meeting: Arc::new(Meeting::new(aid.clock())), max_ttl, config, aid: aid.clone() }
+    fn new(config: Config, max_ttl: Duration, runtime: &Runtime) -> Node {
+        Node { meeting: Arc::new(Meeting::new(runtime.clock())), max_ttl, config, runtime: runtime.clone() }
     }
 }
 
@@ -242,7 +243,7 @@ impl Backend for Node {
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(examine(self.config.clone(), &self.aid, Some(self.max_ttl)))
+        Reply::coming(examine(self.config.clone(), &self.runtime, Some(self.max_ttl)))
     }
 
     fn close(&self) -> Reply<'_, ()> {

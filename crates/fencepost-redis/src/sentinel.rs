@@ -22,13 +22,13 @@ pub(crate) struct Sentinels {
     clock: Clock,
     /// How long one sentinel may take; then the next one is asked.
     patience: Duration,
-    /// Whom to ask first: the next one after each failure.
+    /// The index of the sentinel to ask first. It grows after each failure, and after each answer that names a replica.
     turn: AtomicUsize,
 }
 
 impl Sentinels {
     pub(crate) fn new(places: Vec<Place>, name: String, manner: Arc<Manner>, terms: &Terms) -> Sentinels {
-        let clock = terms.aid.clock().clone();
+        let clock = terms.runtime.clock().clone();
         // Half of what connecting to the master may take with all that it needs.
         let patience = terms.connect_timeout / 2;
         Sentinels { places, name, manner, clock, patience, turn: AtomicUsize::new(0) }
@@ -49,7 +49,7 @@ impl Sentinels {
             match asked.unwrap_or_else(|| Err(silent(&place.to_string()))) {
                 Ok(master) => return Ok(master),
                 Err(failure) => {
-                    self.turn.fetch_add(1, Ordering::Relaxed);
+                    self.ask_next();
                     // What an operator has to mend says more than what may pass.
                     if last.as_ref().is_none_or(|last: &Failure| !last.lasts()) {
                         last = Some(failure);
@@ -58,6 +58,11 @@ impl Sentinels {
             }
         }
         Err(last.unwrap_or_else(|| silent("the sentinels")))
+    }
+
+    /// Asks another sentinel first from now on.
+    pub(crate) fn ask_next(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn ask(&self, place: &Place) -> Result<Place, Failure> {
@@ -98,7 +103,7 @@ impl Sentinels {
                 whereabouts,
                 Arc::clone(&self.manner),
                 Some(inbox),
-                &terms.aid,
+                &terms.runtime,
                 terms.connect_timeout,
                 None,
             );

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Error, Life, Loss, Moment, Name, Reply, Result, Session};
+use fencepost_core::{Claim, Error, Loss, Moment, Name, Reply, Result, Session, Validity};
 use futures_util::future::{BoxFuture, join_all};
 use redis::Value;
 
@@ -50,8 +50,8 @@ impl RedisSession {
             return renew(&shared, due).await;
         }
         // Places in line and what ends soon cannot wait for the rest.
-        let soon = shared.aid.clock().now() + SOON;
-        let is_urgent = |claim: &&Arc<Claim>| !claim.life.is_confirmed() || claim.life.until() < soon;
+        let soon = shared.runtime.clock().now() + SOON;
+        let is_urgent = |claim: &&Arc<Claim>| !claim.validity.is_confirmed() || claim.validity.until() < soon;
         let urgent: Vec<_> = due.iter().filter(is_urgent).cloned().collect();
         let mut outcome = renew(&shared, &urgent).await;
         let mut rest = due.iter().filter(|claim| !is_urgent(claim)).cloned();
@@ -86,7 +86,7 @@ struct Round<'r> {
 
 impl Round<'_> {
     async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
-        let sent = self.shared.aid.clock().now();
+        let sent = self.shared.runtime.clock().now();
         let mut parts = self.parts(due, sent);
         let way = |part: &Part<'_>| (part.slot, part.replicas > 0);
         parts.sort_by_key(way);
@@ -118,9 +118,9 @@ impl Round<'_> {
         let mut later: HashMap<&Name, Moment> = HashMap::new();
         for claim in due {
             let name = &claim.want().name;
-            let held = claim.life.is_confirmed();
+            let held = claim.validity.is_confirmed();
             if !held && let Some(at) = later.get(name) {
-                claim.life.waiting(*at, Duration::ZERO);
+                claim.validity.waiting(*at, Duration::ZERO);
                 continue;
             }
             let replicas = if held { self.shared.replicas(claim) } else { 0 };
@@ -129,7 +129,7 @@ impl Round<'_> {
             let oldest = match oldest {
                 Ok(oldest) => oldest,
                 Err(at) => {
-                    claim.life.waiting(at, Duration::ZERO);
+                    claim.validity.waiting(at, Duration::ZERO);
                     later.insert(name, at);
                     continue;
                 }
@@ -183,7 +183,7 @@ impl Round<'_> {
         let call = Call::new(&KEEP, parts[0].slot, shared.setting.keep(&locks));
         // Dropped here, the leases are renewed or not; whoever is asked again says so.
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
-        let (value, copies) = shared.net.call_with(Lane::Keeper, &call, replicas).await?;
+        let (value, copies) = shared.net.call_with(Lane::Renewer, &call, replicas).await?;
         let renewed = Renewed::read(&value, &locks).map_err(Trouble::Said)?;
         for (part, renewed) in parts.iter().zip(renewed) {
             part.heed(shared, &renewed, sent, copies);
@@ -222,7 +222,7 @@ impl Part<'_> {
                 }
                 // Its record says more.
                 Standing::Evicted => {}
-                Standing::Waits(_) | Standing::Gone => claim.life.end(Loss::Deleted),
+                Standing::Waits(_) | Standing::Gone => claim.validity.end(Loss::Deleted),
             }
         }
         if !self.waits {
@@ -262,11 +262,11 @@ impl Part<'_> {
     async fn lose(&self, shared: &Arc<Shared>, claim: &Claim) {
         let call = Call::plain(self.slot, Setting::read(&self.key, claim.id));
         // Dropped here, the next renewal says so again.
-        let by = match shared.net.call(Lane::Keeper, &call).await {
+        let by = match shared.net.call(Lane::Renewer, &call).await {
             Ok(Value::BulkString(record)) => record::evicted_by(&record),
             _ => String::new(),
         };
-        claim.life.end_with(Loss::Evicted, by);
+        claim.validity.end_with(Loss::Evicted, by);
     }
 }
 
@@ -275,9 +275,9 @@ impl Session for RedisSession {
         self.number << 17 | u64::from(self.durable) << 16 | u64::from(self.slot)
     }
 
-    fn life(&self) -> &Arc<Life> {
+    fn validity(&self) -> &Arc<Validity> {
         // One for all: nothing ever ends it.
-        static LIFE: LazyLock<Arc<Life>> = LazyLock::new(|| Arc::new(Life::forever()));
+        static LIFE: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
         &LIFE
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, ClaimId, Loss, Name, Result, Token};
+use fencepost_core::{Claim, ClaimId, Loss, Name, Result, Runtime, Token};
 
 use crate::config::Config;
 use crate::connect::Inbox;
@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) net: Arc<Net>,
     pub(crate) setting: Setting,
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     pub(crate) places: Arc<Places>,
     pub(crate) withdrawals: Withdrawals,
     /// What tells this client's sessions from those of other backends.
@@ -28,17 +28,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) async fn open(config: Config, aid: Aid) -> Result<Arc<Shared>> {
-        Shared::make(config, aid, None).await
+    pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<Shared>> {
+        Shared::make(config, runtime, None).await
     }
 
     /// As a node of a quorum whose longest lease this is.
-    pub(crate) async fn as_node(config: Config, aid: Aid, max_ttl: Duration) -> Result<Arc<Shared>> {
-        Shared::make(config, aid, Some(max_ttl)).await
+    pub(crate) async fn as_node(config: Config, runtime: Runtime, max_ttl: Duration) -> Result<Arc<Shared>> {
+        Shared::make(config, runtime, Some(max_ttl)).await
     }
 
-    async fn make(config: Config, aid: Aid, node: Option<Duration>) -> Result<Arc<Shared>> {
-        let process = format!("{:016x}", aid.client());
+    async fn make(config: Config, runtime: Runtime, node: Option<Duration>) -> Result<Arc<Shared>> {
+        let process = format!("{:016x}", runtime.client());
         let inbox = format!("{}@", config.prefix());
         let mut setting = Setting {
             prefix: config.prefix().into(),
@@ -57,13 +57,13 @@ impl Shared {
             replaced: Arc::default(),
             events: Arc::clone(&messages) as Arc<dyn Events>,
         };
-        let net = Net::open(config.clone(), &aid, inbox).await?;
+        let net = Net::open(config.clone(), &runtime, inbox).await?;
         setting.cluster = net.is_cluster();
         let number = fresh_number();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let session = Arc::new(RedisSession::new(Weak::clone(shared), number, 0, false));
             let withdrawals = Withdrawals::default();
-            Shared { config, net, setting, aid, places, withdrawals, number, session }
+            Shared { config, net, setting, runtime, places, withdrawals, number, session }
         });
         let _ = messages.shared.set(Arc::downgrade(&shared));
         Ok(shared)
@@ -94,17 +94,17 @@ impl Shared {
     pub(crate) fn tend(self: &Arc<Self>, name: &Name) {
         let (key, slot) = self.key(name);
         let shared = Arc::clone(self);
-        self.aid.spawn(async move {
+        self.runtime.spawn(async move {
             let call = Call::new(&TEND, slot, shared.setting.tend(&key));
             // Whoever waits asks each second; this is only quicker.
-            while let Ok(redis::Value::Int(1)) = shared.net.call(Lane::Keeper, &call).await {}
+            while let Ok(redis::Value::Int(1)) = shared.net.call(Lane::Renewer, &call).await {}
         });
     }
 
     /// Messages may have been lost: asks about every lock that is waited for.
     fn ask_all(self: &Arc<Self>) {
         let shared = Arc::clone(self);
-        self.aid.spawn(async move {
+        self.runtime.spawn(async move {
             let due = shared.places.all_due();
             if !due.is_empty()
                 && let Err(error) = crate::session::renew(&shared, &due).await
@@ -163,7 +163,7 @@ impl Events for Messages {
                 [b'E', rest @ ..] if rest.len() >= 16 => {
                     let by = said(&rest[16..]);
                     if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.claim.life.end_with(Loss::Evicted, String::from_utf8_lossy(by));
+                        place.claim.validity.end_with(Loss::Evicted, String::from_utf8_lossy(by));
                     }
                     payload = &rest[16..];
                     if !by.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Address, Aid, Clock, Host, Result, Task};
+use fencepost_core::{BackendUrl, Clock, Result, Runtime, Spawner, Task};
 use redis::{Cmd, Value};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, mpsc};
@@ -21,14 +21,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The client's thread, as core has it.
 pub(crate) struct Thread {
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     stop: Arc<Notify>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-struct Spawner(Handle);
+struct HandleSpawner(Handle);
 
-impl Host for Spawner {
+impl Spawner for HandleSpawner {
     fn spawn(&self, task: Task) {
         self.0.spawn(task);
     }
@@ -37,18 +37,19 @@ impl Host for Spawner {
 impl Thread {
     pub(crate) fn start() -> Thread {
         let clock = Clock::boot();
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let tokio = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = u64::from(std::process::id());
-        let aid = Aid::for_client(client, clock.clone(), Arc::new(Spawner(runtime.handle().clone())));
+        let runtime =
+            Runtime::for_client(client, clock.clone(), Arc::new(HandleSpawner(tokio.handle().clone())));
         let stop = Arc::new(Notify::new());
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            runtime.block_on(async move {
+            tokio.block_on(async move {
                 tokio::spawn(drive(clock));
                 told.notified().await;
             });
         });
-        Thread { aid, stop, thread: Some(thread) }
+        Thread { runtime, stop, thread: Some(thread) }
     }
 }
 
@@ -117,11 +118,11 @@ pub(crate) struct Client {
 pub(crate) async fn client(url: &str, thread: &Thread) -> Result<Client> {
     let (sender, messages) = mpsc::unbounded_channel();
     let post = Arc::new(Post { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
-    let config = Config::parse(&Address::parse(url)?)?;
+    let config = Config::parse(&BackendUrl::parse(url)?)?;
     let events: Arc<dyn Events> = post.clone();
     let inbox =
         Inbox { channel: "fencepost:@inbox".to_owned(), node: None, replaced: Arc::default(), events };
-    let net = within(Net::open(config, &thread.aid, inbox)).await?;
+    let net = within(Net::open(config, &thread.runtime, inbox)).await?;
     Ok(Client { net, post, messages })
 }
 

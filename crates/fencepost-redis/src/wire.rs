@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, ErrorKind, Moment};
+use fencepost_core::{ErrorKind, Moment, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
@@ -57,7 +57,7 @@ struct Shared {
     whereabouts: Whereabouts,
     manner: Arc<Manner>,
     inbox: Option<Inbox>,
-    aid: Aid,
+    runtime: Runtime,
     patience: Duration,
     /// The runtime of the user, as long as it runs what it is given. None: the client's own host.
     home: Mutex<Option<Handle>>,
@@ -96,7 +96,7 @@ impl Wire {
         whereabouts: Whereabouts,
         manner: Arc<Manner>,
         inbox: Option<Inbox>,
-        aid: &Aid,
+        runtime: &Runtime,
         patience: Duration,
         home: Option<Handle>,
     ) -> Wire {
@@ -104,7 +104,7 @@ impl Wire {
             whereabouts,
             manner,
             inbox,
-            aid: aid.clone(),
+            runtime: runtime.clone(),
             patience,
             home: Mutex::new(home),
             stalled: AtomicBool::new(false),
@@ -133,7 +133,7 @@ impl Wire {
     pub(crate) fn start(&self) {
         if !self.0.tended.swap(true, Ordering::SeqCst) {
             let shared = Arc::clone(&self.0);
-            self.0.aid.spawn(tend(shared));
+            self.0.runtime.spawn(tend(shared));
         }
     }
 
@@ -148,7 +148,7 @@ impl Wire {
             State::Up(_) | State::Closed => true,
         };
         let wait = state.wait_for(settled);
-        let outcome = self.0.aid.clock().within(until, wait).await.and_then(Result::ok);
+        let outcome = self.0.runtime.clock().within(until, wait).await.and_then(Result::ok);
         let outcome = outcome.unwrap_or_else(|| self.0.state.borrow());
         match &*outcome {
             State::Up(line) => Ok(line.clone()),
@@ -235,7 +235,7 @@ impl Shared {
 
     /// One attempt to connect, where the connection's task is to run.
     async fn attempt(self: &Arc<Self>, number: u64) -> Result<Line, Failure> {
-        let until = self.aid.clock().now() + self.patience;
+        let until = self.runtime.clock().now() + self.patience;
         let late = || self.late(&format!("within {:?}", self.patience));
         let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
         if let Some(home) = home {
@@ -248,7 +248,7 @@ impl Shared {
                 }
             });
             let abort = task.abort_handle();
-            match self.aid.clock().within(until, task).await {
+            match self.runtime.clock().within(until, task).await {
                 Some(Ok(result)) => return result,
                 // The runtime has ended, or has no I/O.
                 Some(Err(_)) => *self.home() = None,
@@ -262,7 +262,7 @@ impl Shared {
                 }
             }
         }
-        self.aid
+        self.runtime
             .clock()
             .within(until, open(Arc::clone(self), number, false))
             .await
@@ -295,6 +295,10 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
         if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
         {
             pulse.stop();
+            // The other sentinels may know more.
+            if let Whereabouts::Master(sentinels) = &shared.whereabouts {
+                sentinels.ask_next();
+            }
             return Err(match role {
                 Ok(_) => demoted(&place.to_string(), &shared.whereabouts.to_string()),
                 Err(error) => crate::error::handshake(&error, &place.to_string()),
@@ -324,7 +328,7 @@ fn role() -> Cmd {
 
 /// Keeps a connection up until it is closed.
 async fn tend(shared: Arc<Shared>) {
-    let clock = shared.aid.clock().clone();
+    let clock = shared.runtime.clock().clone();
     let (mut number, mut pause, mut first) = (0, PAUSES.0, true);
     while !shared.is_closed() {
         number += 1;
@@ -357,7 +361,7 @@ async fn tend(shared: Arc<Shared>) {
         }
         let mut state = shared.state.subscribe();
         let ended = state.wait_for(|state| matches!(state, State::Closed));
-        let _ = clock.within(clock.now() + jitter(pause, shared.aid.client() ^ number), ended).await;
+        let _ = clock.within(clock.now() + jitter(pause, shared.runtime.client() ^ number), ended).await;
         pause = (pause * 2).min(PAUSES.1);
     }
 }

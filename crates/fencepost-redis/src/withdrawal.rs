@@ -41,7 +41,7 @@ impl Withdrawals {
 
     /// Sends `call` again later, and until it leaves its tombstone.
     pub(crate) fn later(shared: &Arc<Shared>, key: Vec<u8>, call: Call) {
-        let until = shared.aid.clock().now() + LAST;
+        let until = shared.runtime.clock().now() + LAST;
         let tended = shared.withdrawals.with(|waiting| {
             waiting.all.push(Withdrawal { key, call, until });
             std::mem::replace(&mut waiting.tended, true)
@@ -49,8 +49,8 @@ impl Withdrawals {
         if tended {
             return;
         }
-        let (clock, shared_) = (shared.aid.clock().clone(), Arc::downgrade(shared));
-        shared.aid.spawn(async move {
+        let (clock, shared_) = (shared.runtime.clock().clone(), Arc::downgrade(shared));
+        shared.runtime.spawn(async move {
             loop {
                 clock.sleep_until(clock.now() + PAUSE).await;
                 let Some(shared) = shared_.upgrade() else { return };
@@ -67,11 +67,11 @@ async fn round(shared: &Shared) -> bool {
     let all = shared.withdrawals.with(|waiting| std::mem::take(&mut waiting.all));
     let (mut left, mut full, mut answers) = (Vec::new(), HashSet::new(), true);
     for withdrawal in all {
-        if shared.aid.clock().now() >= withdrawal.until {
+        if shared.runtime.clock().now() >= withdrawal.until {
             continue;
         }
         if answers && !full.contains(&withdrawal.key) {
-            let answer = shared.net.call(Lane::Keeper, &withdrawal.call).await;
+            let answer = shared.net.call(Lane::Renewer, &withdrawal.call).await;
             answers = answer.is_ok();
             match answer.map(|value| Departed::read(&value)) {
                 Ok(Ok(departed)) if departed.full => _ = full.insert(withdrawal.key.clone()),

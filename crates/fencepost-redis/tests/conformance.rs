@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Cluster, Config, Look, Masters, Proxied, Sentinel};
@@ -104,14 +104,14 @@ fn registry() -> Registry {
 }
 
 impl Namespace for Place {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        let address = Address::parse(&self.url).expect("the URL is sound");
-        let Some(vouched) = &self.vouched else { return Box::pin(fencepost_redis::open(address, aid)) };
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = BackendUrl::parse(&self.url).expect("the URL is sound");
+        let Some(vouched) = &self.vouched else { return Box::pin(fencepost_redis::open(address, runtime)) };
         Box::pin(async {
             // Nodes that are new to a deployment stay out for its longest lease, unless somebody knows better.
-            let vouch = || async { fencepost_redis::redlock::vouch(&self.url, aid.clone()).await };
+            let vouch = || async { fencepost_redis::redlock::vouch(&self.url, runtime.clone()).await };
             vouched.get_or_try_init(vouch).await?;
-            fencepost_redis::redlock::open(address, aid).await
+            fencepost_redis::redlock::open(address, runtime).await
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fencepost_core::{Address, Aid, Backend, Result};
+use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Cluster, Config, Sentinel};
@@ -35,9 +35,9 @@ struct Place<D> {
 }
 
 impl<D: Faults + 'static> Namespace for Place<D> {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        let address = Address::parse(&self.url).expect("the URL is sound");
-        Box::pin(fencepost_redis::open(address, aid))
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = BackendUrl::parse(&self.url).expect("the URL is sound");
+        Box::pin(fencepost_redis::open(address, runtime))
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Runtime, Token,
 };
 
 use crate::config::Config;
@@ -25,20 +25,20 @@ use crate::{evict, listing};
 ///
 /// # Cancel safety
 /// May be dropped; an empty database may stay.
-pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
-        Ok(config) => Reply::coming(connect(config, aid)),
+        Ok(config) => Reply::coming(connect(config, runtime)),
         Err(error) => Reply::ready(Err(error)),
     }
 }
 
-async fn connect(config: Config, aid: Aid) -> Result<Arc<dyn Backend>> {
+async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // Many processes may make the file at once, and only one at a time can. Clients of a file that was removed go away.
-    let clock = aid.clock();
+    let clock = runtime.clock();
     let until = clock.now() + PATIENCE;
     let mut pause = std::time::Duration::from_millis(1);
     loop {
-        match Shared::open(&config, &aid) {
+        match Shared::open(&config, &runtime) {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 let session = Arc::new(SqliteSession::new(Arc::clone(&shared)));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fencepost_core::{Address, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result};
 
 use crate::error::ENGINE;
 
@@ -30,7 +30,7 @@ pub(crate) enum Durability {
 }
 
 impl Config {
-    pub(crate) fn parse(address: &Address) -> Result<Config> {
+    pub(crate) fn parse(address: &BackendUrl) -> Result<Config> {
         address.only(OPTIONS).map_err(|error| error.on(ENGINE))?;
         let text = address.decoded()?;
         // `sqlite:///abs` has an empty host, as a file URL does.
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Config> {
-        Config::parse(&Address::parse(url).unwrap())
+        Config::parse(&BackendUrl::parse(url).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Claim, Entry, Error, Grant, Left, Loss, Moment, Reply, Result, Stake, Token};
+use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, Token};
 
 use crate::census::WAITING_TTL;
 use crate::error::Trouble;
@@ -45,7 +45,7 @@ struct Core {
     /// The row's number, once known.
     place: Option<i64>,
     /// What was found when it was left.
-    left: Option<Left>,
+    left: Option<Removed>,
     /// Looks still to be taken at a process that has just closed its side file.
     looks: u8,
 }
@@ -123,7 +123,7 @@ impl Core {
         match answer {
             Answer::Granted { seq, token } => {
                 if self.place.replace(seq).is_some() {
-                    shared.watch.forget(&shared.aid, ask.id);
+                    shared.watch.forget(&shared.runtime, ask.id);
                 }
                 // Another answer to the same claim may have come before; the row keeps that lease's length.
                 let _ = claim.note.compare_exchange(0, ttl, Ordering::SeqCst, Ordering::SeqCst);
@@ -131,24 +131,24 @@ impl Core {
                 claim.confirm(moment(sent), Duration::from_nanos(ttl));
                 if shared.store.is_given_up() {
                     // It happened before this claim could be seen to hold anything.
-                    claim.life.end(Loss::Deleted);
+                    claim.validity.end(Loss::Deleted);
                     return Err(shared.store.changed_error(&shared.path().display()));
                 }
-                Ok(Attempt::Granted(Grant::of(Token::new(token))))
+                Ok(Attempt::Granted(Token::new(token)))
             }
             Answer::Blocked { place, ahead, before } => {
                 self.place = place;
                 let mut again = None;
                 if place.is_some() {
                     slot.set_first(before.iter().all(|(row, _)| row.holds()));
-                    claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
+                    claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
                     again = self.watch(&before);
                 }
                 Ok(Attempt::Blocked { again, ahead: place.map(|_| ahead) })
             }
             Answer::Gone => {
                 self.place = None;
-                shared.watch.forget(&shared.aid, ask.id);
+                shared.watch.forget(&shared.runtime, ask.id);
                 Ok(Attempt::Gone)
             }
         }
@@ -161,8 +161,8 @@ impl Core {
             before.iter().filter_map(|(row, _)| row.process).filter(|key| *key != shared.key).collect();
         keys.sort_unstable_by_key(|key| key.0);
         keys.dedup();
-        let soon = shared.aid.clock().now() + MOMENTARILY;
-        if shared.watch.follow(&shared.aid, self.slot.claim.id.as_u128().to_be_bytes(), keys) {
+        let soon = shared.runtime.clock().now() + MOMENTARILY;
+        if shared.watch.follow(&shared.runtime, self.slot.claim.id.as_u128().to_be_bytes(), keys) {
             // Who died between our look and the watch closes nothing any more.
             self.looks = self.looks.max(1);
         }
@@ -190,27 +190,27 @@ impl Core {
             .store
             .write(|db| lease::extend(db, &self.shared.census(now), claim.want(), &id, ttl))?;
         let Some(token) = token else { return Ok(Attempt::Gone) };
-        claim.life.confirm(self.shared.aid.clock(), moment(now.boot), ttl);
-        Ok(Attempt::Granted(Grant::of(Token::new(token))))
+        claim.validity.confirm(self.shared.runtime.clock(), moment(now.boot), ttl);
+        Ok(Attempt::Granted(Token::new(token)))
     }
 
-    fn leave(&mut self) -> Result<Left, Trouble> {
+    fn leave(&mut self) -> Result<Removed, Trouble> {
         if let Some(left) = self.left {
             return Ok(left);
         }
         if !self.asked && !self.slot.attached {
-            return Ok(Left::Nothing);
+            return Ok(Removed::Nothing);
         }
         self.slot.leave();
         let shared = &self.shared;
         if shared.store.is_given_up() {
-            return Ok(*self.left.insert(Left::Nothing));
+            return Ok(*self.left.insert(Removed::Nothing));
         }
         let resource = self.slot.claim.want().name.as_str();
         let id = self.id();
         if self.place == Some(0) && shared.store.once(|db| row::get_up(db, resource, &id))? {
             self.place = None;
-            return Ok(*self.left.insert(Left::Released));
+            return Ok(*self.left.insert(Removed::Released));
         }
         let now = shared.now();
         let (departure, gone) = shared.store.write(|db| {
@@ -219,14 +219,14 @@ impl Core {
             Ok((departure, census.gone().collect()))
         })?;
         let left = match departure.was {
-            Was::Holding => Left::Released,
-            Was::Waiting => Left::Withdrawn,
-            Was::Absent => Left::Nothing,
+            Was::Holding => Removed::Released,
+            Was::Waiting => Removed::Withdrawn,
+            Was::Absent => Removed::Nothing,
         };
         self.left = Some(left);
         self.place = None;
         self.shared.ring(&departure.next);
-        self.shared.watch.forget(&self.shared.aid, self.id());
+        self.shared.watch.forget(&self.shared.runtime, self.id());
         self.shared.bury(gone);
         Ok(left)
     }
@@ -241,10 +241,10 @@ impl Core {
             .store
             .write(|db| lease::detach(db, &shared.census(now), name.as_str(), &id, claim.ttl()))?;
         if !there {
-            let why = claim.life.ended().unwrap_or(Loss::Deleted);
+            let why = claim.validity.ended().unwrap_or(Loss::Deleted);
             return Err(Error::lost(name.clone(), why).into());
         }
-        self.left = Some(Left::Nothing);
+        self.left = Some(Removed::Nothing);
         Ok(())
     }
 
@@ -266,12 +266,12 @@ impl Entry for SqliteEntry {
         self.core.slot.poll_rung(cx)
     }
 
-    fn stake(&self) -> Option<Stake> {
+    fn renewal(&self) -> Option<Renewal> {
         let session: Arc<SqliteSession> = Arc::clone(&self.session);
-        Some(Stake { claim: Arc::clone(&self.core.slot.claim), session })
+        Some(Renewal { claim: Arc::clone(&self.core.slot.claim), session })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         let core = &mut self.core;
         let shared = Arc::clone(&core.shared);
         shared.patiently(PATIENCE, move || core.leave())
@@ -300,7 +300,7 @@ impl Drop for SqliteEntry {
     fn drop(&mut self) {
         self.core.shared.slots.remove(&self.core.slot);
         if self.core.place.is_some() {
-            self.core.shared.watch.forget(&self.core.shared.aid, self.core.id());
+            self.core.shared.watch.forget(&self.core.shared.runtime, self.core.id());
         }
     }
 }

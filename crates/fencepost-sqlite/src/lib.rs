@@ -10,13 +10,13 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! use fencepost_core::{Locks, Registry};
+//! use fencepost_core::{Client, Registry};
 //!
 //! let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
 //! # let folder = fencepost_testkit::server::TempDir::new("sqlite-doc").unwrap();
 //! # let path = folder.path().join("locks.db");
 //! # let path = path.display();
-//! let locks = Locks::builder().connect(&registry, &format!("sqlite:{path}?durability=full")).await?;
+//! let locks = Client::builder().connect(&registry, &format!("sqlite:{path}?durability=full")).await?;
 //! let guard = locks.mutex("stock/42")?.lock().await?;
 //! println!("token {}", guard.token());
 //! guard.release().await?;

@@ -1,11 +1,11 @@
 //! The line before a resource: joining it, being granted, leaving it. Each function is the body of one write transaction.
 //!
-//! The rule is that of [`fencepost_core::queue::admit`], applied while the rows are being read: who lives is asked of side
+//! The rule is that of [`fencepost_core::backend::admission::admit`], applied while the rows are being read: who lives is asked of side
 //! files, so it is asked only of those on whom the answer depends, holders and the waiters in front. A test holds this
 //! against `admit` itself.
 
 use fencepost_core::Mode;
-use fencepost_core::queue::Held;
+use fencepost_core::backend::admission::Held;
 use rusqlite::Connection;
 
 use crate::census::{Census, Repair, Standing};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Holder, Info, Listing, Name, Page, Token};
+use fencepost_core::{ClaimInfo, HolderInfo, Info, Listing, Name, Page, Token};
 use rusqlite::{Connection, params};
 
 use crate::census::{Census, Standing};
@@ -60,7 +60,7 @@ fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Tr
         let age = Duration::from_micros(census.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(census.now.boot)));
         info.claims.push(ClaimInfo {
-            holder: Holder::from_line(&columns.get::<_, String>(13)?),
+            holder: HolderInfo::from_line(&columns.get::<_, String>(13)?),
             mode: row.mode,
             token: row.holds().then(|| Token::new(row.token)),
             since_micros,

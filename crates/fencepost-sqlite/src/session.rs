@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Life, Loss, Reply, Result, Session, State};
+use fencepost_core::{Claim, Loss, Reply, Result, Session, State, Validity};
 
 use crate::census::WAITING_TTL;
 use crate::error::Trouble;
@@ -19,12 +19,12 @@ use crate::slots::Slot;
 /// need the database.
 pub(crate) struct SqliteSession {
     shared: Arc<Shared>,
-    life: Arc<Life>,
+    validity: Arc<Validity>,
 }
 
 impl SqliteSession {
     pub(crate) fn new(shared: Arc<Shared>) -> SqliteSession {
-        SqliteSession { shared, life: Arc::new(Life::forever()) }
+        SqliteSession { shared, validity: Arc::new(Validity::forever()) }
     }
 
     /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
@@ -32,7 +32,7 @@ impl SqliteSession {
         let shared = &self.shared;
         let sent = shared.now().boot;
         let renewed_at = shared.renew(sent, 0)?;
-        if due.iter().any(|claim| claim.life.is_confirmed()) {
+        if due.iter().any(|claim| claim.validity.is_confirmed()) {
             // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
             self.heed_summons()?;
             self.check_rows(due)?;
@@ -41,8 +41,8 @@ impl SqliteSession {
         for claim in due {
             let Some(slot) = shared.slots.get(&claim.id.as_u128().to_be_bytes()) else { continue };
             let ttl = claim.ttl();
-            if !claim.life.is_confirmed() {
-                claim.life.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
+            if !claim.validity.is_confirmed() {
+                claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
             } else if slot.attached || !claim.renewed || nanos(ttl) > claim.note.load(Ordering::SeqCst) {
                 others.push(claim);
             } else {
@@ -58,15 +58,15 @@ impl SqliteSession {
     fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Trouble> {
         let shared = &self.shared;
         let looked = shared.store.read_from_file(|db| {
-            let now = shared.aid.clock().now();
-            for claim in due.iter().filter(|claim| claim.life.is_confirmed()) {
-                if let State::Lost(_) = claim.life.state(now) {
+            let now = shared.runtime.clock().now();
+            for claim in due.iter().filter(|claim| claim.validity.is_confirmed()) {
+                if let State::Lost(_) = claim.validity.state(now) {
                     continue;
                 }
                 let id = claim.id.as_u128().to_be_bytes();
                 let Some(slot) = shared.slots.get(&id) else { continue };
                 if row::find(db, slot.name(), &id)?.is_none() && !slot.is_leaving() {
-                    claim.life.end_with(
+                    claim.validity.end_with(
                         Loss::Deleted,
                         "its row is gone: somebody has overwritten the database, or deleted it",
                     );
@@ -98,7 +98,7 @@ impl SqliteSession {
         let looked = shared.store.read(|db| {
             for slot in shared.slots.all() {
                 let claim = &slot.claim;
-                if !claim.life.is_confirmed() || claim.life.ended().is_some() {
+                if !claim.validity.is_confirmed() || claim.validity.ended().is_some() {
                     continue;
                 }
                 let id = claim.id.as_u128().to_be_bytes();
@@ -106,7 +106,7 @@ impl SqliteSession {
                     Some(row) if !row.is_evicted() => {}
                     None if slot.is_leaving() => {}
                     // Without a row it was thrown out at once.
-                    _ => claim.life.end_with(Loss::Evicted, crate::evict::summoned_by(&said, &id)),
+                    _ => claim.validity.end_with(Loss::Evicted, crate::evict::summoned_by(&said, &id)),
                 }
             }
             Ok(())
@@ -133,7 +133,7 @@ impl SqliteSession {
                     claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
                     claim.confirm(moment(if in_row { now.boot } else { renewed_at }), ttl);
                 }
-                lease::Kept::Lost(why) => claim.life.end(why),
+                lease::Kept::Lost(why) => claim.validity.end(why),
             }
         }
         Ok(())
@@ -143,7 +143,7 @@ impl SqliteSession {
     /// every round, once a second; the others in every third.
     fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Trouble> {
         let shared = &self.shared;
-        let waiting = due.iter().filter(|claim| !claim.life.is_confirmed());
+        let waiting = due.iter().filter(|claim| !claim.validity.is_confirmed());
         let mut slots: Vec<Arc<Slot>> = waiting
             .filter_map(|claim| shared.slots.get(&claim.id.as_u128().to_be_bytes()))
             .filter(|slot| slot.wants_a_look())
@@ -170,7 +170,7 @@ impl SqliteSession {
         // Somebody who came later may have been granted the lock together with us.
         let ours = turns.iter().chain(&look.holders).filter(|turn| turn.process == shared.key);
         for slot in ours.filter_map(|turn| shared.slots.get(&turn.id)) {
-            if !slot.claim.life.is_confirmed() {
+            if !slot.claim.validity.is_confirmed() {
                 slot.ring();
             }
         }
@@ -183,8 +183,8 @@ impl Session for SqliteSession {
         self.shared.key.number()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        &self.life
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Holder, Loss, Moment, Reply, Result};
+use fencepost_core::{HolderInfo, Loss, Moment, Reply, Result, Runtime};
 
 use crate::bell::{self, Ring};
 use crate::census::{Census, Now};
@@ -27,18 +27,18 @@ pub(crate) struct Shared {
     pub(crate) boot: BootId,
     pub(crate) pinned: bool,
     pub(crate) key: Key,
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     pub(crate) slots: Arc<Slots>,
     pub(crate) watch: Arc<Watch>,
     /// Made by the first claim: who only looks leaves no trace.
     side: OnceLock<Side>,
     making: Mutex<()>,
     /// The holder of the last claim as it is written down; mostly all claims of a client have the same.
-    holder: Mutex<Option<(Arc<Holder>, Arc<str>)>>,
+    holder: Mutex<Option<(Arc<HolderInfo>, Arc<str>)>>,
 }
 
 impl Shared {
-    pub(crate) fn open(config: &Config, aid: &Aid) -> Result<Shared, Trouble> {
+    pub(crate) fn open(config: &Config, runtime: &Runtime) -> Result<Shared, Trouble> {
         let store = Store::open(config)?;
         let folder = config::folder(store.path());
         let slots = Arc::new(Slots::default());
@@ -49,7 +49,7 @@ impl Shared {
             boot: BootId::read()?,
             pinned: config.pinned,
             key: Key::fresh()?,
-            aid: aid.clone(),
+            runtime: runtime.clone(),
             slots,
             side: OnceLock::new(),
             making: Mutex::new(()),
@@ -59,7 +59,7 @@ impl Shared {
 
     /// Now, noted before whatever it is noted for.
     pub(crate) fn now(&self) -> Now {
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         Now { boot: clock.now().as_nanos(), wall: clock.wall_micros() }
     }
 
@@ -97,10 +97,10 @@ impl Shared {
         self.store.give_up();
         let mut pins = false;
         for slot in self.slots.all() {
-            let life = &slot.claim.life;
-            if life.is_confirmed() {
+            let validity = &slot.claim.validity;
+            if validity.is_confirmed() {
                 pins |= self.pinned;
-                life.end_with(Loss::Deleted, why);
+                validity.end_with(Loss::Deleted, why);
             } else {
                 slot.ring();
             }
@@ -124,7 +124,7 @@ impl Shared {
             match bell::hang(&self.folder, self.key) {
                 Ok(bell) => {
                     let (slots, shared) = (Arc::clone(&self.slots), Arc::downgrade(self));
-                    self.aid.spawn(crate::pump::listen(bell, slots, shared));
+                    self.runtime.spawn(crate::pump::listen(bell, slots, shared));
                 }
                 // Some file systems have no FIFOs. The poll remains; whatever else is wrong here is wrong below, too.
                 Err(error) => tracing::debug!(%error, "no bell"),
@@ -134,12 +134,12 @@ impl Shared {
             let _ = self.side.set(side);
             // Who opens the database after this look sees the side file.
             self.check_in_place()?;
-            self.aid.spawn(crate::pump::sweep_folder(Arc::downgrade(self)));
+            self.runtime.spawn(crate::pump::sweep_folder(Arc::downgrade(self)));
         }
         Ok(self.side.get().ok_or_else(|| io::Error::other("the side file was not made"))?)
     }
 
-    pub(crate) fn holder_text(&self, holder: &Arc<Holder>) -> Arc<str> {
+    pub(crate) fn holder_text(&self, holder: &Arc<HolderInfo>) -> Arc<str> {
         let mut known = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((last, text)) = &*known
             && Arc::ptr_eq(last, holder)
@@ -165,7 +165,7 @@ impl Shared {
     /// Clears away what processes that were seen dead have left.
     pub(crate) fn bury(self: &Arc<Shared>, dead: Vec<Key>) {
         if !dead.is_empty() {
-            self.aid.spawn(crate::pump::sweep(Arc::downgrade(self), dead));
+            self.runtime.spawn(crate::pump::sweep(Arc::downgrade(self), dead));
         }
     }
 
@@ -194,7 +194,7 @@ impl Shared {
         }
         let shared = Arc::clone(self);
         Reply::coming(async move {
-            let clock = shared.aid.clock();
+            let clock = shared.runtime.clock();
             let start = clock.now();
             let mut pause = Pause::new(shared.key);
             loop {

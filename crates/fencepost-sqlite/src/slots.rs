@@ -138,7 +138,7 @@ impl Slots {
     /// An operator has evicted it. `by` says who and why.
     pub(crate) fn evict(&self, id: &[u8; 16], by: &str) {
         if let Some(slot) = self.get(id) {
-            slot.claim.life.end_with(Loss::Evicted, by);
+            slot.claim.validity.end_with(Loss::Evicted, by);
             slot.ring();
         }
     }

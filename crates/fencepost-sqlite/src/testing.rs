@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fencepost_core::{Address, Mode};
+use fencepost_core::{BackendUrl, Mode};
 use fencepost_testkit::server::TempDir;
 use rusqlite::Connection;
 
@@ -36,7 +36,7 @@ impl Place {
     pub(crate) fn new() -> Place {
         let folder = folder();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        let config = Config::parse(&Address::parse(&url).unwrap()).unwrap();
+        let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
         let store = Store::open(&config).unwrap_or_else(|trouble| panic!("{trouble:?}"));
         let boot = BootId::read().unwrap();
         let sides = crate::config::folder(store.path());

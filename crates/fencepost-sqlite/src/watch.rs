@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Clock};
+use fencepost_core::{Clock, Runtime};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
@@ -57,7 +57,7 @@ impl Watch {
 
     /// From now on `id` is alarmed when one of `keys` closes its side file; this replaces what was said before. A process that
     /// died before the watch was set closes nothing any more, so the caller looks once more afterwards if this returns `true`.
-    pub(crate) fn follow(self: &Arc<Watch>, aid: &Aid, id: Id, keys: Vec<Key>) -> bool {
+    pub(crate) fn follow(self: &Arc<Watch>, runtime: &Runtime, id: Id, keys: Vec<Key>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if keys.is_empty() && state.wants.is_empty()
             || state.wants.get(&id).is_some_and(|known| *known == keys)
@@ -67,7 +67,7 @@ impl Watch {
         state.release(&id);
         let mut news = false;
         for key in &keys {
-            news |= self.set(&mut state, aid, id, *key);
+            news |= self.set(&mut state, runtime, id, *key);
         }
         if !keys.is_empty() {
             state.wants.insert(id, keys);
@@ -76,11 +76,11 @@ impl Watch {
     }
 
     /// `id` waits no more.
-    pub(crate) fn forget(self: &Arc<Watch>, aid: &Aid, id: Id) {
-        self.follow(aid, id, Vec::new());
+    pub(crate) fn forget(self: &Arc<Watch>, runtime: &Runtime, id: Id) {
+        self.follow(runtime, id, Vec::new());
     }
 
-    fn set(self: &Arc<Watch>, state: &mut State, aid: &Aid, id: Id, key: Key) -> bool {
+    fn set(self: &Arc<Watch>, state: &mut State, runtime: &Runtime, id: Id, key: Key) -> bool {
         if let Some((_, ids)) = state.set.get_mut(&key) {
             ids.insert(id);
             return false;
@@ -92,7 +92,7 @@ impl Watch {
                     return false;
                 };
                 let instance = Arc::new(inotify);
-                aid.spawn(read(Arc::downgrade(self), Arc::clone(&instance), aid.clock().clone()));
+                runtime.spawn(read(Arc::downgrade(self), Arc::clone(&instance), runtime.clock().clone()));
                 state.instance = Some(Arc::clone(&instance));
                 instance
             }

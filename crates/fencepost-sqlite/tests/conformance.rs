@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Address, Aid, Backend, Locks, Registry, Result};
+use fencepost_core::{Backend, BackendUrl, Client, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace};
 use fencepost_testkit::server::TempDir;
 
@@ -58,14 +58,14 @@ fn registry() -> Registry {
     Registry::new().with("sqlite", fencepost_sqlite::open)
 }
 
-async fn connect(url: &str) -> Locks {
-    Locks::builder().connect(&registry(), url).await.expect("it connects")
+async fn connect(url: &str) -> Client {
+    Client::builder().connect(&registry(), url).await.expect("it connects")
 }
 
 impl Namespace for Place {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        let address = Address::parse(&self.url()).expect("the URL is sound");
-        Box::pin(fencepost_sqlite::open(address, aid))
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = BackendUrl::parse(&self.url()).expect("the URL is sound");
+        Box::pin(fencepost_sqlite::open(address, runtime))
     }
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {

@@ -2,8 +2,8 @@
 
 use crate::sim::Rng;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Left, Life,
-    Listing, Moment, Name, Page, Reply, Session, Stake, Token,
+    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment,
+    Name, Page, Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -245,16 +245,19 @@ impl Entry for Troubled {
         self.inner.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        let Stake { claim, session } = self.inner.stake()?;
-        Some(Stake { claim, session: Arc::new(TroubledSession { inner: session, plan: self.plan.clone() }) })
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.inner.renewal()?;
+        Some(Renewal {
+            claim,
+            session: Arc::new(TroubledSession { inner: session, plan: self.plan.clone() }),
+        })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
         troubled!(self.plan, Result::is_ok, self.inner.withdraw())
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
         troubled!(self.plan, Result::is_ok, self.inner.release())
     }
 
@@ -281,8 +284,8 @@ impl Session for TroubledSession {
         self.inner.id()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        self.inner.life()
+    fn validity(&self) -> &Arc<Validity> {
+        self.inner.validity()
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {

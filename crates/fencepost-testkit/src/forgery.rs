@@ -1,6 +1,6 @@
 //! The texts of leases, taken apart and changed by their bearer.
 
-use fencepost_core::Lease;
+use fencepost_core::DetachedLease;
 
 /// The parts of a lease's text that its bearer can change.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Text {
     ///
     /// # Panics
     /// It has another form.
-    pub fn of(lease: &Lease) -> Text {
+    pub fn of(lease: &DetachedLease) -> Text {
         let secret = lease.to_secret();
         let (prefix, hex) = secret.split_at(secret.find('-').expect("a prefix") + 1);
         let digits: Vec<u8> =
@@ -47,7 +47,7 @@ impl Text {
     ///
     /// # Panics
     /// The parts make no text in the right form, such as with a bad name.
-    pub fn forged(&self) -> Lease {
+    pub fn forged(&self) -> DetachedLease {
         let mut bytes = self.id.to_be_bytes().to_vec();
         bytes.extend(self.token.to_be_bytes());
         bytes.extend(self.nanos.to_be_bytes());

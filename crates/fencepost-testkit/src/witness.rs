@@ -6,8 +6,8 @@
 
 use crate::history::{Key, Recorder, What};
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Left, Life, Listing,
-    Moment, Name, Page, Reply, Session, Stake, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Listing, Moment, Name,
+    Page, Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -117,7 +117,7 @@ impl Entry for Witnessed {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
         let Some(key) = self.key else { return self.inner.attempt() };
         let (seen, claim) = (&self.seen, &self.claim);
-        let sent = claim.aid.clock().now();
+        let sent = claim.runtime.clock().now();
         let answer = self.inner.attempt();
         let look = move |answer: &Result<Attempt, Error>| match answer {
             Ok(Attempt::Blocked { .. }) if claim.join => seen.waits(key, claim, sent),
@@ -142,16 +142,19 @@ impl Entry for Witnessed {
         self.inner.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        let Stake { claim, session } = self.inner.stake()?;
-        Some(Stake { claim, session: Arc::new(WitnessedSession { inner: session, seen: self.seen.clone() }) })
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.inner.renewal()?;
+        Some(Renewal {
+            claim,
+            session: Arc::new(WitnessedSession { inner: session, seen: self.seen.clone() }),
+        })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
         self.inner.withdraw()
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
         self.inner.release()
     }
 
@@ -184,17 +187,17 @@ impl Session for WitnessedSession {
         self.inner.id()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        self.inner.life()
+    fn validity(&self) -> &Arc<Validity> {
+        self.inner.validity()
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
-        let Some(sent) = due.first().map(|claim| claim.aid.clock().now()) else {
+        let Some(sent) = due.first().map(|claim| claim.runtime.clock().now()) else {
             return self.inner.keep(due);
         };
         let answer = self.inner.keep(due);
         let look = move |answer: &Result<(), Error>| {
-            for claim in due.iter().filter(|claim| answer.is_ok() && claim.life.ended().is_none()) {
+            for claim in due.iter().filter(|claim| answer.is_ok() && claim.validity.ended().is_none()) {
                 let key = self.seen.keys().get(&claim.id).copied();
                 if let Some(key) = key {
                     self.seen.waits(key, claim, sent);

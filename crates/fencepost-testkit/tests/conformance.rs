@@ -1,6 +1,6 @@
 //! The suite on the engine in memory, and on layers over it: a layer is an engine too.
 
-use fencepost_core::{Aid, Backend, Memory, Result};
+use fencepost_core::{Backend, Memory, Result, Runtime};
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Fixture for InMemory {
 }
 
 impl Namespace for Place {
-    fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+    fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
         Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
     }
 }
@@ -69,8 +69,8 @@ mod memory_under_a_layer {
     }
 
     impl Namespace for Remote {
-        fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-            let layer = Arc::new(Chaos::new(self.engine.clone(), aid.clock().clone(), 1, Odds::NONE));
+        fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let layer = Arc::new(Chaos::new(self.engine.clone(), runtime.clock().clone(), 1, Odds::NONE));
             self.network.lock().unwrap().push(layer.clone());
             Box::pin(async { Ok(layer as Arc<dyn Backend>) })
         }
@@ -112,8 +112,8 @@ mod quorum_of_memory {
     }
 
     impl Namespace for Nodes {
-        fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-            let quorum = Quorum::new("quorum", self.0.clone(), aid.clock().clone());
+        fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let quorum = Quorum::new("quorum", self.0.clone(), runtime.clock().clone());
             Box::pin(async { Ok(Arc::new(quorum?) as Arc<dyn Backend>) })
         }
     }
@@ -148,7 +148,7 @@ mod memory_under_a_limit {
     }
 
     impl Namespace for Engine {
-        fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
             let limit = Limit::new(self.0.clone(), 64, &self.1);
             Box::pin(async { Ok(Arc::new(limit) as Arc<dyn Backend>) })
         }

@@ -1,4 +1,4 @@
-//! The keeper: how many rounds of renewal there are, and what one that fails costs. Counted exactly, on a clock that stands still.
+//! The renewer: how many rounds of renewal there are, and what one that fails costs. Counted exactly, on a clock that stands still.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Guard, Info, Left, Life,
-    Listing, Locks, Memory, Moment, Name, Page, Reply, Result, Session, Stake, State, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Guard, Info, Listing,
+    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, State, Token, Validity,
 };
 use fencepost_testkit::sim::{Executor, Ran};
 
@@ -72,12 +72,15 @@ impl Entry for ShardEntry {
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
         self.inner.poll_wait(cx, until)
     }
-    fn stake(&self) -> Option<Stake> {
-        let Stake { claim, session } = self.inner.stake()?;
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.inner.renewal()?;
         let letter = claim.want().name.as_str().as_bytes()[0];
-        Some(Stake { claim, session: Arc::new(Shard { letter, inner: session, log: Arc::clone(&self.log) }) })
+        Some(Renewal {
+            claim,
+            session: Arc::new(Shard { letter, inner: session, log: Arc::clone(&self.log) }),
+        })
     }
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         self.inner.withdraw()
     }
     fn detach(&mut self) -> Reply<'_, Result<()>> {
@@ -89,8 +92,8 @@ impl Session for Shard {
     fn id(&self) -> u64 {
         u64::from(self.letter)
     }
-    fn life(&self) -> &Arc<Life> {
-        self.inner.life()
+    fn validity(&self) -> &Arc<Validity> {
+        self.inner.validity()
     }
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         self.log.rounds.fetch_add(1, Ordering::SeqCst);
@@ -107,7 +110,7 @@ impl Session for Shard {
 
 struct World {
     executor: Executor,
-    locks: Locks,
+    locks: Client,
     log: Arc<Log>,
     start: Moment,
 }
@@ -115,10 +118,10 @@ struct World {
 impl World {
     fn new() -> World {
         let executor = Executor::new(1);
-        let aid = Aid::for_client(1, executor.clock().clone(), executor.host(0));
+        let runtime = Runtime::for_client(1, executor.clock().clone(), executor.host(0));
         let log = Arc::new(Log::default());
         let shards = Arc::new(Shards { inner: Memory::new(), log: Arc::clone(&log) });
-        let locks = Locks::builder().aid(aid).open(|_| Ok(shards)).unwrap();
+        let locks = Client::builder().runtime(runtime).open(|_| Ok(shards)).unwrap();
         let start = executor.clock().now();
         World { executor, locks, log, start }
     }

@@ -1,7 +1,7 @@
 //! The limit on claims that wait at the engine: how many are there, in which order they come, and what they are told.
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, Guard, Info, Limit, Listing, Locks, Memory, Name, Page,
+    Backend, Capabilities, Claim, Client, Entry, Eviction, Guard, Info, Limit, Listing, Memory, Name, Page,
     Reply, Result, Token,
 };
 use fencepost_testkit::chaos::{Chaos, Odds};
@@ -16,10 +16,10 @@ const SOON: Duration = Duration::from_secs(30);
 const MOST: u32 = 4;
 
 /// A client whose claims pass a limit, and what counts them at the engine.
-fn client(name: &str) -> (Locks, Arc<Memory>) {
+fn client(name: &str) -> (Client, Arc<Memory>) {
     let memory = Memory::new();
     let inner = Arc::clone(&memory);
-    let locks = Locks::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, name)))).unwrap();
+    let locks = Client::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, name)))).unwrap();
     (locks, memory)
 }
 
@@ -27,7 +27,7 @@ async fn waiters(memory: &Memory) -> usize {
     memory.inspect(&Name::new("stock").unwrap()).await.unwrap().waiters().count()
 }
 
-fn ask(locks: &Locks, count: usize) -> Vec<JoinHandle<Result<Guard>>> {
+fn ask(locks: &Client, count: usize) -> Vec<JoinHandle<Result<Guard>>> {
     let mutex = || locks.mutex("stock").unwrap();
     (0..count).map(|_| mutex()).map(|mutex| tokio::spawn(async move { mutex.lock().await })).collect()
 }
@@ -66,8 +66,8 @@ async fn readers_that_have_waited_here_are_granted_in_the_order_of_their_calls()
     let late = Odds { late_request: 500, delay: Duration::from_millis(5), ..Odds::NONE };
     let open = |seed| {
         let inner = Arc::clone(&memory);
-        Locks::builder().open(move |aid| {
-            let layer = Chaos::new(inner, aid.clock().clone(), seed, late);
+        Client::builder().open(move |runtime| {
+            let layer = Chaos::new(inner, runtime.clock().clone(), seed, late);
             Ok(Arc::new(Limit::new(Arc::new(layer), MOST, "reading")))
         })
     };
@@ -113,7 +113,7 @@ async fn clients_of_a_process_share_the_limit() {
     let memory = Memory::new();
     let open = || {
         let inner = Arc::clone(&memory);
-        Locks::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, "shared")))).unwrap()
+        Client::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, "shared")))).unwrap()
     };
     let (one, two) = (open(), open());
     let guard = one.mutex("stock").unwrap().lock().await.unwrap();
@@ -133,14 +133,14 @@ async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
     let memory = Memory::new();
     let mut chaos = None;
     let outage = Duration::from_millis(200);
-    let locks = Locks::builder().ttl(Duration::from_millis(300)).outage(outage).open(|aid| {
-        let layer = Arc::new(Chaos::new(memory.clone(), aid.clock().clone(), 1, Odds::NONE));
+    let locks = Client::builder().ttl(Duration::from_millis(300)).outage(outage).open(|runtime| {
+        let layer = Arc::new(Chaos::new(memory.clone(), runtime.clock().clone(), 1, Odds::NONE));
         chaos = Some(Arc::clone(&layer));
         Ok(Arc::new(Limit::new(layer, MOST, "outage")))
     });
     let (locks, chaos) = (locks.unwrap(), chaos.unwrap());
     // Somebody else's, so that nothing of it depends on the network.
-    let other = Locks::builder().open(|_| Ok(memory.clone())).unwrap();
+    let other = Client::builder().open(|_| Ok(memory.clone())).unwrap();
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();
     let mut asked = ask(&locks, 20);
     eventually(SOON, "they wait", async || waiters(&memory).await == MOST as usize).await;
@@ -200,8 +200,8 @@ async fn a_grant_that_comes_while_the_engine_is_asked_for_is_renewed() {
     let slow = Slow { inner: memory.clone(), asked: AtomicBool::new(false), answer: Notify::new() };
     let (slow, ttl) = (Arc::new(slow), Duration::from_millis(300));
     let inner = Arc::clone(&slow);
-    let locks = Locks::builder().ttl(ttl).open(|_| Ok(Arc::new(Limit::new(inner, 1, "slow")))).unwrap();
-    let other = Locks::builder().open(|_| Ok(memory.clone())).unwrap();
+    let locks = Client::builder().ttl(ttl).open(|_| Ok(Arc::new(Limit::new(inner, 1, "slow")))).unwrap();
+    let other = Client::builder().open(|_| Ok(memory.clone())).unwrap();
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();
     let first = ask(&locks, 1).pop().unwrap();
     eventually(SOON, "it waits at the engine", async || waiters(&memory).await == 1).await;

@@ -11,7 +11,7 @@ mod trouble;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fencepost_core::{Address, Error, ErrorKind, Result};
+use fencepost_core::{BackendUrl, Error, ErrorKind, Result};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -34,7 +34,7 @@ impl Tls {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid): only one of `cert` and `key` is there.
-    pub fn read(address: &Address) -> Result<Tls> {
+    pub fn read(address: &BackendUrl) -> Result<Tls> {
         let file = |key| address.option(key).map(PathBuf::from);
         let identity = match (file("cert"), file("key")) {
             (Some(cert), Some(key)) => Some((cert, key)),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Guard, Locks, Registry};
+use fencepost_core::{Client, Guard, Registry};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use fencepost_zookeeper::{Guarded, Write};
@@ -14,8 +14,8 @@ use fencepost_zookeeper::{Guarded, Write};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = Proxied::start(&Config::new())?;
     let registry = Registry::new().with("zookeeper", fencepost_zookeeper::open);
-    let near = Locks::builder().connect(&registry, &format!("{}/app", server.direct_url())).await?;
-    let far = Locks::builder().connect(&registry, &format!("{}/app?session=1s", server.url())).await?;
+    let near = Client::builder().connect(&registry, &format!("{}/app", server.direct_url())).await?;
+    let far = Client::builder().connect(&registry, &format!("{}/app?session=1s", server.url())).await?;
 
     let mut first = far.mutex("stock")?.lock().await?;
     let stale = guarded(&mut first);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Address, Aid, Backend, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Runtime, Token,
 };
 
 use crate::config::Config;
@@ -21,11 +21,11 @@ use crate::{evict, examine, listing, runner};
 ///
 /// # Cancel safety
 /// May be dropped; a session that was made is closed.
-pub fn open(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
             runner::start()?;
-            let shared = Shared::start(config, aid)?;
+            let shared = Shared::start(config, runtime)?;
             shared.link().await?;
             Ok(Arc::new(ZooBackend { shared }) as Arc<dyn Backend>)
         }),

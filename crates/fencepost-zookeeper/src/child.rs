@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use fencepost_core::Mode;
-use fencepost_core::queue::{Place, Verdict, admit};
+use fencepost_core::backend::admission::{Place, Verdict, admit};
 
 /// A contender, ours or somebody else's.
 #[derive(Clone, PartialEq, Eq, Debug)]

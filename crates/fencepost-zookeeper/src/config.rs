@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fencepost_core::{Address, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -70,11 +70,11 @@ impl Config {
         Some(share.max(Duration::from_secs(1)).min(self.session * 2 / 5))
     }
 
-    pub(crate) fn parse(address: &Address) -> Result<Config> {
+    pub(crate) fn parse(address: &BackendUrl) -> Result<Config> {
         Config::read(address).map_err(|error| error.on(ENGINE))
     }
 
-    fn read(address: &Address) -> Result<Config> {
+    fn read(address: &BackendUrl) -> Result<Config> {
         let secure = address.scheme == "zookeepers";
         let of_tls = fencepost_tls::OPTIONS.iter().filter(|_| secure);
         address.only(&OPTIONS.iter().chain(of_tls).copied().collect::<Vec<_>>())?;
@@ -110,7 +110,7 @@ impl Config {
             Ok::<_, Error>(given.unwrap_or(default))
         };
         Ok(Config {
-            servers: Address::each_once(
+            servers: BackendUrl::each_once(
                 hosts.split(',').map(|text| server(text, port)).collect::<Result<_>>()?,
             )?,
             tls,
@@ -140,7 +140,7 @@ fn root(path: &str) -> Result<String> {
             "the path of nodes stands once, behind all servers: zookeeper://h1,h2/app; a comma in it is written %2C",
         ));
     }
-    let path = Address::decode(path)?;
+    let path = BackendUrl::decode(path)?;
     let path = path.trim_end_matches('/');
     if path.is_empty() {
         return Ok(String::new());
@@ -161,7 +161,7 @@ fn root(path: &str) -> Result<String> {
     Ok(format!("/{path}"))
 }
 
-fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
+fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
     let (user, password) = match user {
         None => (None, None),
         Some(user) => {
@@ -169,13 +169,13 @@ fn login(user: Option<&str>, address: &Address) -> Result<Option<Login>> {
         }
     };
     let password = match password.filter(|password| !password.is_empty()) {
-        Some(password) => Some(Address::decode(password)?),
+        Some(password) => Some(BackendUrl::decode(password)?),
         None => address.secret("password")?,
     };
     match (user.filter(|user| !user.is_empty()), password) {
         (None, None) => Ok(None),
         (Some(user), Some(password)) => {
-            let user = Address::decode(user)?;
+            let user = BackendUrl::decode(user)?;
             if user.contains(':') {
                 return Err(Error::invalid("a user of the scheme digest has no colon in its name"));
             }
@@ -195,8 +195,8 @@ pub(crate) fn shown(host: &str, port: u16) -> String {
 fn server(text: &str, port: u16) -> Result<(String, u16)> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
-    let (host, port) = Address::server(text, port).ok_or_else(rule)?;
-    let host = Address::decode(host)?;
+    let (host, port) = BackendUrl::server(text, port).ok_or_else(rule)?;
+    let host = BackendUrl::decode(host)?;
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control() || c == '/') {
         return Err(rule());
     }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Config> {
-        Config::parse(&Address::parse(url).unwrap())
+        Config::parse(&BackendUrl::parse(url).unwrap())
     }
 
     #[test]

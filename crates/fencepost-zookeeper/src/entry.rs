@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, Grant, Left, Mode, Moment, Reply, Result, Stake, State, Token,
+    Attempt, Claim, Entry, Error, Mode, Moment, Removed, Renewal, Reply, Result, State, Token,
 };
 
 use crate::error::ENGINE;
@@ -56,7 +56,7 @@ enum At {
     /// Its turn for a permit has come, by its place in line, and it waits for one.
     Choosing(Token),
     Holding(Token),
-    Left(Left),
+    Left(Removed),
 }
 
 impl ZooEntry {
@@ -90,12 +90,12 @@ impl ZooEntry {
     /// Of a lease that is not there.
     pub(crate) fn gone(shared: &Arc<Shared>, claim: Arc<Claim>) -> ZooEntry {
         let mut entry = ZooEntry::new(shared, claim);
-        entry.at = At::Left(Left::Nothing);
+        entry.at = At::Left(Removed::Nothing);
         entry
     }
 
     fn now(&self) -> Moment {
-        self.claim.aid.clock().now()
+        self.claim.runtime.clock().now()
     }
 
     /// The session that it stands in; the client's, before it stands in any. `None`: it has ended.
@@ -113,7 +113,7 @@ impl ZooEntry {
     async fn ask(&mut self) -> Result<Attempt> {
         let Some(link) = self.session().await? else { return Ok(self.is_gone()) };
         let answer = match (self.at, self.claim.want().mode) {
-            (At::Holding(token), _) => Ok(Some(Attempt::Granted(Grant::of(token)))),
+            (At::Holding(token), _) => Ok(Some(Attempt::Granted(token))),
             (_, Mode::Permits { of, .. }) => self.ask_permits(&link, of).await,
             _ => self.ask_line(&link).await,
         };
@@ -127,7 +127,7 @@ impl ZooEntry {
     }
 
     fn is_gone(&mut self) -> Attempt {
-        self.at = At::Left(Left::Nothing);
+        self.at = At::Left(Removed::Nothing);
         Attempt::Gone
     }
 
@@ -208,7 +208,7 @@ impl ZooEntry {
                 let paths = self.leases.as_ref().map_or_else(Vec::new, Spot::paths);
                 // The line goes on without us.
                 let (link, own) = (Arc::clone(link), self.line.spot.give_away());
-                self.claim.aid.reaper().finish({
+                self.claim.runtime.cleaner().finish({
                     let link = Arc::clone(&link);
                     async move { delete(&link, own).await }
                 });
@@ -239,14 +239,14 @@ impl ZooEntry {
     fn granted(&mut self, link: &Arc<Link>, token: Token, paths: Vec<String>) -> Attempt {
         self.line.rest();
         self.at = At::Holding(token);
-        self.claim.life.rest_on(1, vec![Arc::clone(&link.life)]);
+        self.claim.validity.rest_on(1, vec![Arc::clone(&link.validity)]);
         extend(&self.claim, self.now());
         self.guarded = paths.first().map(|path| crate::Guarded::new(link, &self.claim, path.clone()));
         let holding = Holding { claim: Arc::clone(&self.claim), link: Arc::clone(link), paths, token };
         self.shared.holdings.insert(holding);
         crate::evict::listen(&self.shared, link);
         crate::evict::recall(&self.shared, link, token);
-        Attempt::Granted(Grant::of(token))
+        Attempt::Granted(token)
     }
 
     /// Removes all nodes, those of permits first: the line goes on when they are gone. Answers whether what counts was there.
@@ -278,13 +278,13 @@ impl ZooEntry {
     }
 
     /// Sends the request to leave with the first poll.
-    async fn leave(&mut self) -> Result<Left> {
+    async fn leave(&mut self) -> Result<Removed> {
         self.line.rest();
         self.shared.holdings.remove(&self.claim);
-        let Some(link) = self.link.clone() else { return Ok(Left::Nothing) };
+        let Some(link) = self.link.clone() else { return Ok(Removed::Nothing) };
         let held = matches!(self.at, At::Holding(_));
         let valid = match held {
-            true => !matches!(self.claim.life.state(self.now()), State::Lost(_)),
+            true => !matches!(self.claim.validity.state(self.now()), State::Lost(_)),
             false => !link.is_over(),
         };
         let again = self.leaving.is_some();
@@ -292,9 +292,9 @@ impl ZooEntry {
         let was_there = if link.is_over() { false } else { self.hand_on(&link, held && valid).await? };
         // Without our node: a request before this one took effect, and its answer was lost.
         Ok(match (before && (was_there || again), held) {
-            (true, true) => Left::Released,
-            (true, false) => Left::Withdrawn,
-            (false, _) => Left::Nothing,
+            (true, true) => Removed::Released,
+            (true, false) => Removed::Withdrawn,
+            (false, _) => Removed::Nothing,
         })
     }
 }
@@ -309,24 +309,24 @@ impl Entry for ZooEntry {
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
         // With its session went the driver's watches, and what they had to say.
-        if self.link.as_ref().is_some_and(|link| link.life.ended().is_some()) {
+        if self.link.as_ref().is_some_and(|link| link.validity.ended().is_some()) {
             return Poll::Ready(());
         }
         if self.at == At::Nowhere { Poll::Pending } else { self.line.poll(cx) }
     }
 
-    fn stake(&self) -> Option<Stake> {
+    fn renewal(&self) -> Option<Renewal> {
         let link = self.link.clone().filter(|_| matches!(self.at, At::Holding(_)))?;
-        Some(Stake { claim: Arc::clone(&self.claim), session: link })
+        Some(Renewal { claim: Arc::clone(&self.claim), session: link })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         if let At::Left(left) = self.at {
             // Asked again because the answer was lost: the first one still holds.
             return Reply::ready(Ok(left));
         }
         if self.link.is_none() {
-            return Reply::ready(Ok(Left::Nothing));
+            return Reply::ready(Ok(Removed::Nothing));
         }
         Reply::coming(async move {
             let left = self.leave().await?;
@@ -354,7 +354,7 @@ impl Drop for ZooEntry {
         let leases = self.leases.take().filter(|leases| !leases.is_blank());
         let spots: Vec<Spot> = leases.into_iter().chain(line).collect();
         if !spots.is_empty() {
-            self.claim.aid.spawn(clean_up(link, spots));
+            self.claim.runtime.spawn(clean_up(link, spots));
         }
     }
 }

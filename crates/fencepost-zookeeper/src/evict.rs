@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Eviction, Loss, Name, Payload, Result, Token};
+use fencepost_core::{ClaimRecord, Error, ErrorKind, Eviction, Loss, Name, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -47,9 +47,9 @@ fn bell(session: i64, token: Token) -> String {
 pub(crate) fn listen(shared: &Arc<Shared>, link: &Arc<Link>) {
     if !link.listening.swap(true, Ordering::Relaxed) {
         let (weak, link, folder) = (Arc::downgrade(shared), Arc::clone(link), folder(shared));
-        let aid = shared.aid.clone();
-        aid.spawn(look_again(Arc::downgrade(&shared.holdings), Arc::clone(&link)));
-        aid.spawn(async move {
+        let runtime = shared.runtime.clone();
+        runtime.spawn(look_again(Arc::downgrade(&shared.holdings), Arc::clone(&link)));
+        runtime.spawn(async move {
             while !link.is_over() {
                 let path = folder.clone();
                 let asked: Asked<_> =
@@ -131,7 +131,7 @@ pub(crate) fn recall(shared: &Shared, link: &Arc<Link>, token: Token) {
         return;
     }
     let (holdings, link) = (Arc::clone(&shared.holdings), Arc::clone(link));
-    shared.aid.spawn(async move {
+    shared.runtime.spawn(async move {
         let own: Vec<_> = holdings.of(&link).into_iter().filter(|held| held.token == token).collect();
         while !link.is_over() && !look_at(&holdings, &link, &own, &HashMap::new()).await {
             link.sleep(link.clock().now() + AGAIN).await;
@@ -155,7 +155,7 @@ async fn look_at(holdings: &Holdings, link: &Link, held: &[Holding], said: &Hash
         };
         for (held, answer) in some.iter().zip(answers) {
             match answer {
-                Ok((data, _)) if Payload::read(&data).evicted => {
+                Ok((data, _)) if ClaimRecord::read(&data).evicted => {
                     holdings.evict(held.token, Loss::Evicted, said.get(&held.token).cloned());
                 }
                 Err(zk::Error::NoNode) => match said.get(&held.token) {
@@ -226,14 +226,14 @@ async fn mark(link: &Link, path: String, made: i64, token: Token, name: &Name) -
             Err(zk::Error::NoNode) => return Err(mismatch(token, name)),
             read => read.map_err(|error| failure(&error))?,
         };
-        let payload = Payload::read(&data);
+        let payload = ClaimRecord::read(&data);
         if stat.czxid != made {
             return Err(mismatch(token, name));
         }
         if payload.evicted {
             return Ok(());
         }
-        let (at, data) = (path.clone(), Payload { evicted: true, ..payload }.to_bytes());
+        let (at, data) = (path.clone(), ClaimRecord { evicted: true, ..payload }.to_bytes());
         let set: Asked<_> =
             link.ask(move |client| async move { client.set_data(&at, &data, Some(stat.version)).await });
         match link.within(set).await? {

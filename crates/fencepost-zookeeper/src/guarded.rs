@@ -77,7 +77,7 @@ impl Guarded {
             Ok(Err(zk::CheckWriteError::CheckFailed { source })) => {
                 let why = if source == zk::Error::BadVersion { Loss::Evicted } else { Loss::Deleted };
                 // The server's word is final: whoever watches the guard is told as well.
-                self.claim.life.end(why);
+                self.claim.validity.end(why);
                 Err(self.lost(why))
             }
             Err(zk::Error::SessionExpired)
@@ -94,7 +94,7 @@ impl Guarded {
     }
 
     fn lost(&self, why: Loss) -> Error {
-        Error::lost(self.claim.want().name.clone(), self.claim.life.ended().unwrap_or(why)).on(ENGINE)
+        Error::lost(self.claim.want().name.clone(), self.claim.validity.ended().unwrap_or(why)).on(ENGINE)
     }
 }
 

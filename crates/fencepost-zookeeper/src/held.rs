@@ -38,8 +38,8 @@ pub(crate) fn watch(holdings: &Arc<Holdings>, held: &Holding) {
     let budget = Arc::new(budget);
     for path in &held.paths {
         let (holdings, held, path) = (Arc::downgrade(holdings), held.clone(), path.clone());
-        let (aid, budget) = (held.claim.aid.clone(), Arc::clone(&budget));
-        aid.spawn(async move {
+        let (runtime, budget) = (held.claim.runtime.clone(), Arc::clone(&budget));
+        runtime.spawn(async move {
             watch_node(holdings, held, path).await;
             drop(budget);
         });
@@ -48,7 +48,7 @@ pub(crate) fn watch(holdings: &Arc<Holdings>, held: &Holding) {
 
 async fn watch_node(holdings: Weak<Holdings>, held: Holding, path: String) {
     let Holding { claim, link, .. } = held;
-    while !link.is_over() && claim.life.ended().is_none() {
+    while !link.is_over() && claim.validity.ended().is_none() {
         let at = path.clone();
         let asked: Asked<_> = link.ask(move |client| async move { client.check_and_watch_stat(&at).await });
         let gone = match link.within(asked).await {
@@ -62,7 +62,7 @@ async fn watch_node(holdings: Weak<Holdings>, held: Holding, path: String) {
         if gone {
             // A holder that has released it, or begins to, is told nothing.
             if holdings.upgrade().is_some_and(|holdings| holdings.has(&claim)) {
-                claim.life.end_with(Loss::Deleted, deleted(&path));
+                claim.validity.end_with(Loss::Deleted, deleted(&path));
             }
             return;
         }
@@ -98,11 +98,11 @@ impl Drop for Budget {
 pub(crate) async fn look_again(holdings: Weak<Holdings>, link: Arc<Link>) {
     let Ok(mut states) = link.client().map(|client| client.state_watcher()) else { return };
     let mut broken = false;
-    let mut over = link.life.watch();
+    let mut over = link.validity.watch();
     loop {
         let state = poll_fn(|cx| {
             over.set(cx.waker());
-            if link.life.ended().is_some() {
+            if link.validity.ended().is_some() {
                 return Poll::Ready(None);
             }
             pin!(states.changed()).poll(cx).map(Some)

@@ -113,8 +113,8 @@ impl Holdings {
         drop(inner);
         for claim in lives {
             match &detail {
-                Some(detail) => claim.life.end_with(why, detail.as_str()),
-                None => claim.life.end(why),
+                Some(detail) => claim.validity.end_with(why, detail.as_str()),
+                None => claim.validity.end(why),
             }
         }
     }
@@ -173,8 +173,8 @@ pub(crate) async fn give_back(holdings: Weak<Holdings>, clock: Clock) {
         let Some(all) = holdings.upgrade().filter(|_| alive) else { return };
         all.take_old(clock.now()).iter().for_each(|held| watch(&all, held));
         for held in all.take_due(clock.now()) {
-            let aid = held.claim.aid.clone();
-            aid.spawn(async move { delete(&held.link, held.paths).await });
+            let runtime = held.claim.runtime.clone();
+            runtime.spawn(async move { delete(&held.link, held.paths).await });
         }
     }
 }

@@ -9,7 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Claim, Clock, Doubt, Error, Life, Loss, Moment, Reply, Result, Session, State, Token,
+    Claim, Clock, Error, Loss, Moment, RenewalFailure, Reply, Result, Runtime, Session, State, Token,
+    Validity,
 };
 use zookeeper_client as zk;
 
@@ -21,7 +22,7 @@ use crate::runner;
 /// A request of the driver, with what it borrows. It is sent with its first poll.
 pub(crate) type Asked<T> = Pin<Box<dyn Future<Output = Result<T, zk::Error>> + Send>>;
 
-/// A session. Its life counts from the sending of the last request that a quorum answered: a server that has lost the others
+/// A session. Its validity counts from the sending of the last request that a quorum answered: a server that has lost the others
 /// still answers reads and pings. A follower tells its leader of a session at the next half tick, and no session is shorter than
 /// two ticks, so that a fourth of its length is taken off.
 pub(crate) struct Link {
@@ -29,7 +30,7 @@ pub(crate) struct Link {
     pub(crate) id: i64,
     /// Its length as the server has it.
     pub(crate) length: Duration,
-    pub(crate) life: Arc<Life>,
+    pub(crate) validity: Arc<Validity>,
     pub(crate) timeout: Duration,
     /// Somebody listens for evictions.
     pub(crate) listening: AtomicBool,
@@ -40,7 +41,7 @@ pub(crate) struct Link {
     /// Nodes of ours that were read beside those of another kind.
     pub(crate) known: Known,
     client: Mutex<Option<Arc<zk::Client>>>,
-    aid: Aid,
+    runtime: Runtime,
     /// When the last request was sent that a quorum answered.
     confirmed: AtomicU64,
     /// Bytes of paths of own nodes that are watched.
@@ -49,18 +50,18 @@ pub(crate) struct Link {
 
 impl Link {
     /// A session that was asked for at `sent`.
-    pub(crate) fn new(client: zk::Client, aid: &Aid, sent: Moment, timeout: Duration) -> Arc<Link> {
+    pub(crate) fn new(client: zk::Client, runtime: &Runtime, sent: Moment, timeout: Duration) -> Arc<Link> {
         let link = Link {
             id: client.session_id().0,
             length: client.session_timeout(),
-            life: Arc::new(Life::new()),
+            validity: Arc::new(Validity::new()),
             timeout,
             listening: AtomicBool::new(false),
             rung: Mutex::default(),
             views: Views::default(),
             known: Known::default(),
             client: Mutex::new(Some(Arc::new(client))),
-            aid: aid.clone(),
+            runtime: runtime.clone(),
             confirmed: AtomicU64::new(0),
             watched: AtomicUsize::new(0),
         };
@@ -73,19 +74,19 @@ impl Link {
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        self.aid.clock()
+        self.runtime.clock()
     }
 
     /// A quorum answered a request that was sent then.
     pub(crate) fn confirm(&self, sent: Moment) {
-        if self.life.confirm(self.clock(), sent, self.length * 3 / 4) {
+        if self.validity.confirm(self.clock(), sent, self.length * 3 / 4) {
             self.confirmed.fetch_max(sent.as_nanos(), Ordering::Relaxed);
         }
     }
 
     /// Has it ended, as far as anybody can know?
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.life.state(self.clock().now()), State::Lost(_))
+        matches!(self.validity.state(self.clock().now()), State::Lost(_))
     }
 
     /// The driver's client, as long as the session may live.
@@ -99,7 +100,7 @@ impl Link {
     /// It is over, and is never used again. The driver closes what the server still has of it: nodes of a session that we take
     /// for dead must not stay because its connection comes back.
     pub(crate) fn end(&self, why: Loss) {
-        self.life.end(why);
+        self.validity.end(why);
         drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -151,11 +152,11 @@ impl Link {
 
     /// Sleeps, or until the session has ended.
     pub(crate) async fn sleep(&self, until: Moment) {
-        let mut watch = self.life.watch();
+        let mut watch = self.validity.watch();
         let mut sleep = self.clock().sleep_until(until);
         poll_fn(|cx| {
             watch.set(cx.waker());
-            if self.life.ended().is_some() { Poll::Ready(()) } else { Pin::new(&mut sleep).poll(cx) }
+            if self.validity.ended().is_some() { Poll::Ready(()) } else { Pin::new(&mut sleep).poll(cx) }
         })
         .await;
     }
@@ -166,7 +167,7 @@ impl Link {
             let link = Arc::clone(&self);
             let mut states = client.state_watcher();
             drop(client);
-            self.aid.spawn(async move { link.heed(&mut states).await });
+            self.runtime.spawn(async move { link.heed(&mut states).await });
         }
         let every = self.length / 6;
         while !self.is_over() {
@@ -177,7 +178,7 @@ impl Link {
             }
             self.probe().await;
         }
-        let why = self.life.ended().unwrap_or(Loss::SessionEnded);
+        let why = self.validity.ended().unwrap_or(Loss::SessionEnded);
         self.end(why);
     }
 
@@ -186,7 +187,7 @@ impl Link {
         let sent = self.clock().now();
         let mut asked = self.ask(|client| async move { majority(&client).await });
         let patience = sent + self.length / 3;
-        match self.clock().within(patience.min(self.life.until()), asked.as_mut()).await {
+        match self.clock().within(patience.min(self.validity.until()), asked.as_mut()).await {
             Some(Ok(())) => self.confirm(sent),
             Some(Err(error)) => {
                 tracing::debug!(%error, "a probe of the session failed");
@@ -201,7 +202,7 @@ impl Link {
     }
 
     fn doubt(&self, error: Error) {
-        self.life.doubt_by(Some(Doubt::of(error)));
+        self.validity.renewal_failed(Some(RenewalFailure::of(error)));
     }
 
     /// Heeds what the driver says of the connection: it is late with the end, not with the break.
@@ -235,8 +236,8 @@ impl Session for Link {
         self.id as u64
     }
 
-    fn life(&self) -> &Arc<Life> {
-        &self.life
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
     }
 
     /// The session is what the server keeps, and it is kept by its probes. A claim's own lease is this client's word, which it

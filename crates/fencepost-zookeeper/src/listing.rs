@@ -1,7 +1,7 @@
 //! What operators see: the contenders of a lock, and the locks that have some.
 
-use fencepost_core::queue::{Place, winners};
-use fencepost_core::{ClaimInfo, ErrorKind, Info, Listing, Mode, Name, Page, Payload, Result, Token};
+use fencepost_core::backend::admission::{Place, winners};
+use fencepost_core::{ClaimInfo, ClaimRecord, ErrorKind, Info, Listing, Mode, Name, Page, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -24,7 +24,7 @@ pub(crate) struct Seen {
     pub(crate) mode: Mode,
     pub(crate) holds: bool,
     pub(crate) stat: zk::Stat,
-    pub(crate) payload: Payload,
+    pub(crate) payload: ClaimRecord,
 }
 
 impl Seen {
@@ -34,7 +34,7 @@ impl Seen {
 }
 
 /// The transaction that gave a claim its place in line. A permit's leases are made later, and say it.
-fn place(payload: &Payload, stat: &zk::Stat) -> u64 {
+fn place(payload: &ClaimRecord, stat: &zk::Stat) -> u64 {
     payload.place.unwrap_or(stat.czxid.cast_unsigned())
 }
 
@@ -43,7 +43,7 @@ struct Node {
     path: String,
     mode: Mode,
     stat: zk::Stat,
-    payload: Payload,
+    payload: ClaimRecord,
 }
 
 /// Everybody who claims a lock: holders first, then those who wait, in order.
@@ -156,7 +156,7 @@ async fn nodes(link: &Link, folder: &str, line: Vec<Child>) -> Result<Vec<Node>>
                     path: format!("{folder}/{}", child.name),
                     mode: child.mode,
                     stat,
-                    payload: Payload::read(&data),
+                    payload: ClaimRecord::read(&data),
                 }),
                 Err(zk::Error::NoNode) => {}
                 Err(error) => return Err(failure(&error)),
@@ -167,7 +167,7 @@ async fn nodes(link: &Link, folder: &str, line: Vec<Child>) -> Result<Vec<Node>>
 }
 
 fn info(shared: &Shared, name: Name, all: Vec<Seen>) -> Info {
-    let now = shared.aid.clock().wall_micros();
+    let now = shared.runtime.clock().wall_micros();
     let claims = all.into_iter().map(|seen| {
         let token = seen.holds.then(|| seen.token());
         let since = u64::try_from(seen.stat.ctime).unwrap_or(0).saturating_mul(1_000);
@@ -242,7 +242,7 @@ mod tests {
             path: format!("{folder}/{czxid}"),
             mode: Mode::Exclusive,
             stat,
-            payload: Payload::read(b"10.0.0.1"),
+            payload: ClaimRecord::read(b"10.0.0.1"),
         }
     }
 

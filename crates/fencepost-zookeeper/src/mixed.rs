@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use fencepost_core::{Error, ErrorKind, Payload, Result, Token};
+use fencepost_core::{ClaimRecord, Error, ErrorKind, Result, Token};
 use futures_util::future::{join, join_all};
 use zookeeper_client as zk;
 
@@ -126,7 +126,7 @@ async fn places(link: &Link, paths: Vec<String>, kind: &Kinds) -> Result<Vec<(St
             Err(zk::Error::NoNode) => continue,
             answer => answer.map_err(|error| failure(&error))?,
         };
-        let payload = Payload::read(&data);
+        let payload = ClaimRecord::read(&data);
         if payload.id.is_none() {
             return Err(foreign(&path, &payload.holder.label, kind));
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, Error, Loss, Moment, Name, Payload, Result, Token};
+use fencepost_core::{Claim, ClaimRecord, Error, Loss, Moment, Name, Result, Runtime, Token};
 use zookeeper_client as zk;
 
 use crate::config::Config;
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) aid: Aid,
+    pub(crate) runtime: Runtime,
     pub(crate) holdings: Arc<Holdings>,
     state: Mutex<Current>,
 }
@@ -56,14 +56,14 @@ impl Shared {
     ///
     /// # Errors
     /// The URL asks for a TLS that cannot be had here.
-    pub(crate) fn start(config: Config, aid: Aid) -> Result<Arc<Shared>> {
+    pub(crate) fn start(config: Config, runtime: Runtime) -> Result<Arc<Shared>> {
         let tunnel = config.tls.as_ref().map(|tls| Tunnel::open(&config.servers, tls, config.timeout));
         let tunnel = tunnel.transpose()?.map(Arc::new);
         let holdings = Arc::new(Holdings::default());
         let state = Mutex::new(Current { tunnel, ..Current::default() });
-        let shared = Arc::new(Shared { config, aid, holdings, state });
-        shared.aid.spawn(pump(Arc::downgrade(&shared)));
-        shared.aid.spawn(give_back(Arc::downgrade(&shared.holdings), shared.aid.clock().clone()));
+        let shared = Arc::new(Shared { config, runtime, holdings, state });
+        shared.runtime.spawn(pump(Arc::downgrade(&shared)));
+        shared.runtime.spawn(give_back(Arc::downgrade(&shared.holdings), shared.runtime.clock().clone()));
         Ok(shared)
     }
 
@@ -97,7 +97,7 @@ impl Shared {
             }
             Poll::Pending
         });
-        match self.aid.clock().within(until, come).await {
+        match self.runtime.clock().within(until, come).await {
             Some(answer) => answer,
             None => Err(self.no_session(&self.state())),
         }
@@ -115,7 +115,7 @@ impl Shared {
 
     /// The same, waited for as long as a request may take.
     pub(crate) async fn link(&self) -> Result<Arc<Link>> {
-        self.link_until(self.aid.clock().now() + self.config.timeout).await
+        self.link_until(self.runtime.clock().now() + self.config.timeout).await
     }
 
     /// A lock's folder.
@@ -132,7 +132,7 @@ impl Shared {
     /// What a claim writes into its node, and into one that is made when it has had its place in line for a while.
     pub(crate) fn payload(&self, claim: &Claim, place: Option<Token>) -> Vec<u8> {
         let place = place.map(Token::get);
-        Payload { place, data: self.config.data.clone(), ..Payload::of(claim) }.to_bytes()
+        ClaimRecord { place, data: self.config.data.clone(), ..ClaimRecord::of(claim) }.to_bytes()
     }
 
     /// Makes a folder and all above it. They are containers, which the server removes when they have become empty, unless the layout keeps
@@ -181,7 +181,10 @@ impl Shared {
         link.end(Loss::SessionEnded);
         let Some(mut states) = states else { return };
         let ended = async { while !states.changed().await.is_terminated() {} };
-        self.aid.clock().within(self.aid.clock().now() + self.config.timeout.min(LONGEST_PAUSE), ended).await;
+        self.runtime
+            .clock()
+            .within(self.runtime.clock().now() + self.config.timeout.min(LONGEST_PAUSE), ended)
+            .await;
     }
 
     async fn connect(&self) -> Result<Arc<Link>, zk::Error> {
@@ -205,9 +208,9 @@ impl Shared {
             }
         };
         // Connecting may have taken longer than the session lasts: it counts from a question of its own.
-        let sent = self.aid.clock().now();
+        let sent = self.runtime.clock().now();
         majority(&client).await?;
-        let link = Link::new(client, &self.aid, sent, self.config.timeout);
+        let link = Link::new(client, &self.runtime, sent, self.config.timeout);
         link.views.off.store(!self.config.folders, Ordering::Relaxed);
         Ok(link)
     }
@@ -242,7 +245,7 @@ async fn pump(weak: Weak<Shared>) {
             Err(error) => {
                 tracing::debug!(%error, "no session with ZooKeeper");
                 shared.change(|state| (state.link, state.last) = (None, Some(error)));
-                let clock = shared.aid.clock().clone();
+                let clock = shared.runtime.clock().clone();
                 drop(shared);
                 clock.sleep_until(clock.now() + pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

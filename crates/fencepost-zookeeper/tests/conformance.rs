@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::{Address, Aid, Backend, Registry, Result};
+use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
 
@@ -90,9 +90,9 @@ fn registry() -> Registry {
 }
 
 impl Namespace for Place {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        let address = Address::parse(&self.url).expect("the URL is sound");
-        Box::pin(fencepost_zookeeper::open(address, aid))
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = BackendUrl::parse(&self.url).expect("the URL is sound");
+        Box::pin(fencepost_zookeeper::open(address, runtime))
     }
 
     /// Empty folders stay until the server removes them.

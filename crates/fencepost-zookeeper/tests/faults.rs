@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fencepost_core::{Address, Aid, Backend, Result};
+use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Ensemble, Proxied};
@@ -34,9 +34,9 @@ struct Place<D> {
 }
 
 impl<D: Faults + 'static> Namespace for Place<D> {
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        let address = Address::parse(&format!("{}?session=5s", self.url)).expect("the URL is sound");
-        Box::pin(fencepost_zookeeper::open(address, aid))
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let address = BackendUrl::parse(&format!("{}?session=5s", self.url)).expect("the URL is sound");
+        Box::pin(fencepost_zookeeper::open(address, runtime))
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {

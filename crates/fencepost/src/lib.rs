@@ -13,8 +13,8 @@
 //! # Ok::<(), fencepost::Error>(()) }).unwrap();
 //! ```
 //!
-//! What is guaranteed, and what is not, stands in [`fencepost_core`]; what an engine adds or lacks, in its
-//! [`Capabilities`] and its own documentation.
+//! [`fencepost_core`] states what is guaranteed and what is not. The [`Capabilities`] of an engine and its own page state what
+//! that engine adds or lacks. To write an engine, start with [`backend`].
 //!
 //! # Features
 //! - `etcd` (default): the engines `etcd://HOSTS` and `etcds:`.
@@ -26,9 +26,11 @@
 //!
 //! The engine `memory:` is always there.
 
+mod builder;
+
 use std::ops::Deref;
 
-pub use fencepost_core::*;
+pub use builder::LocksBuilder;
 #[cfg(feature = "etcd")]
 pub use fencepost_etcd as etcd;
 #[cfg(feature = "redis")]
@@ -38,85 +40,89 @@ pub use fencepost_sqlite as sqlite;
 #[cfg(feature = "zookeeper")]
 pub use fencepost_zookeeper as zookeeper;
 
-/// A client of one engine: see [`fencepost_core::Locks`], whose methods it has, and which this only adds
-/// [`connect`](Locks::connect) to.
+pub use fencepost_core::{
+    Acquire, AcquireAll, Capabilities, ClaimInfo, DetachedLease, Effect, Error, ErrorKind, Eviction, Finding,
+    Guard, GuardView, HolderInfo, Identity, Info, Kind, Listing, Loss, Mode, Moment, MultiGuard, MultiLock,
+    Mutex, Name, Page, Report, Result, RwLock, Semaphore, Severity, State, Token, Tokens, TryAcquire,
+    TryAcquireAll,
+};
+
+/// The parts that engine authors need: the traits of an engine, its registry and the memory engine.
+pub mod backend {
+    pub use fencepost_core::*;
+
+    /// Returns the engines that this build knows.
+    pub fn registry() -> Registry {
+        let registry = Registry::new();
+        #[cfg(feature = "sqlite")]
+        let registry = registry.with("sqlite", fencepost_sqlite::open);
+        #[cfg(not(feature = "sqlite"))]
+        let registry = registry.without("sqlite", "sqlite");
+        #[cfg(feature = "redis")]
+        let registry = fencepost_redis::register(registry);
+        #[cfg(not(feature = "redis"))]
+        let registry = registry.without("redis", "redis").without("redlock", "redis");
+        #[cfg(feature = "etcd")]
+        let registry = fencepost_etcd::register(registry);
+        #[cfg(not(feature = "etcd"))]
+        let registry = registry.without("etcd", "etcd");
+        #[cfg(feature = "zookeeper")]
+        let registry = fencepost_zookeeper::register(registry);
+        #[cfg(not(feature = "zookeeper"))]
+        let registry = registry.without("zookeeper", "zookeeper");
+        registry
+    }
+}
+
+/// A client of one engine. Clones share it.
+///
+/// The methods are those of [`fencepost_core::Client`], to which this type dereferences.
 #[derive(Clone, Debug)]
-pub struct Locks(fencepost_core::Locks);
+pub struct Locks(fencepost_core::Client);
 
 impl Locks {
-    /// Options for a new client, for [`connect_with`](Locks::connect_with).
-    pub fn builder() -> ClientBuilder {
-        fencepost_core::Locks::builder()
-    }
-
     /// Connects to the engine that `url` names, with default options.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad URL, with what is wrong with it; otherwise what the engine says.
+    /// [`is_invalid`](Error::is_invalid) for a bad URL, with what is wrong with it. Other errors are those of the engine.
     ///
     /// # Cancel safety
     /// Safe: nothing is held yet.
     pub async fn connect(url: &str) -> Result<Locks> {
-        Locks::connect_with(Locks::builder(), url).await
+        Locks::builder(url).connect().await
     }
 
-    /// Connects with options: see [`builder`](Locks::builder).
-    ///
-    /// # Errors
-    /// As for [`connect`](Locks::connect).
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is held yet.
+    /// Sets options before connecting to the engine that `url` names.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// use fencepost::Locks;
     /// use std::time::Duration;
     ///
-    /// // An engine that restarts when the job begins is waited for.
-    /// let options = Locks::builder().holder("nightly job").connect_wait(Duration::from_secs(60));
-    /// let locks = Locks::connect_with(options, "memory:").await?;
+    /// let locks = Locks::builder("memory:")
+    ///     .label("nightly job")
+    ///     .connect_wait(Duration::from_secs(60)) // the engine may still be starting
+    ///     .connect()
+    ///     .await?;
     /// # Ok::<(), fencepost::Error>(()) }).unwrap();
     /// ```
-    pub async fn connect_with(options: ClientBuilder, url: &str) -> Result<Locks> {
-        options.connect(&registry(), url).await.map(Locks)
+    pub fn builder(url: &str) -> LocksBuilder {
+        LocksBuilder::new(url)
     }
 }
 
 impl Deref for Locks {
-    type Target = fencepost_core::Locks;
+    type Target = fencepost_core::Client;
 
-    fn deref(&self) -> &fencepost_core::Locks {
+    fn deref(&self) -> &fencepost_core::Client {
         &self.0
     }
 }
 
-impl From<fencepost_core::Locks> for Locks {
-    fn from(locks: fencepost_core::Locks) -> Locks {
+impl From<fencepost_core::Client> for Locks {
+    fn from(locks: fencepost_core::Client) -> Locks {
         Locks(locks)
     }
-}
-
-/// The engines that this build knows.
-pub fn registry() -> Registry {
-    let registry = Registry::new();
-    #[cfg(feature = "sqlite")]
-    let registry = registry.with("sqlite", fencepost_sqlite::open);
-    #[cfg(not(feature = "sqlite"))]
-    let registry = registry.without("sqlite", "sqlite");
-    #[cfg(feature = "redis")]
-    let registry = fencepost_redis::register(registry);
-    #[cfg(not(feature = "redis"))]
-    let registry = registry.without("redis", "redis").without("redlock", "redis");
-    #[cfg(feature = "etcd")]
-    let registry = fencepost_etcd::register(registry);
-    #[cfg(not(feature = "etcd"))]
-    let registry = registry.without("etcd", "etcd");
-    #[cfg(feature = "zookeeper")]
-    let registry = fencepost_zookeeper::register(registry);
-    #[cfg(not(feature = "zookeeper"))]
-    let registry = registry.without("zookeeper", "zookeeper");
-    registry
 }
 
 /// Compiles and runs the examples of the pages.

@@ -280,7 +280,7 @@ impl Guardian {
         match self.phase {
             Phase::Running if self.last_term().is_some_and(|term| now >= term) => {
                 self.forsaken = true;
-                self.say(Event::Ending(Why::Lease));
+                self.say(Event::Ending(Why::DetachedLease));
                 self.end(now);
             }
             Phase::Running if self.begin.limit.is_some_and(|limit| now >= limit) => {

@@ -89,7 +89,7 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Why {
     /// No renewal was reported and the lease is near its end.
-    Lease,
+    DetachedLease,
     /// `--max-hold` is over.
     Limit,
 }
@@ -151,7 +151,7 @@ impl Frame for Event {
             Self::Started(pid) => (17, number(pid)),
             Self::Failed(errno) => (18, number(errno)),
             Self::Stopped(signal) => (19, number(signal)),
-            Self::Ending(Why::Lease) => (20, 0),
+            Self::Ending(Why::DetachedLease) => (20, 0),
             Self::Ending(Why::Limit) => (20, 1),
             Self::Exited(code) => (21, number(code)),
             Self::Signaled(signal) => (22, number(signal)),
@@ -165,7 +165,7 @@ impl Frame for Event {
             (17, pid) => Self::Started(small(pid)?),
             (18, errno) => Self::Failed(small(errno)?),
             (19, signal) => Self::Stopped(small(signal)?),
-            (20, 0) => Self::Ending(Why::Lease),
+            (20, 0) => Self::Ending(Why::DetachedLease),
             (20, 1) => Self::Ending(Why::Limit),
             (21, code) => Self::Exited(small(code)?),
             (22, signal) => Self::Signaled(small(signal)?),
@@ -249,7 +249,7 @@ mod tests {
             Event::Started(77),
             Event::Failed(2),
             Event::Stopped(20),
-            Event::Ending(Why::Lease),
+            Event::Ending(Why::DetachedLease),
             Event::Ending(Why::Limit),
             Event::Exited(255),
             Event::Signaled(9),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Lease, Locks, Name};
+use fencepost_core::{Client, DetachedLease, Name};
 use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
 }
 
 /// Prints the lease, which nobody else knows: if that fails it is given back.
-async fn print(locks: &Locks, lease: &Lease, json: bool) -> Result<(), Failure> {
+async fn print(locks: &Client, lease: &DetachedLease, json: bool) -> Result<(), Failure> {
     let text = if json {
         json!({
             "lease": lease.to_secret(),

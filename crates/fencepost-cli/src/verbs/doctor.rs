@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use fencepost_core::{Finding, Locks, Registry, Report, Severity};
+use fencepost_core::{Client, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
 use crate::cli::BackendArgs;
@@ -80,15 +80,15 @@ fn is_redis(url: &str) -> bool {
 /// Looks at a deployment that has no use for a client now.
 async fn unreached(url: &str) -> Result<Report, Failure> {
     // One that is there for its clock and its thread alone.
-    let helper = Locks::builder().connect(&Registry::new(), "memory:").await?;
-    let report = fencepost_redis::examine(url, helper.aid().clone()).await;
+    let helper = Client::builder().connect(&Registry::new(), "memory:").await?;
+    let report = fencepost_redis::examine(url, helper.runtime().clone()).await;
     close(&helper, CLEANUP).await;
     Ok(report?)
 }
 
-async fn examine(args: &Args, url: &str, locks: &Locks) -> Result<Report, Failure> {
+async fn examine(args: &Args, url: &str, locks: &Client) -> Result<Report, Failure> {
     if args.init {
-        fencepost_redis::redlock::vouch(url, locks.aid().clone()).await?;
+        fencepost_redis::redlock::vouch(url, locks.runtime().clone()).await?;
         say!("fencepost: vouched for all nodes");
     }
     Ok(locks.examine().await?)

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fencepost_core::{ClaimInfo, Eviction, Holder, Locks, Name, Token};
+use fencepost_core::{ClaimInfo, Client, Eviction, HolderInfo, Name, Token};
 
 use crate::cli::{BackendArgs, check_reason};
 use crate::connect::{CLEANUP, Options, close, connect};
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     outcome.map(|()| 0)
 }
 
-async fn evict(args: &Args, locks: &Locks) -> Result<(), Failure> {
+async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::plain(&args.name);
     let holder = info.holders().find(|claim| claim.token == Some(args.token)).ok_or_else(|| {
@@ -89,7 +89,7 @@ fn confirm(args: &Args, holder: &ClaimInfo) -> Result<(), Failure> {
 /// One line that says who did what to whom, when and why.
 fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
     let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let by = show::plain(&Holder::this_process().to_string());
+    let by = show::plain(&HolderInfo::this_process().to_string());
     let what = if done { "evicted" } else { "failed to evict" };
     let now = if args.now { " at once" } else { "" };
     let reason = args.reason.as_deref().map_or_else(|| "none given".to_owned(), show::plain);

@@ -14,7 +14,7 @@ use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
 use crate::show;
 use crate::signals::Signals;
-use crate::supervise::Tenure;
+use crate::supervise::HeldLocks;
 use crate::wait::{End, Wait, unless_ended};
 
 /// Hold a lock until standard input ends or a signal comes.

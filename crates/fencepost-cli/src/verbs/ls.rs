@@ -1,6 +1,6 @@
 //! `fencepost ls`: what is held or waited for.
 
-use fencepost_core::{Error, Info, Locks, Page};
+use fencepost_core::{Client, Error, Info, Page};
 
 use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
 }
 
 /// All pages of a listing.
-pub(crate) async fn all(locks: &Locks, prefix: &str) -> Result<Vec<Info>, Error> {
+pub(crate) async fn all(locks: &Client, prefix: &str) -> Result<Vec<Info>, Error> {
     let mut found = Vec::new();
     let mut page = Page::default();
     loop {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost_core::{Holder, Name};
+use fencepost_core::{HolderInfo, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
@@ -16,10 +16,10 @@ use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::signals::{Signals, hear_children};
-use crate::supervise::{Ended, Job, OnLost, Status, Tenure, supervise};
+use crate::supervise::{Ended, HeldLocks, Job, OnLost, Status, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
-/// The shortest lease: below it, a renewal that is a little late would cost the program its life.
+/// The shortest lease: below it, a renewal that is a little late would cost the program its validity.
 const SHORTEST: Duration = Duration::from_secs(2);
 /// The time between SIGTERM and SIGKILL, where the lease is long enough.
 const GRACE: Duration = Duration::from_secs(5);
@@ -264,10 +264,10 @@ async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
 
 /// The holder as others see it: `user@host/program`.
 fn label(program: &[OsString]) -> String {
-    let own = Holder::this_process().label;
+    let own = HolderInfo::this_process().label;
     let name = program.first().and_then(|name| Path::new(name).file_name());
     match (own.rsplit_once('/'), name) {
-        (Some((place, _)), Some(name)) => Holder::cut(format!("{place}/{}", name.to_string_lossy())),
+        (Some((place, _)), Some(name)) => HolderInfo::cut(format!("{place}/{}", name.to_string_lossy())),
         _ => own,
     }
 }

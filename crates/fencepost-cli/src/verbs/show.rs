@@ -1,6 +1,6 @@
 //! `fencepost show`: one lock, or how a lease stands.
 
-use fencepost_core::{Info, Lease, Name};
+use fencepost_core::{DetachedLease, Info, Name};
 use serde_json::json;
 
 use crate::cli::BackendArgs;
@@ -83,7 +83,7 @@ fn show_info(info: &Info, json: bool) -> Result<(), Failure> {
 }
 
 /// The exit code says whether it lives.
-fn show_lease(lease: &Lease, info: &Info, json: bool) -> Result<u8, Failure> {
+fn show_lease(lease: &DetachedLease, info: &Info, json: bool) -> Result<u8, Failure> {
     let held = info.holders().find(|claim| claim.token == Some(lease.token()));
     if json {
         let left = held.and_then(|claim| claim.expires_in).map(show::millis);

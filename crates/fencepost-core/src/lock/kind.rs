@@ -1,4 +1,4 @@
-use crate::queue::Mode;
+use crate::backend::admission::Mode;
 
 /// Says how one name of a [`MultiLock`](crate::MultiLock) is locked.
 ///

@@ -6,28 +6,28 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
-use crate::client::Client;
+use crate::acquire::options::{Request, options};
+use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::holder::Holder;
-use crate::life::Loss;
 use crate::lock::Kind;
 use crate::name::Name;
-use crate::request::{Request, options};
+use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 use crate::token::Token;
+use crate::validity::Loss;
 
 /// Several resources at once, all or none: sorted, in one time budget. What was granted before the budget ended is given back.
 #[derive(Clone)]
 pub struct MultiLock {
-    client: Arc<Client>,
+    client: Arc<ClientShared>,
     names: Vec<Name>,
     /// That of each name.
     kinds: Vec<Kind>,
 }
 
 impl MultiLock {
-    pub(crate) fn new(client: Arc<Client>, mut names: Vec<Name>) -> Result<MultiLock> {
+    pub(crate) fn new(client: Arc<ClientShared>, mut names: Vec<Name>) -> Result<MultiLock> {
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
@@ -37,21 +37,21 @@ impl MultiLock {
         Ok(MultiLock { client, names, kinds })
     }
 
-    /// Locks all names as this kind instead of as mutexes.
+    /// Client all names as this kind instead of as mutexes.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> MultiLock {
         self.kinds.fill(kind);
         self
     }
 
-    /// Locks one of the names as this kind.
+    /// Client one of the names as this kind.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a name that is not among them.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// use fencepost_core::Kind;
     ///
     /// let both = locks.multi(["prices", "stock"])?.kind_of("prices", Kind::Read)?.kind_of("stock", Kind::Write)?;
@@ -63,7 +63,7 @@ impl MultiLock {
     /// ```
     pub fn kind_of(mut self, name: &str, kind: Kind) -> Result<MultiLock> {
         let Some(at) = self.names.iter().position(|known| known.as_str() == name) else {
-            let message = "this name is not one of the multi-lock; give it to Locks::multi as well";
+            let message = "this name is not one of the multi-lock; give it to Client::multi as well";
             return Err(Error::invalid(message).of(name));
         };
         self.kinds[at] = kind;
@@ -86,7 +86,7 @@ impl MultiLock {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// let both = locks.multi(["account/2", "account/1"])?;
     /// let guard = both.lock().await?;
     /// assert!(locks.mutex("account/1")?.try_lock().await?.is_none());
@@ -137,7 +137,7 @@ struct Options<'a> {
     wait: Option<Duration>,
     join: bool,
     replicas: u32,
-    holder: Option<Arc<Holder>>,
+    holder: Option<Arc<HolderInfo>>,
     reason: Option<Arc<str>>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Options<'a> {
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
-        let clock = self.lock.client.aid.clock();
+        let clock = self.lock.client.runtime.clock();
         let began = clock.now();
         loop {
             match self.all(began).await? {
@@ -163,7 +163,7 @@ impl<'a> Options<'a> {
     async fn all(&self, began: Moment) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
         let client = &self.lock.client;
         let mut guards = Vec::with_capacity(self.lock.names.len());
-        // Left early, by an error or a drop, the guards release what was granted.
+        // Removed early, by an error or a drop, the guards release what was granted.
         for (name, kind) in self.lock.names.iter().zip(&self.lock.kinds) {
             let request = Request {
                 client,

@@ -2,19 +2,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::client::Client;
+use crate::backend::admission::Mode;
+use crate::client::shared::ClientShared;
 use crate::name::Name;
-use crate::queue::Mode;
 
 /// A lock for one holder at a time. Clones are the same lock; so is every other one of this name on the same engine.
 #[derive(Clone)]
 pub struct Mutex {
-    client: Arc<Client>,
+    client: Arc<ClientShared>,
     name: Name,
 }
 
 impl Mutex {
-    pub(crate) fn new(client: Arc<Client>, name: Name) -> Mutex {
+    pub(crate) fn new(client: Arc<ClientShared>, name: Name) -> Mutex {
         Mutex { client, name }
     }
 
@@ -36,7 +36,7 @@ impl Mutex {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// use std::time::Duration;
     ///
     /// let stock = locks.mutex("stock/42")?;

@@ -2,20 +2,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::client::Client;
+use crate::backend::admission::Mode;
+use crate::client::shared::ClientShared;
 use crate::name::Name;
-use crate::queue::Mode;
 
 /// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
 /// nobody starves.
 #[derive(Clone)]
 pub struct RwLock {
-    client: Arc<Client>,
+    client: Arc<ClientShared>,
     name: Name,
 }
 
 impl RwLock {
-    pub(crate) fn new(client: Arc<Client>, name: Name) -> RwLock {
+    pub(crate) fn new(client: Arc<ClientShared>, name: Name) -> RwLock {
         RwLock { client, name }
     }
 
@@ -29,7 +29,7 @@ impl RwLock {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// let prices = locks.rwlock("prices")?;
     /// let (one, two) = (prices.read().await?, prices.read().await?);
     /// assert!(prices.try_write().await?.is_none());

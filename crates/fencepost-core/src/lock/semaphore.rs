@@ -2,20 +2,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::client::Client;
+use crate::backend::admission::Mode;
+use crate::client::shared::ClientShared;
 use crate::name::Name;
-use crate::queue::Mode;
 
 /// A lock for a number of holders at a time. A crashed holder's permits come back with its lease.
 #[derive(Clone)]
 pub struct Semaphore {
-    client: Arc<Client>,
+    client: Arc<ClientShared>,
     name: Name,
     permits: u32,
 }
 
 impl Semaphore {
-    pub(crate) fn new(client: Arc<Client>, name: Name, permits: u32) -> Semaphore {
+    pub(crate) fn new(client: Arc<ClientShared>, name: Name, permits: u32) -> Semaphore {
         Semaphore { client, name, permits }
     }
 
@@ -33,7 +33,7 @@ impl Semaphore {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Locks::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// let printers = locks.semaphore("printers", 3)?;
     /// let (one, rest) = (printers.acquire().await?, printers.acquire_many(2).await?);
     /// assert!(printers.try_acquire().await?.is_none());

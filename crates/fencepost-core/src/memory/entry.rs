@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use super::line::Line;
 use super::{Kind, Memory};
-use crate::backend::{Attempt, Entry, Grant, Left, Reply, Stake};
-use crate::claim::Claim;
+use crate::backend::claim::Claim;
+use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
-use crate::life::Loss;
 use crate::time::Moment;
 use crate::token::Token;
+use crate::validity::Loss;
 
 pub(super) struct MemoryEntry {
     memory: Arc<Memory>,
@@ -29,7 +29,7 @@ enum At {
     Refused,
     Place(usize),
     /// It was there and is no more.
-    Left(Left),
+    Left(Removed),
 }
 
 impl MemoryEntry {
@@ -38,13 +38,13 @@ impl MemoryEntry {
     }
 
     fn on_line<T>(&self, work: impl FnOnce(&mut Line, &mut super::Wakers) -> T) -> T {
-        self.memory.on_line(&self.claim.want().name, self.claim.aid.clock(), work)
+        self.memory.on_line(&self.claim.want().name, self.claim.runtime.clock(), work)
     }
 
-    fn take_up(&mut self) -> Option<Grant> {
+    fn take_up(&mut self) -> Option<Token> {
         let (key, token) = self.on_line(|line, wakers| line.attach(&self.claim, &self.memory, wakers))?;
         self.at = At::Place(key);
-        Some(Grant::of(token))
+        Some(token)
     }
 }
 
@@ -85,37 +85,37 @@ impl Entry for MemoryEntry {
         }
     }
 
-    fn stake(&self) -> Option<Stake> {
+    fn renewal(&self) -> Option<Renewal> {
         // A place in line lives as long as the process, and needs nothing.
-        if self.memory.kind == Kind::Turns || !self.claim.life.is_confirmed() {
+        if self.memory.kind == Kind::Turns || !self.claim.validity.is_confirmed() {
             return None;
         }
-        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })
+        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         if let At::Detached = self.at
             && self.take_up().is_none()
         {
-            self.at = At::Left(Left::Nothing);
+            self.at = At::Left(Removed::Nothing);
         }
         let left = match self.at {
             At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
             At::Refused => {
                 let known =
                     self.on_line(|line, wakers| line.take_back_vote(&self.claim, &self.memory, wakers));
-                if known { Left::Withdrawn } else { Left::Nothing }
+                if known { Removed::Withdrawn } else { Removed::Nothing }
             }
             // Asked again because the reply was lost: the first answer still holds.
             At::Left(left) => left,
-            At::Nowhere | At::Detached => Left::Nothing,
+            At::Nowhere | At::Detached => Removed::Nothing,
         };
         self.at = At::Left(left);
         Reply::ready(Ok(left))
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {
-        let now = self.claim.aid.clock().now();
+        let now = self.claim.runtime.clock().now();
         let detached = match self.at {
             At::Place(key) => self.on_line(|line, _| line.detach(key, &self.claim, now)),
             _ => Err(Loss::Deleted),

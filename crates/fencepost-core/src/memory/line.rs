@@ -10,14 +10,15 @@ use slab::Slab;
 use super::bug::{Planted, planted};
 use super::place::{Chain, NONE, Place, Standing, push, unlink};
 use super::vote::Voters;
+use super::wakers::Wakers;
 use super::{Memory, lease_end};
-use crate::backend::{Attempt, Grant, Left};
-use crate::claim::{Claim, ClaimId};
-use crate::holder::ClaimInfo;
-use crate::life::{Life, Loss};
-use crate::queue::{Held, Mode};
+use crate::backend::admission::{Held, Mode};
+use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::{Attempt, Removed};
+use crate::operator::holder::ClaimInfo;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
+use crate::validity::{Loss, Validity};
 
 /// Holders and waiters of one resource, each a chain through one slab.
 #[derive(Default)]
@@ -35,27 +36,6 @@ pub(super) struct Line {
     pub(super) voters: Voters,
 }
 
-/// Whom to wake once the line is unlocked: mostly one.
-#[derive(Default)]
-pub(super) struct Wakers {
-    first: Option<Waker>,
-    more: Vec<Waker>,
-}
-
-impl Wakers {
-    pub(super) fn push(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push(waker),
-            None => {}
-        }
-    }
-
-    pub(super) fn wake(self) {
-        self.first.into_iter().chain(self.more).for_each(Waker::wake);
-    }
-}
-
 impl Line {
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty() && self.voters.is_empty()
@@ -68,7 +48,7 @@ impl Line {
         memory: &Memory,
         wakers: &mut Wakers,
     ) -> (Option<usize>, Attempt) {
-        let clock = claim.aid.clock();
+        let clock = claim.runtime.clock();
         let now = clock.now();
         let mode = claim.want().mode;
         self.settle(now, memory, wakers);
@@ -78,7 +58,7 @@ impl Line {
                 && let Standing::Holding { token, .. } = self.places[key].standing
             {
                 claim.confirm(now, claim.ttl());
-                return (Some(key), Attempt::Granted(Grant::of(token)));
+                return (Some(key), Attempt::Granted(token));
             }
         }
         let overtakes = mode == Mode::Shared && planted!(memory.planted, StarvingWriter);
@@ -86,7 +66,7 @@ impl Line {
         if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
             let token = self.draw(claim, memory);
             let key = self.hold(claim, token, now, memory);
-            return (Some(key), Attempt::Granted(Grant::of(token)));
+            return (Some(key), Attempt::Granted(token));
         }
         let ahead = self.held.holders() + self.waiting;
         if !claim.join {
@@ -101,14 +81,14 @@ impl Line {
 
     /// A later attempt of the claim that was given place `key`.
     pub(super) fn ask(&mut self, key: usize, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> Attempt {
-        self.settle(claim.aid.clock().now(), memory, wakers);
+        self.settle(claim.runtime.clock().now(), memory, wakers);
         match self.place(key, claim.id).map(|place| &place.standing) {
             None | Some(Standing::Holding { evicted: true, .. }) => Attempt::Gone,
-            Some(Standing::Holding { token, .. }) => Attempt::Granted(Grant::of(*token)),
+            Some(Standing::Holding { token, .. }) => Attempt::Granted(*token),
             Some(Standing::Waiting { .. }) if planted!(memory.planted, NoRecheck) => {
                 let token = memory.next_token();
-                self.promote(key, token, claim.aid.clock().now(), memory);
-                Attempt::Granted(Grant::of(token))
+                self.promote(key, token, claim.runtime.clock().now(), memory);
+                Attempt::Granted(token)
             }
             Some(Standing::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
         }
@@ -121,7 +101,7 @@ impl Line {
         memory: &Memory,
         wakers: &mut Wakers,
     ) -> Option<(usize, Token)> {
-        let now = claim.aid.clock().now();
+        let now = claim.runtime.clock().now();
         self.settle(now, memory, wakers);
         let key = self.keys(self.holders).find(|&key| self.places[key].id == claim.id)?;
         let place = &mut self.places[key];
@@ -152,28 +132,34 @@ impl Line {
     }
 
     /// Takes the claim out, and lets those go who can now.
-    pub(super) fn leave(&mut self, key: usize, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> Left {
+    pub(super) fn leave(
+        &mut self,
+        key: usize,
+        claim: &Claim,
+        memory: &Memory,
+        wakers: &mut Wakers,
+    ) -> Removed {
         if planted!(memory.planted, ReleaseByName) && self.held.holders() > 0 {
             self.remove(self.holders.head);
-            self.settle(claim.aid.clock().now(), memory, wakers);
-            return Left::Released;
+            self.settle(claim.runtime.clock().now(), memory, wakers);
+            return Removed::Released;
         }
         let left = match self.place(key, claim.id).map(|place| &place.standing) {
-            None => return Left::Nothing,
+            None => return Removed::Nothing,
             Some(Standing::Waiting { .. }) => {
                 if planted!(memory.planted, OrphanedWaiter) {
-                    return Left::Withdrawn;
+                    return Removed::Withdrawn;
                 }
-                Left::Withdrawn
+                Removed::Withdrawn
             }
-            Some(Standing::Holding { .. }) => Left::Released,
+            Some(Standing::Holding { .. }) => Removed::Released,
         };
         self.remove(key);
         if self.waiting > 0 || !self.voters.is_empty() {
             if planted!(memory.planted, LostWakeup) && memory.next_token().get().is_multiple_of(64) {
                 return left;
             }
-            self.settle(claim.aid.clock().now(), memory, wakers);
+            self.settle(claim.runtime.clock().now(), memory, wakers);
         }
         left
     }
@@ -220,9 +206,9 @@ impl Line {
         }
     }
 
-    /// Marks the grant with this token as evicted, or ends it at once. Its life is to be ended by the caller, outside of the
+    /// Marks the grant with this token as evicted, or ends it at once. Its validity is to be ended by the caller, outside of the
     /// line's lock: that wakes whoever watches it.
-    pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Life>> {
+    pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Validity>> {
         let of_token =
             |place: &Place| matches!(place.standing, Standing::Holding { token: has, .. } if has == token);
         let key = self.keys(self.holders).find(|&key| of_token(&self.places[key]))?;
@@ -230,11 +216,11 @@ impl Line {
         if let Standing::Holding { evicted, .. } = &mut place.standing {
             *evicted = true;
         }
-        let life = Arc::clone(&place.claim.life);
+        let validity = Arc::clone(&place.claim.validity);
         if now {
             self.remove(key);
         }
-        Some(life)
+        Some(validity)
     }
 
     /// Purges holders whose lease has ended, then grants to those waiters who may go.
@@ -286,7 +272,7 @@ impl Line {
     pub(super) fn clock(&self) -> Option<Clock> {
         let standing = self.keys(self.waiters).chain(self.keys(self.holders));
         let standing = standing.map(|key| &self.places[key].claim);
-        let mut clocks = self.voters.claims().chain(standing).map(|claim| claim.aid.clock());
+        let mut clocks = self.voters.claims().chain(standing).map(|claim| claim.runtime.clock());
         clocks.find(|clock| !clock.is_stopped()).cloned()
     }
 
@@ -366,7 +352,7 @@ impl Line {
     }
 
     fn is_held_by_client(&self, claim: &Claim) -> bool {
-        self.keys(self.holders).any(|key| self.places[key].claim.aid.client() == claim.aid.client())
+        self.keys(self.holders).any(|key| self.places[key].claim.runtime.client() == claim.runtime.client())
     }
 
     pub(super) fn place(&self, key: usize, id: ClaimId) -> Option<&Place> {

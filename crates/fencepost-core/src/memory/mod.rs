@@ -1,4 +1,4 @@
-//! Locks in the memory of one process, and the reference for what all engines mean.
+//! Client in the memory of one process, and the reference for what all engines mean.
 //!
 //! `memory:` is an engine of the client's own; `memory:NAME` is shared by all clients of the process that say the same name.
 //! Guaranteed: mutual exclusion, first come first served, tokens that grow as long as the process lives, leases on the client's
@@ -9,31 +9,33 @@ mod entry;
 mod line;
 mod place;
 mod vote;
+mod wakers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
-use crate::address::Address;
-use crate::aid::Aid;
+use crate::backend::capabilities::{Capabilities, Identity};
+use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Reply, Session};
-use crate::capability::{Capabilities, Identity};
-use crate::claim::Claim;
+use crate::client::url::BackendUrl;
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::ClaimInfo;
-use crate::info::{Eviction, Info, Listing, Page};
-use crate::life::{Life, Loss};
 use crate::name::Name;
-use crate::report::{Finding, Report};
+use crate::operator::holder::ClaimInfo;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::{Finding, Report};
+use crate::runtime::Runtime;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
+use crate::validity::{Loss, Validity};
 
 #[cfg(feature = "planted")]
 pub use bug::Bug;
 use bug::Planted;
 use entry::MemoryEntry;
-use line::{Line, Wakers};
+use line::Line;
+use wakers::Wakers;
 
 const SHARDS: usize = 16;
 /// So many lines a shard may hold before empty ones are dropped.
@@ -49,8 +51,8 @@ pub struct Memory {
     last: AtomicU64,
     /// Ours, for alarms.
     me: Weak<Memory>,
-    /// The life that says: each claim has its own.
-    life: Arc<Life>,
+    /// The validity that says: each claim has its own.
+    validity: Arc<Validity>,
     id: u64,
     kind: Kind,
     planted: Planted,
@@ -94,7 +96,7 @@ impl Memory {
             shards: std::array::from_fn(|_| Mutex::default()),
             last: AtomicU64::new(0),
             me: me.clone(),
-            life: Arc::new(Life::forever()),
+            validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             kind,
             planted,
@@ -234,8 +236,8 @@ impl Backend for Memory {
                 evicted
             })
         });
-        if let Some(life) = evicted {
-            life.end_with(Loss::Evicted, how.reason.as_deref().unwrap_or_default());
+        if let Some(validity) = evicted {
+            validity.end_with(Loss::Evicted, how.reason.as_deref().unwrap_or_default());
             return Reply::ready(Ok(()));
         }
         let message = format!("no grant has token {token} any more; look again who holds it");
@@ -260,13 +262,13 @@ impl Session for Memory {
         self.id
     }
 
-    fn life(&self) -> &Arc<Life> {
-        &self.life
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
-            let clock = claim.aid.clock();
+            let clock = claim.runtime.clock();
             let (now, ttl) = (clock.now(), claim.ttl());
             let kept = {
                 let mut shard = self.shard(&claim.want().name);
@@ -278,11 +280,11 @@ impl Session for Memory {
                 Ok(()) => {
                     #[cfg(feature = "planted")]
                     if self.planted.has(Bug::LateRenewal) {
-                        claim.life.revive(now, ttl);
+                        claim.validity.revive(now, ttl);
                     }
                     claim.confirm(now, ttl);
                 }
-                Err(why) => claim.life.end(why),
+                Err(why) => claim.validity.end(why),
             }
         }
         Reply::ready(Ok(()))
@@ -294,7 +296,7 @@ fn last_of(claims: &[ClaimInfo]) -> Option<Token> {
 }
 
 /// Opens `memory:` and `memory:NAME`.
-pub(crate) fn open(address: Address, _: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+pub(crate) fn open(address: BackendUrl, _: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     static SHARED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
     let name = match address.only(&[]).and_then(|()| address.decoded()) {
         Ok(name) => name,

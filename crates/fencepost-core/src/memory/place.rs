@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::claim::{Claim, ClaimId};
-use crate::holder::ClaimInfo;
+use crate::backend::claim::{Claim, ClaimId};
+use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -53,7 +53,7 @@ impl Place {
 
     /// As operators see it.
     pub(super) fn info(&self) -> ClaimInfo {
-        let clock = self.claim.aid.clock();
+        let clock = self.claim.runtime.clock();
         let age = clock.now().since(self.since);
         let (token, end, evicted, detached) = match self.standing {
             Standing::Holding { token, end, evicted, detached } => {

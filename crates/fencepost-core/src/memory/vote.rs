@@ -6,13 +6,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Memory;
-use super::line::{Line, Wakers};
+use super::line::Line;
 use super::place::Standing;
-use crate::backend::{Attempt, Grant};
-use crate::claim::{Claim, ClaimId};
+use super::wakers::Wakers;
+use crate::backend::Attempt;
+use crate::backend::admission::Held;
+use crate::backend::claim::{Claim, ClaimId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::ClaimInfo;
-use crate::queue::Held;
+use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -93,9 +94,9 @@ impl Voters {
     }
 
     pub(super) fn infos(&self) -> impl Iterator<Item = ClaimInfo> + '_ {
-        let asks = |voter: &&Voter| voter.until > voter.claim.aid.clock().now();
+        let asks = |voter: &&Voter| voter.until > voter.claim.runtime.clock().now();
         self.0.iter().filter(asks).map(|voter| {
-            let clock = voter.claim.aid.clock();
+            let clock = voter.claim.runtime.clock();
             let age = clock.now().since(voter.since);
             ClaimInfo {
                 holder: (*voter.claim.holder).clone(),
@@ -126,13 +127,13 @@ impl Line {
         memory: &Memory,
         wakers: &mut Wakers,
     ) -> (Option<usize>, Attempt) {
-        let now = claim.aid.clock().now();
+        let now = claim.runtime.clock().now();
         self.settle(now, memory, wakers);
         if self.held.fits(claim.want().mode) {
             self.voters.forget(claim.id);
             let token = self.draw(claim, memory);
             let key = self.hold(claim, token, now, memory);
-            return (Some(key), Attempt::Granted(Grant::of(token)));
+            return (Some(key), Attempt::Granted(token));
         }
         let oldest = self.keys(self.holders).map(|key| order(&self.places[key].claim)).min();
         if let Some(vote) = &claim.vote {
@@ -147,13 +148,13 @@ impl Line {
     /// It asks no more; if it was just told to, others are. Says whether it was there.
     pub(super) fn take_back_vote(&mut self, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> bool {
         let known = self.voters.forget(claim.id);
-        self.settle(claim.aid.clock().now(), memory, wakers);
+        self.settle(claim.runtime.clock().now(), memory, wakers);
         known
     }
 
     /// Makes `to` the token of the grant in this place.
     pub(super) fn raise(&mut self, key: usize, claim: &Claim, to: Token, memory: &Memory) -> Result<()> {
-        let now = claim.aid.clock().now();
+        let now = claim.runtime.clock().now();
         let alone = self.held.holders() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.again);
         if let Some(place) = self.place_mut(key, claim.id)
             && let Standing::Holding { token, end, evicted: false, .. } = &mut place.standing

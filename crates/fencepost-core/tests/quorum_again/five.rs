@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Holder,
-    Host, Info, Left, Life, Listing, Memory, Mode, Moment, Name, Page, Quorum, Reply, Result, Session, Stake,
-    Task, Token, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
+    Info, Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime,
+    Session, Spawner, Task, Token, Validity, Want,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -80,12 +80,12 @@ impl Entry for NodeEntry {
         self.entry.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        let Stake { claim, session } = self.entry.stake()?;
-        Some(Stake { claim, session: Arc::new(NodeSession { session, node: self.node.clone() }) })
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.entry.renewal()?;
+        Some(Renewal { claim, session: Arc::new(NodeSession { session, node: self.node.clone() }) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         match self.node.check() {
             Ok(()) => self.entry.withdraw(),
             Err(error) => Reply::ready(Err(error)),
@@ -111,8 +111,8 @@ impl Session for NodeSession {
         self.session.id()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        self.session.life()
+    fn validity(&self) -> &Arc<Validity> {
+        self.session.validity()
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
@@ -127,7 +127,7 @@ impl Session for NodeSession {
 /// A host that drops its tasks: what is left to the background is left to the leases.
 pub(crate) struct Nobody;
 
-impl Host for Nobody {
+impl Spawner for Nobody {
     fn spawn(&self, _: Task) {}
 }
 
@@ -135,7 +135,7 @@ impl Host for Nobody {
 #[derive(Clone, Default)]
 pub(crate) struct Patient(pub(crate) Arc<Mutex<Vec<Task>>>);
 
-impl Host for Patient {
+impl Spawner for Patient {
     fn spawn(&self, task: Task) {
         self.0.lock().unwrap().push(task);
     }
@@ -157,7 +157,7 @@ pub(crate) struct Five {
     pub(crate) nodes: Vec<Node>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Clock,
-    aid: Aid,
+    runtime: Runtime,
     next: u128,
 }
 
@@ -166,9 +166,9 @@ impl Five {
         Five::on(Nobody)
     }
 
-    pub(crate) fn on(host: impl Host) -> Five {
+    pub(crate) fn on(host: impl Spawner) -> Five {
         let clock = Clock::manual();
-        let aid = Aid::for_client(1, clock.clone(), Arc::new(host));
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(host));
         let node = |_| Node {
             memory: Memory::new(),
             down: Arc::default(),
@@ -178,7 +178,7 @@ impl Five {
         let nodes: Vec<Node> = (0..5).map(node).collect();
         let backends = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
         let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
-        Five { nodes, quorum, clock, aid, next: 1 }
+        Five { nodes, quorum, clock, runtime, next: 1 }
     }
 
     /// A claim that does not wait.
@@ -190,7 +190,7 @@ impl Five {
         self.next += 1;
         let want = Want { name: name(), mode };
         let id = ClaimId::from_u128(self.next);
-        let mut claim = Claim::new(id, want, TTL, Holder::labelled("test"), self.aid.clone());
+        let mut claim = Claim::new(id, want, TTL, HolderInfo::labelled("test"), self.runtime.clone());
         claim.join = false;
         Arc::new(claim)
     }
@@ -212,7 +212,7 @@ impl Five {
     }
 
     /// Lets more than a lease pass, with renewals in time.
-    pub(crate) async fn pass(&self, held: &Stake) {
+    pub(crate) async fn pass(&self, held: &Renewal) {
         for _ in 0..5 {
             self.clock.advance_to(self.clock.now() + TTL / 4);
             // A node may fail the round.
@@ -243,5 +243,5 @@ pub(crate) fn name() -> Name {
 
 pub(crate) fn token(attempt: &Attempt) -> Token {
     let Attempt::Granted(grant) = attempt else { panic!("{attempt:?}") };
-    grant.token
+    *grant
 }

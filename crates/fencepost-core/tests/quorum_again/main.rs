@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Eviction, Left, Loss, Mode, State};
+use fencepost_core::{Attempt, Backend, Eviction, Loss, Mode, Removed, State};
 
 use five::{Five, Patient, TTL, name, token};
 
@@ -40,7 +40,7 @@ async fn permits_are_no_more_than_there_are_whichever_nodes_grant_them() {
 async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     let mut five = Five::new();
     let (claim, mut entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     for number in 0..5 {
         five.down(number, true);
         five.pass(&held).await;
@@ -55,12 +55,12 @@ async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     five.down(0, true);
     five.down(1, true);
     five.pass(&held).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held);
     assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }));
     five.down(0, false);
     five.down(1, false);
     five.quorum.evict(&name(), token, &Eviction { now: false, reason: None }).await.expect("all know it");
-    assert_eq!(entry.release().await.unwrap(), Left::Released);
+    assert_eq!(entry.release().await.unwrap(), Removed::Released);
     assert_eq!(five.held_at(token).await, 0);
     let (_, _, next) = five.attempt().await;
     assert!(self::token(&next) > token);
@@ -79,7 +79,7 @@ async fn a_release_that_a_minority_confirms_is_not_confirmed() {
     assert!(error.is_unreachable(), "{error}");
     (0..3).for_each(|number| five.down(number, false));
     let released = tokio::time::timeout(limit, entry.release()).await.expect("the nodes answer");
-    assert_eq!(released.unwrap(), Left::Released);
+    assert_eq!(released.unwrap(), Removed::Released);
     assert_eq!(five.held_at(token).await, 0);
 }
 
@@ -88,13 +88,13 @@ async fn a_release_that_a_minority_confirms_is_not_confirmed() {
 async fn a_release_of_what_is_lost_is_none_though_a_minority_had_it_still() {
     let mut five = Five::new();
     let (claim, mut entry, _) = five.attempt().await;
-    let held = entry.stake().expect("it is renewed");
+    let held = entry.renewal().expect("it is renewed");
     (2..5).for_each(|number| five.down(number, true));
     five.pass(&held).await;
     (2..4).for_each(|number| five.down(number, false));
-    assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
+    assert!(matches!(claim.validity.state(five.clock.now()), State::Lost(_)));
     assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }), "two nodes were free for it");
-    assert_eq!(entry.release().await.unwrap(), Left::Nothing);
+    assert_eq!(entry.release().await.unwrap(), Removed::Nothing);
 }
 
 /// Two nodes have evicted it and one is down: a majority may have held it to the end.
@@ -109,7 +109,7 @@ async fn a_release_of_what_is_held_is_one_though_a_minority_confirms_it() {
         }
         five.evict(2..4, token(&granted)).await;
         five.down(4, true);
-        assert_eq!(entry.release().await.unwrap(), Left::Released, "a detached lease: {lease}");
+        assert_eq!(entry.release().await.unwrap(), Removed::Released, "a detached lease: {lease}");
     }
 }
 
@@ -121,9 +121,9 @@ async fn a_permit_is_lost_with_the_second_node_that_evicts_it() {
     let mut entry = five.quorum.enter(Arc::clone(&claim));
     let token = token(&entry.attempt().await.unwrap());
     five.evict(0..1, token).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held);
     five.evict(1..2, token).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Lost(Loss::Evicted));
+    assert_eq!(claim.validity.state(five.clock.now()), State::Lost(Loss::Evicted));
 }
 
 /// What fewer nodes than must hold it have renewed is not renewed, however many know it still.
@@ -134,18 +134,18 @@ async fn a_renewal_that_too_few_nodes_confirm_fails() {
         let claim = five.claim_as(mode);
         let mut entry = five.quorum.enter(Arc::clone(&claim));
         assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
-        let held = entry.stake().expect("it is renewed");
-        let before = claim.life.due();
+        let held = entry.renewal().expect("it is renewed");
+        let before = claim.validity.due();
         (1..down).for_each(|number| five.down(number, true));
         five.clock.advance_to(before);
         held.session.keep(std::slice::from_ref(&claim)).await.expect("enough of them renew it");
-        let (due, until) = (claim.life.due(), claim.life.until());
+        let (due, until) = (claim.validity.due(), claim.validity.until());
         assert!(due > before);
         five.down(0, true);
         five.clock.advance_to(due);
         let error = held.session.keep(std::slice::from_ref(&claim)).await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        assert_eq!((claim.life.due(), claim.life.until()), (due, until));
+        assert_eq!((claim.validity.due(), claim.validity.until()), (due, until));
     }
 }
 
@@ -154,7 +154,7 @@ async fn a_renewal_that_too_few_nodes_confirm_fails() {
 async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     let mut five = Five::new();
     let (_, entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     five.down(4, true);
     five.pass(&held).await;
     five.down(4, false);
@@ -178,12 +178,12 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
 async fn what_is_lost_is_not_voted_for_again() {
     let mut five = Five::new();
     let (claim, entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     (0..3).for_each(|number| five.down(number, true));
     five.pass(&held).await;
     (0..3).for_each(|number| five.down(number, false));
     five.pass(&held).await;
-    assert!(matches!(claim.life.state(five.clock.now()), State::Lost(_)));
+    assert!(matches!(claim.validity.state(five.clock.now()), State::Lost(_)));
     assert!(five.held_at(token).await <= 2, "the three have forgotten it");
 }
 
@@ -192,7 +192,7 @@ async fn what_is_lost_is_not_voted_for_again() {
 async fn a_vote_that_came_back_counts_while_another_node_hangs() {
     let mut five = Five::new();
     let (claim, entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     (0..2).for_each(|number| five.down(number, true));
     five.pass(&held).await;
     (0..2).for_each(|number| five.down(number, false));
@@ -202,7 +202,7 @@ async fn a_vote_that_came_back_counts_while_another_node_hangs() {
     assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await.is_pending());
     assert_eq!(five.held_at(token).await, 5);
     five.evict(3..5, token).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held, "three of five hold it");
 }
 
 /// Whoever is met for the first time answers after the others: until then three nodes alone hold it.
@@ -212,7 +212,7 @@ async fn a_node_that_is_met_late_counts_before_the_first_renewal() {
     let mut five = Five::on(tasks.clone());
     let unmade = five.unmade();
     let (claim, entry, granted) = five.attempt().await;
-    let (_held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (_held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     tasks.run().await;
     assert_eq!(five.held_at(token).await, 3);
     drop(unmade);
@@ -220,7 +220,7 @@ async fn a_node_that_is_met_late_counts_before_the_first_renewal() {
     assert_eq!(five.held_at(token).await, 5);
     assert!(tasks.0.lock().unwrap().is_empty(), "nothing is left to do");
     five.evict(0..2, token).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held, "three of five hold it");
 }
 
 /// A renewal takes in what is still under way, without waiting for it.
@@ -229,7 +229,7 @@ async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
     let mut five = Five::new();
     let unmade = five.unmade();
     let (claim, entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     five.nodes[0].hangs.store(true, Ordering::SeqCst);
     let mut round = held.session.keep(std::slice::from_ref(&held.claim));
     let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await;
@@ -237,7 +237,7 @@ async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
     drop(unmade);
     assert!(poll().await.is_pending());
     five.evict(0..2, token).await;
-    assert_eq!(claim.life.state(five.clock.now()), State::Held, "three of five hold it");
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held, "three of five hold it");
 }
 
 /// An operator's word to a single node stands.
@@ -245,9 +245,9 @@ async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
 async fn a_node_that_evicted_it_does_not_get_it_back() {
     let mut five = Five::new();
     let (claim, entry, granted) = five.attempt().await;
-    let (held, token) = (entry.stake().expect("it is renewed"), token(&granted));
+    let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     five.evict(2..3, token).await;
     five.pass(&held).await;
     assert_eq!(five.held_at(token).await, 4);
-    assert_eq!(claim.life.state(five.clock.now()), State::Held);
+    assert_eq!(claim.validity.state(five.clock.now()), State::Held);
 }

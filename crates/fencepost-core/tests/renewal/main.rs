@@ -4,7 +4,7 @@ mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Guard, Locks, Loss, Result, State};
+use fencepost_core::{Client, Guard, Loss, Result, State};
 use tokio::task::JoinHandle;
 
 use stage::{Answer, Stage};
@@ -19,7 +19,7 @@ fn secs(n: u64) -> Duration {
 #[tokio::test]
 async fn a_grant_that_is_read_after_its_lease_is_none() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(TTL));
+    let locks = stage.client(Client::builder().ttl(TTL));
     let mutex = locks.mutex("lock").unwrap();
     stage.attempts([Answer::ThenPause(TTL * 2)]);
     let guard = mutex.lock().await.unwrap();
@@ -38,8 +38,8 @@ async fn a_grant_that_is_read_after_its_lease_is_none() {
 #[tokio::test]
 async fn an_extension_of_what_is_lost_meanwhile_is_an_error() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder());
-    let mut guard = locks.mutex("lock").unwrap().lock().lease(TTL).await.unwrap();
+    let locks = stage.client(Client::builder());
+    let mut guard = locks.mutex("lock").unwrap().lock().ttl(TTL).no_renewal().await.unwrap();
     stage.renewals([Answer::PauseThen(TTL * 2)]);
     let error = guard.extend(TTL).await.unwrap_err();
     assert!(error.is_lost(), "{error}");
@@ -49,7 +49,7 @@ async fn an_extension_of_what_is_lost_meanwhile_is_an_error() {
 #[tokio::test]
 async fn an_extension_that_fails_leaves_the_lease_as_long_as_it_was() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(TTL));
+    let locks = stage.client(Client::builder().ttl(TTL));
     let mut guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     let until = guard.valid_until();
     stage.renewals([Answer::Fails]);
@@ -64,20 +64,20 @@ async fn an_extension_that_fails_leaves_the_lease_as_long_as_it_was() {
 #[tokio::test]
 async fn a_failed_renewal_is_told_until_one_succeeds() {
     let stage = Stage::new();
-    let guard = stage.client(Locks::builder().ttl(TTL)).mutex("lock").unwrap().lock().await.unwrap();
+    let guard = stage.client(Client::builder().ttl(TTL)).mutex("lock").unwrap().lock().await.unwrap();
     stage.renewals([Answer::Fails]);
     stage.pass(TTL / 3).await;
     assert_eq!(guard.state(), State::Suspect);
-    let trouble = guard.trouble().expect("the renewal failed");
+    let trouble = guard.last_renewal_error().expect("the renewal failed");
     assert!(trouble.contains("the engine is away"), "{trouble}");
     stage.pass(secs(1)).await;
-    assert_eq!((guard.state(), guard.trouble()), (State::Held, None));
+    assert_eq!((guard.state(), guard.last_renewal_error()), (State::Held, None));
 }
 
 #[tokio::test]
 async fn a_short_lease_outlives_renewals_that_fail_at_first() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(secs(1)));
+    let locks = stage.client(Client::builder().ttl(secs(1)));
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     stage.renewals([Answer::Fails, Answer::Fails]);
     stage.pass(secs(2)).await;
@@ -88,7 +88,7 @@ async fn a_short_lease_outlives_renewals_that_fail_at_first() {
 #[tokio::test]
 async fn a_lost_lock_is_renewed_no_more_and_somebody_else_gets_it() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(TTL));
+    let locks = stage.client(Client::builder().ttl(TTL));
     let lost = locks.mutex("lock").unwrap().lock().await.unwrap();
     stage.clock.advance_to(lost.valid_until());
     stage.pass(secs(5)).await;
@@ -103,7 +103,7 @@ async fn a_lost_lock_is_renewed_no_more_and_somebody_else_gets_it() {
 #[tokio::test]
 async fn a_lock_that_was_released_during_its_renewal_is_renewed_no_more() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(TTL));
+    let locks = stage.client(Client::builder().ttl(TTL));
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     stage.renewals([Answer::FailsAfter(secs(4))]);
     stage.pass(TTL / 3).await;
@@ -115,8 +115,8 @@ async fn a_lock_that_was_released_during_its_renewal_is_renewed_no_more() {
 
 /// Returns a guard with a fixed lease, and the task of a waiter.
 async fn waiting(stage: &Stage) -> (Guard, JoinHandle<Result<Guard>>) {
-    let locks = stage.client(Locks::builder().ttl(TTL));
-    let holder = locks.mutex("lock").unwrap().lock().lease(TTL * 10).await.unwrap();
+    let locks = stage.client(Client::builder().ttl(TTL));
+    let holder = locks.mutex("lock").unwrap().lock().ttl(TTL * 10).no_renewal().await.unwrap();
     let mutex = locks.mutex("lock").unwrap();
     let waiting = tokio::spawn(async move { mutex.lock().await });
     stage.pass(Duration::ZERO).await;
@@ -160,7 +160,7 @@ async fn a_place_in_line_that_the_engine_has_forgotten_is_renewed_no_more() {
 #[tokio::test]
 async fn a_failure_that_has_passed_is_not_the_cause_of_a_timeout() {
     let stage = Stage::new();
-    let locks = stage.client(Locks::builder().ttl(TTL));
+    let locks = stage.client(Client::builder().ttl(TTL));
     let _holder = locks.mutex("lock").unwrap().lock().await.unwrap();
     let mutex = locks.mutex("lock").unwrap();
     stage.attempts([Answer::Fails]);

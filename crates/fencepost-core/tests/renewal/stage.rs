@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Capabilities, Claim, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
-    Host, Info, Left, Life, Listing, Locks, Loss, Memory, Moment, Name, Page, Reply, Result, Session, Stake,
-    Task, Token,
+    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
+    Info, Listing, Loss, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
+    Spawner, Task, Token, Validity,
 };
 
 /// How the engine answers one request. Without one of these it answers as memory does.
@@ -92,7 +92,7 @@ impl Entry for EngineEntry {
         }
         let attempt = self.entry.attempt();
         if let Reply::Ready(Some(Ok(Attempt::Blocked { .. }))) = attempt {
-            self.claim.life.waiting(self.engine.clock.now(), self.claim.ttl());
+            self.claim.validity.waiting(self.engine.clock.now(), self.claim.ttl());
         }
         if let Answer::ThenPause(pause) = answer {
             self.engine.pause(pause);
@@ -105,11 +105,11 @@ impl Entry for EngineEntry {
     }
 
     /// A place in line is renewed here, too.
-    fn stake(&self) -> Option<Stake> {
-        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::new(self.engine.clone()) })
+    fn renewal(&self) -> Option<Renewal> {
+        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(self.engine.clone()) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         self.entry.withdraw()
     }
 
@@ -123,8 +123,8 @@ impl Session for Engine {
         Session::id(&*self.memory)
     }
 
-    fn life(&self) -> &Arc<Life> {
-        Session::life(&*self.memory)
+    fn validity(&self) -> &Arc<Validity> {
+        Session::validity(&*self.memory)
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
@@ -139,17 +139,17 @@ impl Session for Engine {
                     return Err(failure());
                 }
                 Answer::Forgets => {
-                    due.iter().for_each(|claim| claim.life.end(Loss::Deleted));
+                    due.iter().for_each(|claim| claim.validity.end(Loss::Deleted));
                     return Ok(());
                 }
                 Answer::Never => pending().await,
                 Answer::PauseThen(pause) => self.pause(pause),
                 Answer::AsMemory | Answer::ThenPause(_) => {}
             }
-            for claim in due.iter().filter(|claim| !claim.life.is_confirmed()) {
-                claim.life.waiting(self.clock.now(), claim.ttl());
+            for claim in due.iter().filter(|claim| !claim.validity.is_confirmed()) {
+                claim.validity.waiting(self.clock.now(), claim.ttl());
             }
-            let held: Vec<_> = due.iter().filter(|claim| claim.life.is_confirmed()).cloned().collect();
+            let held: Vec<_> = due.iter().filter(|claim| claim.validity.is_confirmed()).cloned().collect();
             self.memory.keep(&held).await
         })
     }
@@ -158,7 +158,7 @@ impl Session for Engine {
 /// Runs a client's tasks beside the test's own.
 struct Beside(tokio::runtime::Handle);
 
-impl Host for Beside {
+impl Spawner for Beside {
     fn spawn(&self, task: Task) {
         self.0.spawn(task);
     }
@@ -177,11 +177,11 @@ impl Stage {
         Stage { clock, engine }
     }
 
-    pub(crate) fn client(&self, builder: ClientBuilder) -> Locks {
+    pub(crate) fn client(&self, builder: ClientBuilder) -> Client {
         let host = Arc::new(Beside(tokio::runtime::Handle::current()));
-        let aid = Aid::for_client(1, self.clock.clone(), host);
+        let runtime = Runtime::for_client(1, self.clock.clone(), host);
         let engine = Arc::new(self.engine.clone());
-        builder.aid(aid).open(|_| Ok(engine)).unwrap()
+        builder.runtime(runtime).open(|_| Ok(engine)).unwrap()
     }
 
     /// The answers to the next attempts.

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, ClaimId, Clock, Holder, Host, Mode, Moment, Name, Payload, Task, Want};
+use fencepost_core::{
+    Claim, ClaimId, ClaimRecord, Clock, HolderInfo, Mode, Moment, Name, Runtime, Spawner, Task, Want,
+};
 
 use super::Folder;
 use crate::member::{Member, Stand};
@@ -12,15 +14,15 @@ const NOW: Moment = Moment::ZERO;
 /// No task is ever needed here.
 struct Nobody;
 
-impl Host for Nobody {
+impl Spawner for Nobody {
     fn spawn(&self, _: Task) {}
 }
 
 fn claim(mode: Mode) -> Arc<Claim> {
-    let aid = Aid::for_client(1, Clock::manual(), Arc::new(Nobody));
+    let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nobody));
     let want = Want { name: Name::new("stock").unwrap(), mode };
-    let holder = Arc::new(Holder { label: "me".into(), host: "h".into(), pid: 1 });
-    Arc::new(Claim::new(ClaimId::from_u128(1), want, Duration::from_secs(9), holder, aid))
+    let holder = Arc::new(HolderInfo { label: "me".into(), host: "h".into(), pid: 1 });
+    Arc::new(Claim::new(ClaimId::from_u128(1), want, Duration::from_secs(9), holder, runtime))
 }
 
 fn member(mode: Mode, folder: &Folder, revision: i64) -> Arc<Member> {
@@ -32,7 +34,7 @@ fn member(mode: Mode, folder: &Folder, revision: i64) -> Arc<Member> {
 
 /// A key of a neighbour's, or of ours if it says its mode.
 fn kv(key: &str, created: i64, modified: i64, mode: Option<Mode>) -> KeyValue {
-    let value = mode.map(|mode| Payload::of(&claim(mode)).to_bytes()).unwrap_or_default();
+    let value = mode.map(|mode| ClaimRecord::of(&claim(mode)).to_bytes()).unwrap_or_default();
     let key = format!("stock/{key}").into_bytes();
     KeyValue { key, create_revision: created, mod_revision: modified, value, lease: 7 }
 }
@@ -71,7 +73,7 @@ fn the_end_of_an_earlier_life_is_not_that_of_the_present_one() {
     folder.hear(vec![deleted("a", 9)]);
     folder.hear(vec![put("a", 10)]);
     assert_eq!(ours.stand(), Stand::Waiting(11));
-    // Its next life is behind us.
+    // Its next validity is behind us.
     folder.hear(vec![deleted("a", 12), put("a", 13)]);
     assert_eq!(ours.stand(), Stand::Granted(11));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::kit::{SHORT, SOON, connect, eventually, registry};
-use fencepost_core::{Eviction, Guard, Locks, Loss};
+use fencepost_core::{Client, Eviction, Guard, Loss};
 use fencepost_testkit::etcd::{Config, Proxied};
 use fencepost_testkit::faults::Faults;
 
@@ -14,8 +14,8 @@ fn server() -> Proxied {
     Proxied::start(&Config::new()).unwrap()
 }
 
-async fn patient(url: &str) -> Locks {
-    Locks::builder().ttl(LONG).connect(&registry(), url).await.unwrap()
+async fn patient(url: &str) -> Client {
+    Client::builder().ttl(LONG).connect(&registry(), url).await.unwrap()
 }
 
 /// Waits until so many watches stand: that for evictions, and those of keys.
@@ -109,7 +109,7 @@ async fn a_holder_that_is_evicted_at_once_is_told_so() {
 async fn attached_and_fixed_grants_are_watched_as_well() {
     let etcd = server();
     let (locks, other) = (patient(&etcd.url()).await, patient(&etcd.direct_url()).await);
-    let fixed = locks.mutex("fixed").unwrap().lock().lease(LONG).await.unwrap();
+    let fixed = locks.mutex("fixed").unwrap().lock().ttl(LONG).no_renewal().await.unwrap();
     let lease = locks.mutex("detached").unwrap().lock().await.unwrap().detach().await.unwrap();
     let attached = other.attach(&lease).await.unwrap();
     watched(&etcd, 4).await;

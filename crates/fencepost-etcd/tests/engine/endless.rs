@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::kit::{connect, server, stand};
-use fencepost_core::{Eviction, Locks, Page};
+use fencepost_core::{Client, Eviction, Page};
 
 const NOW: Eviction = Eviction { now: true, reason: None };
 
-async fn told(locks: &Locks) -> String {
+async fn told(locks: &Client) -> String {
     let report = locks.examine().await.expect("it answers");
     report.findings.iter().map(|finding| format!("{finding}\n")).collect()
 }

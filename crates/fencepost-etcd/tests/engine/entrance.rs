@@ -1,7 +1,7 @@
 //! Users and TLS.
 
 use crate::kit::{SHORT, SOON, connect, registry, server, stand, try_connect, users};
-use fencepost_core::{Finding, Locks, Registry, Severity};
+use fencepost_core::{Client, Finding, Registry, Severity};
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::server::Proxy;
@@ -120,7 +120,7 @@ async fn an_alarm_is_told_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_that_breaks_a_rule_names_it() {
-    let error = fencepost_core::Locks::builder()
+    let error = fencepost_core::Client::builder()
         .connect(&fencepost_etcd::register(Registry::new()), "etcd://host?lease=3")
         .await
         .unwrap_err();
@@ -133,7 +133,7 @@ async fn who_loses_a_right_is_told_so_with_the_loss() {
     users(&etcd);
     let locks = connect(&format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address())).await;
     let guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 2).await.unwrap();
-    assert_eq!(guard.trouble(), None);
+    assert_eq!(guard.last_renewal_error(), None);
     etcd.look().of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
     tokio::time::timeout(SHORT * 2 + SOON, guard.lost()).await.expect("it is lost");
     let error = guard.ensure_held().unwrap_err();
@@ -156,7 +156,7 @@ async fn a_waiter_whose_login_the_server_has_forgotten_logs_in_again() {
     let near = connect(&url).await;
     // The first renewal, which would log in as well, is far away.
     let url = url.replace(&etcd.address().to_string(), &proxy.address().to_string());
-    let far = Locks::builder().ttl(SOON * 20).connect(&registry(), &url).await.unwrap();
+    let far = Client::builder().ttl(SOON * 20).connect(&registry(), &url).await.unwrap();
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
     let waiting = stand(&far, "stock", 2).await;
     // It forgets all logins of a user who goes, as it does when it starts again.

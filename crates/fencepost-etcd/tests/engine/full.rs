@@ -41,7 +41,7 @@ async fn a_request_that_finds_no_space_has_not_taken_effect() {
     for error in [
         locks.mutex("other").unwrap().try_lock().await.unwrap_err(),
         // It needs a lease of its own.
-        locks.mutex("other").unwrap().try_lock().lease(SOON).await.unwrap_err(),
+        locks.mutex("other").unwrap().try_lock().ttl(SOON).no_renewal().await.unwrap_err(),
         locks.semaphore("permits", 3).unwrap().try_acquire().await.unwrap_err(),
     ] {
         let text = error.to_string();

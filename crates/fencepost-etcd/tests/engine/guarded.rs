@@ -75,7 +75,7 @@ async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() 
     assert_eq!(before.key(), now.key(), "so that no dead keys pile up");
     assert!(now.create_revision() > before.create_revision());
     assert!(before.put("count", "1").await.unwrap_err().is_lost());
-    // Two evictions as the watch tells them, one after the other: of the key's earlier life, and of another lock.
+    // Two evictions as the watch tells them, one after the other: of the key's earlier validity, and of another lock.
     let name = now.key().rsplit(|byte| *byte == b'/').next().unwrap();
     let mark = format!("%fencepost/evicted/{}-{:x}", String::from_utf8_lossy(name), before.create_revision());
     now.put(mark, "").await.unwrap();

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use fencepost_core::{Guard, Locks, Registry, Result};
+use fencepost_core::{Client, Guard, Registry, Result};
 use fencepost_testkit::etcd::{Config, Etcd, Look};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,12 +24,12 @@ pub(crate) fn server() -> Etcd {
     Etcd::start(&Config::new()).expect("a server starts")
 }
 
-pub(crate) async fn connect(url: &str) -> Locks {
+pub(crate) async fn connect(url: &str) -> Client {
     try_connect(url).await.expect("it answers")
 }
 
-pub(crate) async fn try_connect(url: &str) -> Result<Locks> {
-    Locks::builder().connect(&registry(), url).await
+pub(crate) async fn try_connect(url: &str) -> Result<Client> {
+    Client::builder().connect(&registry(), url).await
 }
 
 /// Has it know a user who may do what locks need.
@@ -68,7 +68,7 @@ impl Waiting {
 }
 
 /// Has a client ask for the lock, and returns when as many claims as that are there.
-pub(crate) async fn stand(locks: &Locks, name: &str, claims: usize) -> Waiting {
+pub(crate) async fn stand(locks: &Client, name: &str, claims: usize) -> Waiting {
     let mutex = locks.mutex(name).expect("a good name");
     let waiting = Waiting(tokio::spawn(async move { mutex.lock().await }));
     eventually("it stands in line", || async { in_line(locks, name).await == claims }).await;
@@ -76,7 +76,7 @@ pub(crate) async fn stand(locks: &Locks, name: &str, claims: usize) -> Waiting {
 }
 
 /// How many hold or wait for it.
-pub(crate) async fn in_line(locks: &Locks, name: &str) -> usize {
+pub(crate) async fn in_line(locks: &Client, name: &str) -> usize {
     locks.inspect(name).await.expect("it answers").claims.len()
 }
 

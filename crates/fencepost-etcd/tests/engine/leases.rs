@@ -29,7 +29,7 @@ async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
 async fn a_lease_of_its_own_goes_with_its_claim() {
     let etcd = server();
     let locks = connect(&etcd.url()).await;
-    let guard = locks.mutex("fixed").unwrap().lock().lease(Duration::from_secs(60)).await.unwrap();
+    let guard = locks.mutex("fixed").unwrap().lock().ttl(Duration::from_secs(60)).no_renewal().await.unwrap();
     assert_eq!(etcd.look().leases().len(), 2, "the client's, and that of the fixed lock");
     guard.release().await.unwrap();
     eventually("its lease is gone", || async { etcd.look().leases().len() == 1 }).await;
@@ -86,7 +86,7 @@ async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal(
 /// The lease that a key hangs on, in decimal.
 fn lease_of(look: &Look, prefix: &str) -> String {
     let text = look.run(&["get", prefix, "--prefix", "-w", "fields"]);
-    let line = text.lines().find_map(|line| line.strip_prefix("\"Lease\" : "));
+    let line = text.lines().find_map(|line| line.strip_prefix("\"DetachedLease\" : "));
     line.expect("the key is there").to_owned()
 }
 

@@ -90,7 +90,7 @@ async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
     look.run(&["put", &option, &key, ""]);
     let first = stand(&locks, "stock", 2).await;
     for _ in 0..20 {
-        // Its next life begins behind ours.
+        // Its next validity begins behind ours.
         look.run(&["del", &key]);
         look.run(&["put", &option, &key, ""]);
     }
@@ -98,7 +98,7 @@ async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
     let second = stand(&locks, "stock", 3).await;
     guard.release().await.unwrap();
     eventually("only the neighbour is before it", || async { in_line(&locks, "stock").await == 2 }).await;
-    assert!(!second.is_answered(), "the end of an earlier life was taken for that of the present one");
+    assert!(!second.is_answered(), "the end of an earlier validity was taken for that of the present one");
     look.run(&["del", &key]);
     second.granted().await.release().await.unwrap();
     locks.close().await;

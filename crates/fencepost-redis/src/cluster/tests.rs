@@ -29,7 +29,7 @@ async fn slots_are_found_and_followed_while_they_move() {
     cluster.move_key("{x}a", to);
     // The first is there already, the second not yet, and together they are divided.
     assert_eq!(number(&client.net, Lane::Caller, "{x}a", 1).await.expect("a number"), 2);
-    assert_eq!(number(&client.net, Lane::Keeper, "{x}b", 1).await.expect("a number"), 2);
+    assert_eq!(number(&client.net, Lane::Renewer, "{x}b", 1).await.expect("a number"), 2);
     let command = ADD.command(&["{x}a", "{x}b"], |command| {
         command.arg(1).arg("x");
     });
@@ -37,7 +37,7 @@ async fn slots_are_found_and_followed_while_they_move() {
     assert!(matches!(within(client.net.call(Lane::Caller, &both)).await, Err(Trouble::Divided)));
     cluster.end_moving(slot, to);
     assert!(matches!(within(client.net.call(Lane::Caller, &both)).await, Ok(Value::Int(3))));
-    assert_eq!(number(&client.net, Lane::Keeper, "{x}b", 1).await.expect("a number"), 3);
+    assert_eq!(number(&client.net, Lane::Renewer, "{x}b", 1).await.expect("a number"), 3);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_replica_takes_over_and_the_other_shards_go_on() {
     cluster.fail_over(slot).expect("a failover");
     // Until the others have told each other, calls may fail; they must work again in the end.
     within(async { while number(&client.net, Lane::Caller, "a", 1).await.is_err() {} }).await;
-    number(&client.net, Lane::Keeper, "a", 1).await.expect("a number");
+    number(&client.net, Lane::Renewer, "a", 1).await.expect("a number");
 }
 
 #[tokio::test]

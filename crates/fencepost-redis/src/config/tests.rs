@@ -1,7 +1,7 @@
 use super::*;
 
 fn parse(url: &str) -> Result<Config> {
-    Config::parse(&Address::parse(url).expect("a URL"))
+    Config::parse(&BackendUrl::parse(url).expect("a URL"))
 }
 
 fn tcp(host: &str, port: u16) -> Place {
@@ -93,7 +93,7 @@ fn only_the_schemes_there_are_are_taken() {
         let says = error.to_string();
         assert!(error.is_invalid() && says.contains("rediss+cluster:"), "{url}: {error}");
         assert!(!says.contains("secret"), "{error}");
-        let nodes = Address::parse(&format!("redlock:redis://a,{url},redis://c")).expect("a URL");
+        let nodes = BackendUrl::parse(&format!("redlock:redis://a,{url},redis://c")).expect("a URL");
         assert!(crate::redlock::parse(&nodes).expect_err(url).is_invalid(), "{url}");
     }
 }

@@ -14,7 +14,7 @@ mod visit;
 
 use std::time::Duration;
 
-use fencepost_core::{Aid, Finding, Report, Result};
+use fencepost_core::{Finding, Report, Result, Runtime};
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
@@ -30,11 +30,11 @@ use visit::{Door, Visit};
 ///
 /// # Cancel safety
 /// May be dropped; the examination then ends by itself.
-pub(crate) async fn examine(config: Config, aid: &Aid, longest: Option<Duration>) -> Result<Report> {
+pub(crate) async fn examine(config: Config, runtime: &Runtime, longest: Option<Duration>) -> Result<Report> {
     let (tell, told) = oneshot::channel();
-    let clock = aid.clock().clone();
+    let clock = runtime.clock().clone();
     // There, because a connection needs a runtime and its caller may have none.
-    aid.spawn(async move {
+    runtime.spawn(async move {
         let security = config.tls.as_ref().map(Security::new).transpose();
         let report = match security {
             Ok(security) => Ok(Examination { config, clock, security, longest }.report().await),

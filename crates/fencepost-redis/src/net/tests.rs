@@ -26,7 +26,7 @@ async fn a_script_is_loaded_by_itself_also_after_a_flush() {
     let link = &client.net.masters()[0];
     link.command(&command(&["SCRIPT", "FLUSH"])).await.expect("a flush");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 2);
-    assert_eq!(number(&client.net, Lane::Keeper, "a", 1).await.expect("a number"), 3);
+    assert_eq!(number(&client.net, Lane::Renewer, "a", 1).await.expect("a number"), 3);
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
     client.post.restored(1).await;
     assert_eq!(number(&client.net, Lane::Caller, "a", 5).await.expect("a number"), 5);
     assert_eq!(within(client.messages.recv()).await.expect("a message"), b"5");
-    assert_eq!(number(&client.net, Lane::Keeper, "a", 1).await.expect("a number"), 6);
+    assert_eq!(number(&client.net, Lane::Renewer, "a", 1).await.expect("a number"), 6);
 }
 
 #[tokio::test]
@@ -67,8 +67,9 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
 async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it() {
     static SAY: Script = Script::new("return ARGV[1]");
     let (mut server, thread) = (plain(), Thread::start());
-    let config = Config::parse(&fencepost_core::Address::parse(&server.url()).unwrap()).unwrap();
-    let node = Shared::as_node(config, thread.aid.clone(), Duration::from_secs(60)).await.expect("a node");
+    let config = Config::parse(&fencepost_core::BackendUrl::parse(&server.url()).unwrap()).unwrap();
+    let node =
+        Shared::as_node(config, thread.runtime.clone(), Duration::from_secs(60)).await.expect("a node");
     let said = async |run: &str| {
         let command = SAY.command(&["a"], |command| {
             command.arg(run);

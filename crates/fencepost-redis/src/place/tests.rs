@@ -1,14 +1,14 @@
-use fencepost_core::{Holder, Mode, Want};
+use fencepost_core::{HolderInfo, Mode, Want};
 
 use super::*;
 
 #[test]
 fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     let thread = crate::testing::Thread::start();
-    let (clock, ttl) = (thread.aid.clock(), Duration::from_secs(1));
+    let (clock, ttl) = (thread.runtime.clock(), Duration::from_secs(1));
     let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
-    let holder = Holder::labelled("me");
-    let claim = Arc::new(Claim::new(ClaimId::from_u128(1), want, ttl, holder, thread.aid.clone()));
+    let holder = HolderInfo::labelled("me");
+    let claim = Arc::new(Claim::new(ClaimId::from_u128(1), want, ttl, holder, thread.runtime.clone()));
     let (places, sent) = (Places::default(), clock.now());
     let place = places.add(&claim);
     let found = |token| Pushed { token: Token::new(token), confirmed: Some((sent, ttl)) };

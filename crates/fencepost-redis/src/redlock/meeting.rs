@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Aid, Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Left, Moment, Reply, Result, Stake, Token,
+    Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result,
+    Runtime, Token,
 };
 use tokio::sync::watch;
 
@@ -66,11 +67,11 @@ impl Meeting {
         self: &Arc<Self>,
         (config, max_ttl): (Config, Duration),
         runs: &Runs,
-        aid: &Aid,
+        runtime: &Runtime,
     ) {
         self.tried.send_replace(true);
-        let (meeting, runs, ours) = (Arc::downgrade(self), runs.clone(), aid.clone());
-        aid.spawn(async move {
+        let (meeting, runs, ours) = (Arc::downgrade(self), runs.clone(), runtime.clone());
+        runtime.spawn(async move {
             while meeting.strong_count() > 0 {
                 ours.clock().sleep_until(ours.clock().now() + RETRY).await;
                 if let Ok(shared) = Shared::as_node(config.clone(), ours.clone(), max_ttl).await {
@@ -145,12 +146,12 @@ impl Entry for Unreached {
         self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx, until))
     }
 
-    fn stake(&self) -> Option<Stake> {
-        self.entry.as_ref()?.stake()
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.as_ref()?.renewal()
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
-        self.entry().map_or_else(|| Reply::ready(Ok(Left::Nothing)), |entry| entry.withdraw())
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.entry().map_or_else(|| Reply::ready(Ok(Removed::Nothing)), |entry| entry.withdraw())
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

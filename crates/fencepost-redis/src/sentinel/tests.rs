@@ -9,11 +9,11 @@ async fn a_failover_is_followed() {
     let thread = Thread::start();
     let client = client(&servers.url(), &thread).await.expect("a client");
     number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
-    number(&client.net, Lane::Keeper, "a", 1).await.expect("a number");
+    number(&client.net, Lane::Renewer, "a", 1).await.expect("a number");
     servers.fail_over().expect("a failover");
     client.post.restored(1).await;
     number(&client.net, Lane::Caller, "b", 1).await.expect("a number");
-    number(&client.net, Lane::Keeper, "b", 1).await.expect("a number");
+    number(&client.net, Lane::Renewer, "b", 1).await.expect("a number");
     assert_eq!(servers.master().look().ask::<i64>(&["HGET", "b", "n"]), 2);
 }
 

@@ -13,7 +13,7 @@ async fn set_back_an_hour_it_makes_no_lease_longer() {
     let mut redis = Redis::start(&Config::new().clock()).unwrap();
     let dead = connect(&redis.url(), LONG).await;
     let lease = Duration::from_secs(3);
-    let guard = dead.mutex("lock").unwrap().lock().lease(lease).await.unwrap();
+    let guard = dead.mutex("lock").unwrap().lock().ttl(lease).no_renewal().await.unwrap();
     let start = Instant::now();
     redis.jump(-HOUR).unwrap();
     let others = connect(&redis.url(), LONG).await;

@@ -1,7 +1,7 @@
 //! A replica takes its master's place.
 
 use crate::kit::{Fenced, LONG, SOON, connect, counter, eventually, granted, lock, registry, wait, within};
-use fencepost_core::Locks;
+use fencepost_core::Client;
 use fencepost_testkit::redis::{Cluster, Config, Redis, Sentinel};
 use fencepost_testkit::wait::all_along;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn a_cluster_replaces_a_master() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_never_a_master_is_refused_soon() {
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
-    let builder = Locks::builder().ttl(LONG).outage(12 * SOON);
+    let builder = Client::builder().ttl(LONG).outage(12 * SOON);
     let locks = builder.connect(&registry(), &sentinel.replica().url()).await.unwrap();
     let mutex = locks.mutex("lock").unwrap();
     for error in [
@@ -131,7 +131,8 @@ async fn a_server_that_was_promoted_by_hand_is_reported_as_such() {
     let port = sentinel.replica().port().to_string();
     replica.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
     master.ask::<()>(&["REPLICAOF", "127.0.0.1", &port]);
-    let error = Locks::builder().connect(&registry(), &sentinel.url()).await.expect_err("no master is there");
+    let error =
+        Client::builder().connect(&registry(), &sentinel.url()).await.expect_err("no master is there");
     assert!(error.is_configuration(), "{error}");
     let message = error.to_string();
     assert!(message.contains("promoted by hand") && !message.contains("redis+sentinel:"), "{message}");

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::kit::{LONG, connect, eventually, lock};
-use fencepost_core::{Locks, Result};
+use fencepost_core::{Client, Result};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Proxied, Redis};
 
@@ -17,7 +17,7 @@ fn give_up<T>(request: impl IntoFuture<Output = Result<T>>) {
     }
 }
 
-async fn all_withdrawn(locks: &Locks) {
+async fn all_withdrawn(locks: &Client) {
     eventually("all requests are withdrawn", async || locks.backlog() == 0).await;
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Guard, Locks, Registry};
+use fencepost_core::{Client, Guard, Registry};
 use fencepost_testkit::redis::Look;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -21,12 +21,12 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// A client with leases of this length.
-pub(crate) async fn connect(url: &str, ttl: Duration) -> Locks {
-    Locks::builder().ttl(ttl).connect(&registry(), url).await.expect("it connects")
+pub(crate) async fn connect(url: &str, ttl: Duration) -> Client {
+    Client::builder().ttl(ttl).connect(&registry(), url).await.expect("it connects")
 }
 
 /// The lock, which must come soon.
-pub(crate) async fn lock(locks: &Locks, name: &str) -> Guard {
+pub(crate) async fn lock(locks: &Client, name: &str) -> Guard {
     within(SOON, locks.mutex(name).expect("a name").lock()).await.expect("it is granted")
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn within<T>(time: Duration, future: impl IntoFuture<Output = T
 pub(crate) type Waiting = tokio::task::JoinHandle<fencepost_core::Result<Guard>>;
 
 /// Has this client wait for the lock; returns when so many stand in line.
-pub(crate) async fn wait(locks: &Locks, name: &'static str, in_line: usize) -> Waiting {
+pub(crate) async fn wait(locks: &Client, name: &'static str, in_line: usize) -> Waiting {
     let own = locks.clone();
     let waiting = tokio::spawn(async move { own.mutex(name)?.lock().await });
     line_of(locks, name, in_line).await;
@@ -47,7 +47,7 @@ pub(crate) async fn wait(locks: &Locks, name: &'static str, in_line: usize) -> W
 }
 
 /// Returns when so many stand in line.
-pub(crate) async fn line_of(locks: &Locks, name: &str, count: usize) {
+pub(crate) async fn line_of(locks: &Client, name: &str, count: usize) {
     eventually("they stand in line", async || {
         locks.inspect(name).await.is_ok_and(|info| info.waiters().count() == count)
     })

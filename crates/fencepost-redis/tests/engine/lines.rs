@@ -97,7 +97,7 @@ async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let mutex = locks.mutex("lock").unwrap();
-    let late = mutex.lock().lease(Duration::from_millis(300)).await.unwrap();
+    let late = mutex.lock().ttl(Duration::from_millis(300)).no_renewal().await.unwrap();
     late.lost().await;
     // A look changes nothing, so that the release is the first to clear the grant away.
     eventually("its lease ends", async || {

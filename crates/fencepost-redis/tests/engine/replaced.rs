@@ -26,7 +26,7 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=20", masters.url());
     let ours = connect(&url, WAIT).await;
-    fencepost_redis::redlock::vouch(&url, ours.aid().clone()).await.expect("all nodes are there");
+    fencepost_redis::redlock::vouch(&url, ours.runtime().clone()).await.expect("all nodes are there");
     let other = connect(&url, WAIT).await;
     for locks in [&ours, &other] {
         let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
@@ -57,7 +57,7 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     assert!(held.claims.len() <= 1, "{held:?}");
     // An operator who knows better may say so.
     drop(guard);
-    fencepost_redis::redlock::vouch(&url, ours.aid().clone()).await.expect("all nodes are there");
+    fencepost_redis::redlock::vouch(&url, ours.runtime().clone()).await.expect("all nodes are there");
     for locks in [&late, &other] {
         let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("nobody holds it");
         guard.release().await.expect("it was held");

@@ -32,7 +32,7 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     let mut connection = client.get_connection().unwrap();
     proxied.delay(Duration::from_millis(1_500)).unwrap();
     let mutex = locks.mutex("lock").unwrap();
-    let unanswered = mutex.lock().holder("late").wait(Duration::from_millis(200)).await;
+    let unanswered = mutex.lock().label("late").wait(Duration::from_millis(200)).await;
     unanswered.expect_err("nothing is answered");
     eventually("the request arrives", || std::future::ready(entered(&mut connection).is_some())).await;
     // Its connection breaks before the answer comes, and the withdrawal goes by another one.

@@ -1,16 +1,16 @@
 //! Grants that count only when replicas have them.
 
 use crate::kit::{LONG, SOON, Waiting, connect, eventually, granted, line_of, lock, within};
-use fencepost_core::{Error, Guard, Locks, Page, Registry, Result, Tokens};
+use fencepost_core::{Client, Error, Guard, Page, Registry, Result, Tokens};
 use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use std::time::Duration;
 
-async fn ask(locks: &Locks, replicas: u32) -> Result<Guard> {
+async fn ask(locks: &Client, replicas: u32) -> Result<Guard> {
     within(SOON, locks.mutex("lock").unwrap().lock().replicas(replicas)).await
 }
 
 /// Has `two` wait for a lock that counts with a replica; returns when it stands in line.
-async fn wait(one: &Locks, two: &Locks) -> Waiting {
+async fn wait(one: &Client, two: &Client) -> Waiting {
     let two = two.clone();
     let waiting = tokio::spawn(async move { two.mutex("lock")?.lock().replicas(1).await });
     line_of(one, "lock", 1).await;
@@ -23,7 +23,7 @@ fn assert_short(error: &Error, copies: &str) {
 }
 
 /// Fails unless nobody has the lock, and its next token is greater than that of a grant that did not count.
-async fn assert_given_back(locks: &Locks) {
+async fn assert_given_back(locks: &Client) {
     let info = locks.inspect("lock").await.unwrap();
     assert!(info.claims.is_empty(), "{info:?}");
     let burnt = info.last_token.expect("it was granted");
@@ -146,13 +146,13 @@ async fn a_lease_waits_for_replicas_where_the_client_does() {
 async fn what_cannot_be_had_is_refused() {
     let server = Redis::start(&Config::new()).unwrap();
     let registry = fencepost_redis::register(Registry::new());
-    let builder = Locks::builder().require_tokens(Tokens::Durable);
+    let builder = Client::builder().require_tokens(Tokens::Durable);
     let error = builder.connect(&registry, &server.url()).await.expect_err("the server's clock makes them");
     assert!(error.is_unsupported() && error.to_string().contains("clock-bounded"), "{error}");
-    let builder = Locks::builder().require_tokens(Tokens::ClockBounded);
+    let builder = Client::builder().require_tokens(Tokens::ClockBounded);
     builder.connect(&registry, &server.url()).await.expect("they are").close().await;
     let nodes = "redlock:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3?replicas=1";
-    let error = Locks::builder().connect(&registry, nodes).await.expect_err("it has a quorum");
+    let error = Client::builder().connect(&registry, nodes).await.expect_err("it has a quorum");
     assert!(error.is_invalid() && error.to_string().contains("replicas="), "{error}");
 }
 
@@ -161,7 +161,7 @@ async fn what_cannot_be_had_is_refused() {
 async fn a_crowd_without_replicas_is_answered() {
     let server = Redis::start(&Config::new()).unwrap();
     let url = format!("{}?timeout=400ms", server.url());
-    let locks = Locks::builder().ttl(LONG).replicas(1);
+    let locks = Client::builder().ttl(LONG).replicas(1);
     let locks = locks.connect(&fencepost_redis::register(Registry::new()), &url).await.unwrap();
     let names: Vec<_> = (0..16).map(|n| format!("lock/{n}")).collect();
     let each = names.iter().map(|name| {

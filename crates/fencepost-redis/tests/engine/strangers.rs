@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Locks, Page};
+use fencepost_core::{Client, Page};
 use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
 
 use crate::kit::{LONG, SOON, connect, granted, lock, registry, wait, within};
@@ -109,7 +109,7 @@ async fn a_user_who_may_not_is_denied() {
     for rule in ["resetkeys", "resetchannels"] {
         look.ask::<()>(&["ACL", "SETUSER", "app", "+@all", "allkeys", "allchannels", rule]);
         let outcome = async {
-            let locks = Locks::builder().connect(&registry(), &redis.url()).await?;
+            let locks = Client::builder().connect(&registry(), &redis.url()).await?;
             locks.mutex("lock")?.lock().wait(WAIT).await
         };
         let error = outcome.await.expect_err("he may not");
@@ -122,7 +122,7 @@ async fn who_may_no_more_while_he_waits_is_told() {
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     let held = lock(&connect(&redis.url(), LONG).await, "lock").await;
     // What is asked again at an eighth of the lease falls between two looks of a second.
-    let builder = Locks::builder().ttl(Duration::from_secs(5)).outage(Duration::from_secs(2));
+    let builder = Client::builder().ttl(Duration::from_secs(5)).outage(Duration::from_secs(2));
     let locks = builder.connect(&registry(), &redis.url()).await.unwrap();
     let waiting = wait(&locks, "lock", 1).await;
     redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-evalsha"]);
@@ -184,7 +184,7 @@ async fn what_the_page_says_is_enough_is_enough() {
         allow(node, OF_NODES);
     }
     let locks = connect(&masters.url(), Duration::from_secs(30)).await;
-    fencepost_redis::redlock::vouch(&masters.url(), locks.aid().clone()).await.unwrap();
+    fencepost_redis::redlock::vouch(&masters.url(), locks.runtime().clone()).await.unwrap();
     let guard = lock(&locks, "lock").await;
     let own = locks.clone();
     let waiting = tokio::spawn(async move { own.mutex("lock")?.lock().await });
@@ -199,7 +199,7 @@ async fn what_the_page_says_is_enough_is_enough() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_something_else_are_told() {
-    let connected = async |url: &str| Locks::builder().connect(&registry(), url).await;
+    let connected = async |url: &str| Client::builder().connect(&registry(), url).await;
     // As every server before 6.0.
     let config = Config::new().line("rename-command HELLO \"\"").line("user app on >topsecret ~* &* +@all");
     let old = Redis::start(&config).unwrap();

@@ -1,13 +1,13 @@
 //! Whatever a deployment loses, its tokens grow; what a counter by hand says repeats.
 
 use crate::kit::{Fenced, LONG, SOON, connect, counter, lock, within};
-use fencepost_core::Locks;
+use fencepost_core::Client;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis, Sentinel};
 use std::time::Duration;
 
 /// A token of the lock, which is free again.
-async fn token(locks: &Locks) -> u64 {
+async fn token(locks: &Client) -> u64 {
     let guard = within(SOON + SOON, locks.mutex("lock").unwrap().lock()).await.expect("it is granted");
     let token = guard.token().get();
     // Its answer may be that the data with it was lost.

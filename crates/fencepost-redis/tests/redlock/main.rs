@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Locks, Quorum, Registry, Token};
+use fencepost_core::{Client, Quorum, Registry, Token};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis};
 use fencepost_testkit::wait::eventually;
@@ -11,9 +11,9 @@ mod start;
 
 const WAIT: Duration = Duration::from_secs(20);
 
-async fn client(url: &str) -> Locks {
+async fn client(url: &str) -> Client {
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
-    Locks::builder().connect(&registry, url).await.expect("a majority can be reached")
+    Client::builder().connect(&registry, url).await.expect("a majority can be reached")
 }
 
 async fn five() -> (Masters, String) {
@@ -24,12 +24,12 @@ async fn five() -> (Masters, String) {
 }
 
 async fn vouch(url: &str) {
-    // The aid of a client that is there for that alone.
-    let beside = Locks::builder().connect(&Registry::new(), "memory:").await.expect("memory opens");
-    fencepost_redis::redlock::vouch(url, beside.aid().clone()).await.expect("all nodes are there");
+    // The runtime of a client that is there for that alone.
+    let beside = Client::builder().connect(&Registry::new(), "memory:").await.expect("memory opens");
+    fencepost_redis::redlock::vouch(url, beside.runtime().clone()).await.expect("all nodes are there");
 }
 
-async fn cycle(locks: &Locks) -> Token {
+async fn cycle(locks: &Client) -> Token {
     let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("a majority is there");
     let token = guard.token();
     guard.release().await.expect("it was held");
@@ -37,7 +37,7 @@ async fn cycle(locks: &Locks) -> Token {
 }
 
 /// A cycle whose token is greater than the last one.
-async fn grow(locks: &Locks, last: &mut Token) {
+async fn grow(locks: &Client, last: &mut Token) {
     let token = cycle(locks).await;
     assert!(token > *last, "token {token} after {last}");
     *last = token;
@@ -58,7 +58,7 @@ async fn nodes_that_nobody_vouched_for_stay_out() {
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
     let url = format!("{}?max_ttl=2", masters.url());
-    let builder = Locks::builder().ttl(Duration::from_secs(1));
+    let builder = Client::builder().ttl(Duration::from_secs(1));
     let locks = builder.connect(&registry, &url).await.expect("a majority can be reached");
     let start = Instant::now();
     let mutex = locks.mutex("lock").unwrap();
@@ -72,9 +72,9 @@ async fn nodes_that_nobody_vouched_for_stay_out() {
 }
 
 /// A client whose leases are short enough for a deployment whose nodes stay out for two seconds.
-async fn brief_client(url: &str) -> Locks {
+async fn brief_client(url: &str) -> Client {
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
-    let builder = Locks::builder().ttl(Duration::from_secs(1));
+    let builder = Client::builder().ttl(Duration::from_secs(1));
     builder.connect(&registry, url).await.expect("a majority can be reached")
 }
 
@@ -279,7 +279,7 @@ async fn contenders_leave_nothing_and_nobody_is_stuck() {
             );
         }
         let registry = Registry::new().with("redis", fencepost_redis::open);
-        let locks = Locks::builder().connect(&registry, &node.url()).await.expect("it answers");
+        let locks = Client::builder().connect(&registry, &node.url()).await.expect("it answers");
         let info = locks.inspect("lock").await.expect("it answers");
         assert!(info.claims.is_empty(), "{info:?}");
         locks.close().await;
@@ -306,7 +306,7 @@ async fn one_server_under_several_names_is_no_quorum() {
             true,
         ),
     ] {
-        let error = Locks::builder().connect(&registry, &url).await.expect_err("it is one server");
+        let error = Client::builder().connect(&registry, &url).await.expect_err("it is one server");
         assert_eq!((error.is_invalid(), error.is_configuration()), (kind, !kind), "{error}");
     }
 }
@@ -317,7 +317,7 @@ async fn outlives_restarts(nodes: usize, vouched: bool) {
     let url = format!("{}?max_ttl=2", masters.url());
     vouch(&url).await;
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
-    let builder = Locks::builder().ttl(Duration::from_secs(2));
+    let builder = Client::builder().ttl(Duration::from_secs(2));
     let locks = builder.connect(&registry, &url).await.expect("a majority can be reached");
     let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("a majority is there");
     let other = brief_client(&url).await;
@@ -329,7 +329,7 @@ async fn outlives_restarts(nodes: usize, vouched: bool) {
         }
         let (registry, at) =
             (Registry::new().with("redis", fencepost_redis::open), masters.nodes()[number].url());
-        let node = Locks::builder().connect(&registry, &at).await.expect("it answers");
+        let node = Client::builder().connect(&registry, &at).await.expect("it answers");
         eventually(WAIT, "the node votes for it again", async || {
             guard.ensure_held().expect("all the others hold it");
             let info = node.inspect("lock").await.expect("it answers");

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use fencepost_core::Verdict;
-use fencepost_core::queue::{Place as Spot, admit, winners};
+use fencepost_core::backend::admission::{Place as Spot, admit, winners};
 
 use super::*;
 use crate::testing::{NOW, Place, SECOND};

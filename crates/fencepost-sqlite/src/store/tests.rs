@@ -1,10 +1,10 @@
-use fencepost_core::Address;
+use fencepost_core::BackendUrl;
 
 use super::*;
 use crate::testing::{self, Place};
 
 fn config(path: &Path) -> Config {
-    Config::parse(&Address::parse(&format!("sqlite:{}", path.display())).unwrap()).unwrap()
+    Config::parse(&BackendUrl::parse(&format!("sqlite:{}", path.display())).unwrap()).unwrap()
 }
 
 fn refused(path: &Path) -> Error {

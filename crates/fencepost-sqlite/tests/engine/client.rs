@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Database, SOON, connect, eventually, renewed};
-use fencepost_core::{Lease, Page, State};
+use fencepost_core::{DetachedLease, Page, State};
 
 const NAME: &str = "stock/42";
 
@@ -134,7 +134,7 @@ async fn a_fixed_lease_ends_and_is_extended_by_hand() {
     let database = Database::new();
     let (one, other) = (database.locks().await, database.locks().await);
     let lease = Duration::from_millis(400);
-    let mut guard = one.mutex(NAME).unwrap().try_lock().lease(lease).await.unwrap().unwrap();
+    let mut guard = one.mutex(NAME).unwrap().try_lock().ttl(lease).no_renewal().await.unwrap().unwrap();
     guard.extend(lease * 2).await.unwrap();
     assert!(guard.remaining() > lease);
     let next = other.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_detached_lease_goes_from_client_to_client() {
     assert_eq!(database.sides(), Vec::<String>::new(), "the lease needs no process");
 
     let locks = database.locks().await;
-    let lease: Lease = secret.parse().unwrap();
+    let lease: DetachedLease = secret.parse().unwrap();
     assert!(locks.mutex(NAME).unwrap().try_lock().await.unwrap().is_none());
     let info = locks.inspect(NAME).await.unwrap();
     assert!(info.holders().all(|claim| claim.detached && claim.token == Some(token)));

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::support::{Database, SOON};
 use fencepost_core::{
-    Address, Attempt, Claim, ClaimId, Eviction, Holder, Left, Locks, Mode, Name, Registry, Want,
+    Attempt, BackendUrl, Claim, ClaimId, Client, Eviction, HolderInfo, Mode, Name, Registry, Removed, Want,
 };
 use rusqlite::Connection;
 
@@ -35,24 +35,25 @@ impl Wake for Writer {
 #[tokio::test]
 async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     let database = Database::new();
-    // The aid of a client that is there for that alone.
-    let beside = Locks::builder().connect(&Registry::new(), "memory:").await.unwrap();
-    let aid = beside.aid().clone();
-    let engine = fencepost_sqlite::open(Address::parse(&database.url()).unwrap(), aid.clone()).await.unwrap();
+    // The runtime of a client that is there for that alone.
+    let beside = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let runtime = beside.runtime().clone();
+    let engine =
+        fencepost_sqlite::open(BackendUrl::parse(&database.url()).unwrap(), runtime.clone()).await.unwrap();
 
     let name = Name::new("stock/42").unwrap();
     let want = Want { name: name.clone(), mode: Mode::Exclusive };
-    let holder = Arc::new(Holder { label: "owner".to_owned(), host: "host".to_owned(), pid: 1 });
+    let holder = Arc::new(HolderInfo { label: "owner".to_owned(), host: "host".to_owned(), pid: 1 });
     let mut owner =
-        engine.enter(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, aid.clone())));
+        engine.enter(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, runtime.clone())));
     let Attempt::Granted(grant) = owner.attempt().await.unwrap() else { panic!("it is free") };
 
     let writer = Arc::new(Writer { path: database.path(), writes: Mutex::default() });
     let waker = Waker::from(Arc::clone(&writer));
-    assert!(owner.poll_wait(&mut Context::from_waker(&waker), aid.clock().now()).is_pending());
+    assert!(owner.poll_wait(&mut Context::from_waker(&waker), runtime.clock().now()).is_pending());
 
     let how = Eviction::default();
-    let mut evicting = engine.evict(&name, grant.token, &how);
+    let mut evicting = engine.evict(&name, grant, &how);
     poll_fn(|cx| {
         assert!(std::pin::Pin::new(&mut evicting).poll(cx).is_pending(), "nobody was writing");
         Poll::Ready(())
@@ -60,7 +61,7 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     .await;
     let db = writer.writes().expect("the owner was told before the last step");
     db.execute_batch("COMMIT").unwrap();
-    assert_eq!(owner.withdraw().await.unwrap(), Left::Released);
+    assert_eq!(owner.withdraw().await.unwrap(), Removed::Released);
     tokio::time::timeout(SOON, evicting).await.expect("nobody writes any more").unwrap();
     assert!(engine.inspect(&name).await.unwrap().claims.is_empty());
 }

@@ -1,10 +1,10 @@
-//! Locks between real processes that crash, stop and come back.
+//! Client between real processes that crash, stop and come back.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Database, Process, SOON, connect, eventually, renewed, say, told};
-use fencepost_core::{Eviction, Guard, Locks, State};
+use fencepost_core::{Client, Eviction, Guard, State};
 use fencepost_sqlite::Holding;
 use fencepost_testkit::wait::all_along;
 use nix::sys::signal::{Signal, kill};
@@ -90,16 +90,16 @@ pub(crate) async fn play(role: &str, url: &str) {
     }
 }
 
-pub(crate) async fn soon(locks: &Locks) -> Guard {
+pub(crate) async fn soon(locks: &Client) -> Guard {
     locks.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap()
 }
 
-pub(crate) async fn is_busy(locks: &Locks) -> bool {
+pub(crate) async fn is_busy(locks: &Client) -> bool {
     locks.mutex(NAME).unwrap().try_lock().await.unwrap().is_none()
 }
 
 /// Waits until so many stand in line.
-async fn waiters(locks: &Locks, n: usize) {
+async fn waiters(locks: &Client, n: usize) {
     eventually("they stand in line", async || locks.inspect(NAME).await.unwrap().waiters().count() == n)
         .await;
 }

@@ -78,7 +78,7 @@ async fn nobody_opens_a_database_beside_a_stopped_client_of_removed_files() {
     holder.signal(Signal::SIGSTOP);
     shell(&database, "rm locks.db-wal locks.db-shm");
     let registry = fencepost_core::Registry::new().with("sqlite", fencepost_sqlite::open);
-    let refused = fencepost_core::Locks::builder().connect(&registry, &database.url()).await.unwrap_err();
+    let refused = fencepost_core::Client::builder().connect(&registry, &database.url()).await.unwrap_err();
     assert!(refused.is_unreachable() && refused.to_string().contains("removed or replaced"), "{refused}");
     drop(holder);
     soon(&database.locks().await).await.release().await.unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use fencepost_core::{Guard, Locks, Registry};
+use fencepost_core::{Client, Guard, Registry};
 use fencepost_testkit::server::TempDir;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -37,7 +37,7 @@ impl Database {
         format!("sqlite:{}", self.path().display())
     }
 
-    pub(crate) async fn locks(&self) -> Locks {
+    pub(crate) async fn locks(&self) -> Client {
         connect(&self.url()).await
     }
 
@@ -88,8 +88,8 @@ impl Database {
     }
 }
 
-pub(crate) async fn connect(url: &str) -> Locks {
-    Locks::builder().connect(&Registry::new().with("sqlite", fencepost_sqlite::open), url).await.unwrap()
+pub(crate) async fn connect(url: &str) -> Client {
+    Client::builder().connect(&Registry::new().with("sqlite", fencepost_sqlite::open), url).await.unwrap()
 }
 
 /// Waits until it is so.

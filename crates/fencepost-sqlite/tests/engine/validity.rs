@@ -80,7 +80,7 @@ async fn a_fixed_lease_counts_from_the_end_in_its_row() {
         ends_before(guard, Moment::from_nanos(until(&database)), ttl, what);
     };
     for what in ["a first grant, by a transaction", "a second grant, by one statement"] {
-        let mut guard = locks.mutex(NAME).unwrap().try_lock().lease(TTL).await.unwrap().unwrap();
+        let mut guard = locks.mutex(NAME).unwrap().try_lock().ttl(TTL).no_renewal().await.unwrap().unwrap();
         ends(&guard, TTL, what);
         guard.extend(2 * TTL).await.unwrap();
         ends(&guard, 2 * TTL, "an extended one");

@@ -9,7 +9,7 @@ use crate::history::{Patience, What};
 pub(super) fn check(book: &Book, promises: &Promises, findings: &mut Vec<Finding>) {
     for (position, event) in &book.others {
         let (kind, resource, text) = match &event.what {
-            What::Left { resource, what } => {
+            What::Removed { resource, what } => {
                 (Kind::Leftover, resource, format!("left at the engine: {what}"))
             }
             What::Listed { resource, holders } if !together(holders) => {

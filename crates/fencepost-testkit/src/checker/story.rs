@@ -156,7 +156,7 @@ impl Book {
                         book.evict(resource, *token, spot);
                     }
                 }
-                What::Listed { .. } | What::Left { .. } => book.others.push((pos, event.clone())),
+                What::Listed { .. } | What::Removed { .. } => book.others.push((pos, event.clone())),
                 _ => match index.get(&event.by).map(|&at| &mut book.stories[at]) {
                     Some(story) => story.take(&event.what, spot, findings),
                     None => findings.push(Finding {

@@ -1,8 +1,8 @@
 //! A layer whose renewals never get through.
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Left, Life, Listing,
-    Moment, Name, Page, Reply, Session, Stake, Token,
+    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment, Name,
+    Page, Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,16 +55,16 @@ impl Entry for DeafEntry {
         self.0.poll_wait(cx, until)
     }
 
-    fn stake(&self) -> Option<Stake> {
-        let Stake { claim, session } = self.0.stake()?;
-        Some(Stake { claim, session: Arc::new(DeafSession(session)) })
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.0.renewal()?;
+        Some(Renewal { claim, session: Arc::new(DeafSession(session)) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
         self.0.withdraw()
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Left, Error>> {
+    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
         self.0.release()
     }
 
@@ -80,8 +80,8 @@ impl Session for DeafSession {
         self.0.id()
     }
 
-    fn life(&self) -> &Arc<Life> {
-        self.0.life()
+    fn validity(&self) -> &Arc<Validity> {
+        self.0.validity()
     }
 
     fn keep<'a>(&'a self, _due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {

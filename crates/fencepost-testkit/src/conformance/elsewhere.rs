@@ -1,7 +1,7 @@
 //! A lock that another process holds.
 
 use super::Elsewhere;
-use fencepost_core::{Locks, Registry};
+use fencepost_core::{Client, Registry};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,7 @@ pub fn hold_elsewhere(registry: &Registry) {
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let locks = Locks::builder().connect(registry, &url).await.expect("it connects");
+        let locks = Client::builder().connect(registry, &url).await.expect("it connects");
         let guard = locks.mutex(&name).expect("a name").lock().ttl(ttl).await.expect("it is granted");
         eprintln!("held");
         guard.lost().await;

@@ -1,7 +1,7 @@
 //! What an engine provides to be put under the suite.
 
 use crate::faults::Faults;
-use fencepost_core::{Aid, Backend, Result};
+use fencepost_core::{Backend, Result, Runtime};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub trait Fixture: Send + Sync {
 /// A place at the engine: what one case uses.
 pub trait Namespace: Send + Sync {
     /// The engine for one more client of this place.
-    fn open(&self, aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>>;
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>>;
 
     /// What is at the engine now that would not be there if nobody had ever locked anything, other than what the engine
     /// keeps on purpose (its last tokens, its history). `None`: nobody can look into it but by its own listing.

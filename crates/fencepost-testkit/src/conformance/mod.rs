@@ -8,7 +8,7 @@
 //! An engine is put under the suite by a file `tests/conformance.rs` in its crate:
 //!
 //! ```
-//! use fencepost_core::{Aid, Backend, Memory, Result};
+//! use fencepost_core::{Runtime, Backend, Memory, Result};
 //! use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 //! use std::sync::Arc;
 //!
@@ -25,7 +25,7 @@
 //!
 //! impl Namespace for Fresh {
 //!     /// The engine for one more client of the namespace.
-//!     fn open(&self, _aid: Aid) -> Fut<'_, Result<Arc<dyn Backend>>> {
+//!     fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
 //!         Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
 //!     }
 //! }

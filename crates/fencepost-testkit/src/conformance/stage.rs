@@ -8,7 +8,7 @@ use crate::faults::Faults;
 use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
 use crate::witness::{Witness, on_behalf};
 use fencepost_core::{
-    Address, Aid, Backend, ClientBuilder, Error, Guard, Locks, Page, Registry, Reply, Result,
+    Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
 };
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ pub struct Stage(Arc<Inner>);
 
 struct Inner {
     namespace: Box<dyn Namespace>,
-    clients: Mutex<Vec<Locks>>,
+    clients: Mutex<Vec<Client>>,
     recorder: Recorder,
 }
 
@@ -98,53 +98,54 @@ impl Stage {
     }
 
     /// A client with a long lease.
-    pub(super) async fn client(&self) -> Locks {
-        self.client_with(Locks::builder().ttl(LONG), |backend, _| backend).await
+    pub(super) async fn client(&self) -> Client {
+        self.client_with(Client::builder().ttl(LONG), |backend, _| backend).await
     }
 
     /// A client with this lease.
-    pub(super) async fn client_of(&self, ttl: Duration) -> Locks {
-        self.client_with(Locks::builder().ttl(ttl), |backend, _| backend).await
+    pub(super) async fn client_of(&self, ttl: Duration) -> Client {
+        self.client_with(Client::builder().ttl(ttl), |backend, _| backend).await
     }
 
     /// A client that bears so long an outage.
-    pub(super) async fn impatient(&self, ttl: Duration, outage: Duration) -> Locks {
-        self.client_with(Locks::builder().ttl(ttl).outage(outage), |backend, _| backend).await
+    pub(super) async fn impatient(&self, ttl: Duration, outage: Duration) -> Client {
+        self.client_with(Client::builder().ttl(ttl).outage(outage), |backend, _| backend).await
     }
 
     /// A client whose first attempts last as long as a slow machine needs.
-    pub(super) async fn patient(&self) -> Locks {
-        let builder = Locks::builder().ttl(LONG).attempt_timeout(2 * SOON);
+    pub(super) async fn patient(&self) -> Client {
+        let builder = Client::builder().ttl(LONG).attempt_timeout(2 * SOON);
         self.client_with(builder, |backend, _| backend).await
     }
 
     /// A client under this name.
-    pub(super) async fn client_called(&self, holder: &str) -> Locks {
-        self.client_with(Locks::builder().ttl(LONG).holder(holder), |backend, _| backend).await
+    pub(super) async fn client_called(&self, holder: &str) -> Client {
+        self.client_with(Client::builder().ttl(LONG).label(holder), |backend, _| backend).await
     }
 
     /// A client on a bad network.
-    pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Locks {
-        let trouble =
-            move |backend, aid: &Aid| Arc::new(Chaos::new(backend, aid.clock().clone(), 1, odds)) as _;
-        self.client_with(Locks::builder().ttl(ttl), trouble).await
+    pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Client {
+        let trouble = move |backend, runtime: &Runtime| {
+            Arc::new(Chaos::new(backend, runtime.clock().clone(), 1, odds)) as _
+        };
+        self.client_with(Client::builder().ttl(ttl), trouble).await
     }
 
     /// A client whose renewals never get through.
-    pub(super) async fn deaf(&self, ttl: Duration) -> Locks {
-        self.client_with(Locks::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
+    pub(super) async fn deaf(&self, ttl: Duration) -> Client {
+        self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
     }
 
     async fn client_with(
         &self,
         builder: ClientBuilder,
-        layer: impl FnOnce(Arc<dyn Backend>, &Aid) -> Arc<dyn Backend> + Send + 'static,
-    ) -> Locks {
+        layer: impl FnOnce(Arc<dyn Backend>, &Runtime) -> Arc<dyn Backend> + Send + 'static,
+    ) -> Client {
         let stage = self.clone();
-        let locks = connect(builder, move |aid| {
+        let locks = connect(builder, move |runtime| {
             Box::pin(async move {
-                let bare = stage.0.namespace.open(aid.clone()).await?;
-                let layered = layer(bare, &aid);
+                let bare = stage.0.namespace.open(runtime.clone()).await?;
+                let layered = layer(bare, &runtime);
                 Ok(Arc::new(Witness::new(layered, stage.0.recorder.clone())) as Arc<dyn Backend>)
             })
         });
@@ -179,7 +180,7 @@ impl Stage {
     }
 
     /// The same for this client.
-    pub(super) async fn stand_of(&self, locks: Locks, name: &str, mode: Mode) -> Waiting {
+    pub(super) async fn stand_of(&self, locks: Client, name: &str, mode: Mode) -> Waiting {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
         let task = tokio::spawn(async move {
@@ -230,13 +231,13 @@ impl Stage {
         answer.is_some()
     }
 
-    fn clients(&self) -> MutexGuard<'_, Vec<Locks>> {
+    fn clients(&self) -> MutexGuard<'_, Vec<Client>> {
         self.0.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// Asks for the lock in this mode and waits for it.
-pub(super) async fn lock(locks: &Locks, name: &str, mode: Mode) -> Result<Guard> {
+pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
     match mode {
         Mode::Exclusive => locks.mutex(name)?.lock().await,
         Mode::Shared => locks.rwlock(name)?.read().await,
@@ -245,7 +246,7 @@ pub(super) async fn lock(locks: &Locks, name: &str, mode: Mode) -> Result<Guard>
 }
 
 /// Asks for the lock in this mode.
-pub(super) async fn try_lock(locks: &Locks, name: &str, mode: Mode) -> Result<Option<Guard>> {
+pub(super) async fn try_lock(locks: &Client, name: &str, mode: Mode) -> Result<Option<Guard>> {
     match mode {
         Mode::Exclusive => locks.mutex(name)?.try_lock().await,
         Mode::Shared => locks.rwlock(name)?.try_read().await,
@@ -279,21 +280,21 @@ impl End {
     }
 }
 
-async fn listed(locks: &Locks) -> Vec<String> {
+async fn listed(locks: &Client) -> Vec<String> {
     let listing = locks.list("", &Page::default()).await.expect("the engine can list");
     listing.resources.iter().map(|info| info.name.to_string()).collect()
 }
 
 /// How a client's engine is opened.
-type Opening = Box<dyn FnOnce(Aid) -> Fut<'static, Result<Arc<dyn Backend>>> + Send>;
+type Opening = Box<dyn FnOnce(Runtime) -> Fut<'static, Result<Arc<dyn Backend>>> + Send>;
 
 /// Openings that wait to be called: a registry knows plain functions only, so the URL carries a number.
 static OPENINGS: Mutex<Option<HashMap<u64, Opening>>> = Mutex::new(None);
 
 async fn connect(
     builder: ClientBuilder,
-    open: impl FnOnce(Aid) -> Fut<'static, Result<Arc<dyn Backend>>> + Send + 'static,
-) -> Result<Locks> {
+    open: impl FnOnce(Runtime) -> Fut<'static, Result<Arc<dyn Backend>>> + Send + 'static,
+) -> Result<Client> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let insert = |openings: &mut Option<HashMap<u64, Opening>>| {
@@ -303,13 +304,13 @@ async fn connect(
     builder.connect(&Registry::new().with("stage", take_opening), &format!("stage:{number}")).await
 }
 
-fn take_opening(address: Address, aid: Aid) -> Reply<'static, Result<Arc<dyn Backend>>> {
+fn take_opening(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     let number = address.decoded().ok().and_then(|text| text.parse().ok());
     let mut openings = OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let opening = number.and_then(|number: u64| openings.as_mut()?.remove(&number));
     drop(openings);
     match opening {
-        Some(opening) => Reply::coming(opening(aid)),
+        Some(opening) => Reply::coming(opening(runtime)),
         None => Reply::ready(Err(Error::invalid("a stage is opened once"))),
     }
 }

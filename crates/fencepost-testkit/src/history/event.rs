@@ -185,7 +185,7 @@ pub enum What {
         holders: Vec<Mode>,
     },
     /// Something was still at the engine when all was over.
-    Left {
+    Removed {
         /// Of which resource.
         resource: Arc<str>,
         /// What: a key, a row, a node, a holder, a waiter.

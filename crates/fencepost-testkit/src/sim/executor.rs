@@ -1,7 +1,7 @@
 //! One thread, a seed, and a clock that moves when nothing else can.
 
 use super::rng::Rng;
-use fencepost_core::{Clock, Host, Moment, Task};
+use fencepost_core::{Clock, Moment, Spawner, Task};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -65,7 +65,7 @@ struct GroupHost {
     shared: Arc<Shared>,
 }
 
-impl Host for GroupHost {
+impl Spawner for GroupHost {
     fn spawn(&self, task: Task) {
         // After the end a task is dropped unrun: kept, it would keep the executor's tables alive in a circle.
         if !self.shared.closed.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ impl Executor {
     }
 
     /// Where the group's tasks are spawned.
-    pub fn host(&self, group: u32) -> Arc<dyn Host> {
+    pub fn host(&self, group: u32) -> Arc<dyn Spawner> {
         Arc::new(GroupHost { group, shared: self.shared.clone() })
     }
 

@@ -8,7 +8,7 @@ use crate::chaos::{Chaos, Odds};
 use crate::checker::{Finding, Promises, check};
 use crate::history::{History, Recorder, What};
 use crate::witness::Witness;
-use fencepost_core::{Aid, Backend, Clock, Listing, Locks, Page};
+use fencepost_core::{Backend, Client, Clock, Listing, Page, Runtime};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,8 +111,9 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
         let witness: Arc<dyn Backend> = Arc::new(Witness::new(chaos, recorder.clone()));
         // Spread as real ones are: the ids that a quorum derives from those of small numbers meet.
         let spread = u64::from(client).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let aid = Aid::for_client(spread, clock.clone(), executor.host(client));
-        let builder = Locks::builder().holder(&format!("client {client}")).aid(aid).ttl(LONGEST_LEASE);
+        let runtime = Runtime::for_client(spread, clock.clone(), executor.host(client));
+        let builder =
+            Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(LONGEST_LEASE);
         // The checker judges answers by the waiting time alone.
         let builder = builder.attempt_timeout(Duration::ZERO);
         let locks = builder.open(|_| Ok(witness)).expect("a client of an engine that needs no connection");
@@ -173,7 +174,7 @@ fn note_leftovers(bare: &dyn Backend, recorder: &Recorder) {
             for claim in &info.claims {
                 let what =
                     format!("{} of {}", if claim.holds() { "a holder" } else { "a waiter" }, claim.holder);
-                recorder.note(0, What::Left { resource: info.name.shared().clone(), what });
+                recorder.note(0, What::Removed { resource: info.name.shared().clone(), what });
             }
         }
         match next {

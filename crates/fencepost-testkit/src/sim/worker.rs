@@ -6,7 +6,7 @@ use super::setup::LONGEST_LEASE;
 use super::troubles::Crew;
 use crate::history::{Key, Mode, Patience, Recorder, What};
 use crate::witness::on_behalf;
-use fencepost_core::{Backend, Clock, Eviction, Guard, Locks, Name, Reply, Result, margin};
+use fencepost_core::{Backend, Client, Clock, Eviction, Guard, Name, Reply, Result, margin};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Resource {
 /// One task of one client.
 pub(super) struct Worker {
     pub(super) client: u32,
-    pub(super) locks: Locks,
+    pub(super) locks: Client,
     /// The engine without layers, for looks from outside.
     pub(super) bare: Arc<dyn Backend>,
     pub(super) clock: Clock,
@@ -214,13 +214,13 @@ impl Worker {
     }
 }
 
-async fn request(locks: &Locks, name: &str, ask: &Ask) -> Result<Option<Guard>> {
+async fn request(locks: &Client, name: &str, ask: &Ask) -> Result<Option<Guard>> {
     // A macro for the two kinds of request, which have the same options and no common type.
     macro_rules! ask {
         ($lock:expr, $how:ident($($n:expr)?)) => {{
             let lock = $lock;
             let request = lock.$how($($n)?);
-            let request = if ask.fixed { request.lease(ask.ttl) } else { request.ttl(ask.ttl) };
+            let request = if ask.fixed { request.ttl(ask.ttl).no_renewal() } else { request.ttl(ask.ttl) };
             match ask.wait {
                 Some(wait) => request.wait(wait).await,
                 None => request.await,

@@ -63,7 +63,7 @@ fn event(line: &str) -> Event {
             resource: words[3].into(),
             holders: words[4..].iter().map(|text| mode(text)).collect(),
         },
-        "left" => What::Left { resource: words[3].into(), what: words[4..].join(" ") },
+        "left" => What::Removed { resource: words[3].into(), what: words[4..].join(" ") },
         other => panic!("{other}"),
     };
     Event { at: ms(0), by: Key { process: process.parse().unwrap(), number }, what }

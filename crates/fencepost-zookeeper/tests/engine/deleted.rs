@@ -48,7 +48,7 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
         bare.delete(&node, None).await.expect("it was there");
         told(guard, &node).await;
         println!("told after {:?}", start.elapsed());
-        assert!(guard.trouble().is_none());
+        assert!(guard.last_renewal_error().is_none());
     }
     other.ensure_held().expect("nobody deleted it");
     for guard in [guard, two] {
@@ -111,7 +111,7 @@ async fn thousands_of_held_locks_outlive_a_broken_connection() {
     })
     .await;
     server.cut().expect("the network can be cut");
-    let suspect = |guard: &Guard| guard.trouble().is_some();
+    let suspect = |guard: &Guard| guard.last_renewal_error().is_some();
     eventually("the connection is broken", || guards.iter().all(suspect)).await;
     server.mend().expect("the network can be mended");
     eventually("it is mended", || !guards.iter().any(suspect)).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Kind, Locks};
-use zookeeper_client::{Acls, Client, CreateMode};
+use fencepost_core::{Client, Kind};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path};
 
@@ -11,7 +11,7 @@ use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path};
 const THEIRS: &[u8] = b"10.0.0.7";
 
 /// Makes another library's node; its path.
-async fn theirs(bare: &Client, path: &str, prefix: &str) -> String {
+async fn theirs(bare: &zookeeper_client::Client, path: &str, prefix: &str) -> String {
     let folder = format!("{path}/lock/{prefix}");
     let folder = folder.rsplit_once('/').expect("a path").0;
     let all = Acls::anyone_all();
@@ -142,7 +142,7 @@ async fn a_permit_is_seen_when_the_folder_of_its_line_has_gone() {
     guard.release().await.expect("it was held");
 }
 
-fn multi(locks: &Locks, kind: Kind) -> fencepost_core::MultiLock {
+fn multi(locks: &Client, kind: Kind) -> fencepost_core::MultiLock {
     locks.multi(["lock"]).expect("a good name").kind(kind)
 }
 

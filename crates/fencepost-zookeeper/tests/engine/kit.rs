@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Locks, Registry, Result};
+use fencepost_core::{Client, Registry, Result};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, ephemerals, word};
-use zookeeper_client::Client;
 
 /// What happens by itself happens within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -26,12 +25,12 @@ pub(crate) fn path() -> String {
     format!("/test{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-pub(crate) async fn try_client(url: &str) -> Result<Locks> {
+pub(crate) async fn try_client(url: &str) -> Result<Client> {
     let registry = fencepost_zookeeper::register(Registry::new());
-    Locks::builder().connect(&registry, url).await
+    Client::builder().connect(&registry, url).await
 }
 
-pub(crate) async fn client(url: &str) -> Locks {
+pub(crate) async fn client(url: &str) -> Client {
     let start = Instant::now();
     loop {
         match try_client(url).await {
@@ -43,13 +42,13 @@ pub(crate) async fn client(url: &str) -> Locks {
 }
 
 /// A client below `path` on the shared server, with sessions of 4 s.
-pub(crate) async fn near(path: &str) -> Locks {
+pub(crate) async fn near(path: &str) -> Client {
     client(&format!("zookeeper://{}{path}?session=4s", address())).await
 }
 
 /// The bare driver, to look and to disturb.
-pub(crate) async fn bare() -> Client {
-    Client::connect(&address().to_string()).await.expect("it connects")
+pub(crate) async fn bare() -> zookeeper_client::Client {
+    zookeeper_client::Client::connect(&address().to_string()).await.expect("it connects")
 }
 
 /// The claims' nodes below a path.

@@ -14,7 +14,7 @@ async fn a_node_says_who_and_why() {
     let path = path();
     let locks = client(&format!("zookeeper://{}{path}?session=4s&data=shard%207", address())).await;
     let mutex = locks.mutex("lock").expect("a good name");
-    let guard = mutex.lock().holder("nightly").reason("backup").await.expect("it is free");
+    let guard = mutex.lock().label("nightly").reason("backup").await.expect("it is free");
     let node = nodes(address(), &path).pop().expect("a node");
     let (data, stat) = bare().await.get_data(&node).await.expect("it is there");
     let text = String::from_utf8(data).expect("text");
@@ -47,7 +47,7 @@ async fn a_holder_of_another_library_is_evicted_at_once_or_not_at_all() {
 async fn an_evicted_reader_is_the_only_one_told() {
     let path = path();
     let (one, two) = (near(&path).await, near(&path).await);
-    let pair = |locks: &fencepost_core::Locks| locks.rwlock("lock").expect("a good name");
+    let pair = |locks: &fencepost_core::Client| locks.rwlock("lock").expect("a good name");
     let (first, second) =
         (pair(&one).read().await.expect("it is free"), pair(&two).read().await.expect("it is free"));
     two.evict("lock", first.token(), &Eviction { now: false, reason: Some("moved".into()) })

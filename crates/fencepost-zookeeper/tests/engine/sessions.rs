@@ -44,10 +44,11 @@ async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
     server.cut().expect("the network can be cut");
     eventually("the guard is suspect", || guard.state() == State::Suspect).await;
-    eventually("it says why", || guard.trouble().is_some_and(|why| why.contains("ZooKeeper"))).await;
+    eventually("it says why", || guard.last_renewal_error().is_some_and(|why| why.contains("ZooKeeper")))
+        .await;
     server.mend().expect("the network can be mended");
     eventually("the guard is held again", || guard.state() == State::Held).await;
-    assert_eq!(guard.trouble(), None);
+    assert_eq!(guard.last_renewal_error(), None);
     guard.release().await.expect("it was held all the time");
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use fencepost_core::Locks;
+use fencepost_core::Client;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 
@@ -58,7 +58,7 @@ fn started(config: &Config) -> Known {
     known
 }
 
-async fn cycle(locks: &Locks) {
+async fn cycle(locks: &Client) {
     let guard = locks.mutex("lock").expect("a good name").lock().wait(SOON).await.expect("it is free");
     guard.release().await.expect("it was held");
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Acquire, Guard, Locks, Registry};
+use fencepost_core::{Acquire, Client, Guard, Registry};
 use fencepost_testkit::conformance::{Elsewhere, Holder, hold_elsewhere as hold};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
 use neighbour::Neighbour;
@@ -38,7 +38,7 @@ struct Street {
     hosts: String,
     path: String,
     options: &'static str,
-    locks: Locks,
+    locks: Client,
     start: fn(&str, &str, &str) -> Neighbour,
 }
 
@@ -56,7 +56,7 @@ impl Street {
         let hosts = SERVER.lock().unwrap_or_else(PoisonError::into_inner).address().to_string();
         let path = format!("/street{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let url = url(&hosts, &path, SESSION, options);
-        let locks = Locks::builder().connect(&registry(), &url).await.expect("it connects");
+        let locks = Client::builder().connect(&registry(), &url).await.expect("it connects");
         Street { hosts, path, options, locks, start }
     }
 

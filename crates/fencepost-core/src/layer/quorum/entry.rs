@@ -10,13 +10,13 @@ use std::time::Duration;
 use super::seat::{Seat, Standing};
 use super::session::taken_in;
 use super::{Seats, Shared, jittered};
-use crate::backend::{Attempt, Entry, Grant, Left, Reply, Session, Stake};
-use crate::claim::Claim;
+use crate::backend::claim::Claim;
+use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
 use crate::error::{Error, ErrorKind, Result};
-use crate::life::State;
-use crate::parting::Parting;
+use crate::runtime::cleanup::Cleanup;
 use crate::time::Moment;
 use crate::token::Token;
+use crate::validity::State;
 
 /// So often the older of a split vote asks again before it takes whoever is in its way for the holder.
 const STANDS: u32 = 6;
@@ -44,8 +44,8 @@ pub(super) struct QuorumEntry {
     pub(super) outbids: u32,
     /// The token that is being written back.
     pub(super) target: Token,
-    pub(super) grant: Option<Grant>,
-    pub(super) left: Option<Left>,
+    pub(super) grant: Option<Token>,
+    pub(super) left: Option<Removed>,
     /// A majority is decided: the others are waited for until then.
     pub(super) hurry: Option<Moment>,
 }
@@ -133,14 +133,14 @@ impl QuorumEntry {
             return Ok(Attempt::Gone);
         }
         if let Some(grant) = &self.grant {
-            let lost = matches!(self.claim.life.state(clock.now()), State::Lost(_));
-            return Ok(if lost { Attempt::Gone } else { Attempt::Granted(grant.clone()) });
+            let lost = matches!(self.claim.validity.state(clock.now()), State::Lost(_));
+            return Ok(if lost { Attempt::Gone } else { Attempt::Granted(*grant) });
         }
         loop {
             // Both from before the first request is sent.
             let (sent, ttl) = (clock.now(), self.claim.ttl());
             if !self.ask(sent) {
-                self.dispose(Parting::Withdraw);
+                self.dispose(Cleanup::Withdraw);
                 return Ok(Attempt::Gone);
             }
             let late = sent + self.shared.patience;
@@ -148,8 +148,8 @@ impl QuorumEntry {
                 Verdict::Won(token) => {
                     self.rest(clock.now());
                     self.claim.confirm(sent, ttl);
-                    let grant = Grant::of(token);
-                    self.grant = Some(grant.clone());
+                    let grant = token;
+                    self.grant = Some(grant);
                     self.wait_no_more();
                     self.take_in_slow();
                     return Ok(Attempt::Granted(grant));
@@ -170,7 +170,7 @@ impl QuorumEntry {
                         return Ok(Attempt::Blocked { again: Some(again), ahead: None });
                     }
                     if self.stands == 0 {
-                        self.dispose(Parting::Withdraw);
+                        self.dispose(Cleanup::Withdraw);
                         return Ok(Attempt::Blocked { again: None, ahead: None });
                     }
                     clock.sleep_until(again).await;
@@ -179,15 +179,15 @@ impl QuorumEntry {
         }
     }
 
-    /// Its life rests on those that have granted it. The others come in later, if it lives then: an answer that was late must not
+    /// Its validity rests on those that have granted it. The others come in later, if it lives then: an answer that was late must not
     /// revive it. See [`Seat::counts`].
     fn rest(&mut self, now: Moment) {
         let mut seats = self.seats();
         let lives = seats.iter_mut().map(|seat| {
             seat.counted = seat.won(now).is_some();
-            if seat.counted { Arc::clone(&seat.claim.life) } else { Arc::default() }
+            if seat.counted { Arc::clone(&seat.claim.validity) } else { Arc::default() }
         });
-        self.claim.life.rest_on(self.need, lives.collect());
+        self.claim.validity.rest_on(self.need, lives.collect());
     }
 
     /// Asks every node that has not granted it. `false`: one was undone too often.
@@ -256,7 +256,7 @@ impl QuorumEntry {
         let mut seats = self.seats();
         let refused = |seat: &&mut Seat| matches!(seat.standing, Standing::Refused(_)) && !seat.is_away();
         seats.iter_mut().filter(refused).for_each(|seat| {
-            seat.retire(Parting::Withdraw);
+            seat.retire(Cleanup::Withdraw);
             seat.standing = Standing::Gone;
         });
     }
@@ -267,8 +267,8 @@ impl QuorumEntry {
         if self.seats().iter().any(|seat| seat.is_away() && !seat.node.is_met()) {
             let (claim, seats) = (Arc::clone(&self.claim), Arc::clone(&self.seats));
             let clock = self.shared.clock.clone();
-            self.claim.aid.spawn(async move {
-                let _ = clock.within(claim.life.due(), taken_in(&clock, &claim, &seats)).await;
+            self.claim.runtime.spawn(async move {
+                let _ = clock.within(claim.validity.due(), taken_in(&clock, &claim, &seats)).await;
             });
         }
     }
@@ -277,7 +277,7 @@ impl QuorumEntry {
     fn undo(&mut self) {
         self.target = Token::default();
         for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, Standing::Won(_))) {
-            seat.retire(Parting::Withdraw);
+            seat.retire(Cleanup::Withdraw);
             seat.standing = Standing::Gone;
         }
     }
@@ -329,18 +329,21 @@ impl Entry for QuorumEntry {
         }
     }
 
-    fn stake(&self) -> Option<Stake> {
-        let token = self.grant.as_ref()?.token;
+    fn renewal(&self) -> Option<Renewal> {
+        let token = self.grant?;
         self.shared.held().insert(self.claim.id, (Arc::clone(&self.seats), token));
-        Some(Stake { claim: Arc::clone(&self.claim), session: Arc::clone(&self.shared) as Arc<dyn Session> })
+        Some(Renewal {
+            claim: Arc::clone(&self.claim),
+            session: Arc::clone(&self.shared) as Arc<dyn Session>,
+        })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Left>> {
-        Reply::coming(self.leave(Parting::Withdraw))
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        Reply::coming(self.leave(Cleanup::Withdraw))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Left>> {
-        Reply::coming(self.leave(Parting::Release))
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        Reply::coming(self.leave(Cleanup::Release))
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

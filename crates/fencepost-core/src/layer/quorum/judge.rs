@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::entry::{QuorumEntry, Verdict};
 use super::seat::{Seat, Standing};
-use crate::queue::Mode;
+use crate::backend::admission::Mode;
 use crate::token::Token;
 
 impl QuorumEntry {

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use super::entry::QuorumEntry;
 use super::seat::{Seat, Standing};
-use crate::backend::Left;
+use crate::backend::Removed;
 use crate::error::{Error, Result};
-use crate::life::State;
-use crate::parting::Parting;
+use crate::runtime::cleanup::Cleanup;
+use crate::validity::State;
 
 /// So long at most a release that a majority has confirmed waits for those to whom it has not been sent yet, and no longer than
 /// the majority took: what is left to the background is sent only there, and keeps the lock held at that node until then.
 const STRAGGLERS: Duration = Duration::from_millis(1);
 
 impl QuorumEntry {
-    pub(super) fn dispose(&mut self, how: Parting) {
+    pub(super) fn dispose(&mut self, how: Cleanup) {
         self.seats().iter_mut().for_each(|seat| seat.retire(how));
-        self.left = Some(Left::Nothing);
+        self.left = Some(Removed::Nothing);
     }
 
-    pub(super) async fn leave(&mut self, how: Parting) -> Result<Left> {
+    pub(super) async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
         if let Some(left) = self.left {
             return Ok(left);
         }
         let now = self.shared.clock.now();
-        let valid = self.grant.is_some() && !matches!(self.claim.life.state(now), State::Lost(_));
+        let valid = self.grant.is_some() && !matches!(self.claim.validity.state(now), State::Lost(_));
         let need = self.shared.need;
         let until = now + self.shared.patience;
         let mut hurried = false;
@@ -33,7 +33,7 @@ impl QuorumEntry {
                 for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
                     match seat.standing {
                         // It may have been granted there under a later id.
-                        Standing::Left(Left::Nothing) if seat.takes_up() => {
+                        Standing::Left(Removed::Nothing) if seat.takes_up() => {
                             if seat.renew(&me.claim) {
                                 seat.leave(how);
                             }
@@ -45,19 +45,19 @@ impl QuorumEntry {
                             seat.leave(how);
                         }
                         Standing::Gone | Standing::Failed(_, false) => {
-                            seat.standing = Standing::Left(Left::Nothing);
+                            seat.standing = Standing::Left(Removed::Nothing);
                         }
                         _ => seat.leave(how),
                     }
                 }
-                let left = |which: Left| {
+                let left = |which: Removed| {
                     let is = |seat: &&Seat| {
                         matches!(seat.standing, Standing::Left(left) if left == which) && !seat.is_away()
                     };
                     seats.iter().filter(is).count()
                 };
-                let (released, withdrawn) = (left(Left::Released), left(Left::Withdrawn));
-                let nothing = left(Left::Nothing);
+                let (released, withdrawn) = (left(Removed::Released), left(Removed::Withdrawn));
+                let nothing = left(Removed::Nothing);
                 let waits = seats.iter().any(Seat::is_away);
                 if released >= need {
                     // Behind an answer that has not come yet the request to leave has not been sent.
@@ -72,7 +72,7 @@ impl QuorumEntry {
                         }
                         return None;
                     }
-                    return Some(Ok(Left::Released));
+                    return Some(Ok(Removed::Released));
                 }
                 let gone = released + withdrawn + nothing;
                 if waits && !late {
@@ -82,9 +82,9 @@ impl QuorumEntry {
                     return Some(Err(()));
                 }
                 Some(Ok(match () {
-                    () if me.grant.is_none() && !me.attached && withdrawn > 0 => Left::Withdrawn,
-                    () if nothing < need && (valid || me.attached) => Left::Released,
-                    () => Left::Nothing,
+                    () if me.grant.is_none() && !me.attached && withdrawn > 0 => Removed::Withdrawn,
+                    () if nothing < need && (valid || me.attached) => Removed::Released,
+                    () => Removed::Nothing,
                 }))
             })
             .await;
@@ -100,7 +100,7 @@ impl QuorumEntry {
         };
         for seat in self.seats().iter_mut() {
             match seat.straggler(how) {
-                Some(straggler) => self.shared.lingering.add(straggler, &self.claim.aid),
+                Some(straggler) => self.shared.lingering.add(straggler, &self.claim.runtime),
                 None => seat.retire(how),
             }
         }
@@ -122,7 +122,7 @@ impl QuorumEntry {
             (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)
         });
         if detached.await < need {
-            return Err(match self.claim.life.state(self.shared.clock.now()) {
+            return Err(match self.claim.validity.state(self.shared.clock.now()) {
                 State::Lost(why) => Error::lost(self.claim.want().name.clone(), why),
                 _ => self.shared.unreachable().unknown(),
             });
@@ -130,10 +130,10 @@ impl QuorumEntry {
         for seat in self.seats().iter_mut() {
             // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
             if !matches!(seat.standing, Standing::Won(_)) || !seat.is_found() {
-                seat.retire(Parting::Withdraw);
+                seat.retire(Cleanup::Withdraw);
             }
         }
-        self.left = Some(Left::Nothing);
+        self.left = Some(Removed::Nothing);
         Ok(())
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::node::Node;
 use super::seat::{Answer, Away};
-use crate::aid::Aid;
 use crate::backend::Attempt;
 use crate::error::Effect;
-use crate::parting::{Parting, reap};
+use crate::runtime::Runtime;
+use crate::runtime::cleanup::{Cleanup, reap};
 use crate::time::Moment;
 
-/// So long they wait for the next claim of this client, before the reaper sees to them.
+/// So long they wait for the next claim of this client, before the cleaner sees to them.
 const LINGER: Duration = Duration::from_millis(20);
 /// So many are looked at for each that comes: more than come.
 const HEARD: usize = 4;
@@ -22,20 +22,20 @@ const HEARD: usize = 4;
 pub(super) struct Straggler {
     pub(super) node: Arc<Node>,
     pub(super) away: Away,
-    pub(super) how: Parting,
+    pub(super) how: Cleanup,
     /// When it is given up.
     pub(super) until: Moment,
 }
 
 /// Those of all claims. Their answers come while the next claim is at work, and are taken in by it: to wake the client's own
-/// thread for each would cost more than the request. What is not answered by then goes to the reaper.
+/// thread for each would cost more than the request. What is not answered by then goes to the cleaner.
 #[derive(Default)]
 pub(super) struct Lingering(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     stragglers: VecDeque<Straggler>,
-    /// The reaper comes for them.
+    /// The cleaner comes for them.
     told: bool,
 }
 
@@ -44,7 +44,7 @@ impl Lingering {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(self: &Arc<Self>, mut straggler: Straggler, aid: &Aid) {
+    pub(super) fn add(self: &Arc<Self>, mut straggler: Straggler, runtime: &Runtime) {
         if straggler.is_done() {
             return;
         }
@@ -59,8 +59,8 @@ impl Lingering {
         let told = std::mem::replace(&mut waiting.told, true);
         drop(waiting);
         if !told {
-            let visit = Visit { lingering: Arc::clone(self), aid: aid.clone(), done: false };
-            aid.reaper().finish(visit.run());
+            let visit = Visit { lingering: Arc::clone(self), runtime: runtime.clone(), done: false };
+            runtime.cleaner().finish(visit.run());
         }
     }
 }
@@ -75,18 +75,18 @@ impl Straggler {
                 true
             }
             Poll::Ready((entry, answer)) => {
-                // Once more, by the reaper.
+                // Once more, by the cleaner.
                 self.away = Box::pin(std::future::ready((entry, answer)));
                 false
             }
         }
     }
 
-    /// Leaves it to the reaper: what is under way is answered first, then nothing of the claim is left.
-    pub(super) fn reap(self, aid: &Aid) {
+    /// Leaves it to the cleaner: what is under way is answered first, then nothing of the claim is left.
+    pub(super) fn reap(self, runtime: &Runtime) {
         let Straggler { node, away, how, until } = self;
-        let (owed, clock) = (node.owes(), aid.clock().clone());
-        aid.reaper().finish(async move {
+        let (owed, clock) = (node.owes(), runtime.clock().clone());
+        runtime.cleaner().finish(async move {
             let answered = clock.within(until, away).await;
             drop(owed);
             let Some((entry, answer)) = answered else { return };
@@ -99,21 +99,21 @@ impl Straggler {
     }
 }
 
-/// The reaper's visit. Dropped by a host that has stopped, it lets go of them: nobody sees to them any more.
+/// The cleaner's visit. Dropped by a host that has stopped, it lets go of them: nobody sees to them any more.
 struct Visit {
     lingering: Arc<Lingering>,
-    aid: Aid,
+    runtime: Runtime,
     done: bool,
 }
 
 impl Visit {
     async fn run(mut self) {
-        let clock = self.aid.clock();
+        let clock = self.runtime.clock();
         clock.sleep_until(clock.now() + LINGER).await;
         self.done = true;
         for mut straggler in self.take() {
             if !straggler.is_done() {
-                straggler.reap(&self.aid);
+                straggler.reap(&self.runtime);
             }
         }
     }

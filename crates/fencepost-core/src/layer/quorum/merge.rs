@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::holder::ClaimInfo;
-use crate::info::{Info, Listing, Page};
 use crate::name::Name;
+use crate::operator::holder::ClaimInfo;
+use crate::operator::info::{Info, Listing, Page};
 
 /// What stands at a majority of the nodes, or may: those that did not answer count for it. Who waits, waits where it asked last:
 /// one node is enough.

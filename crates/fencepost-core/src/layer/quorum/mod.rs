@@ -18,18 +18,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::backend::admission::Mode;
+use crate::backend::capabilities::{Capabilities, Identity};
+use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::local_queue::LocalQueue;
 use crate::backend::{Backend, Entry, Reply};
-use crate::capability::{Capabilities, Identity};
-use crate::claim::{Claim, ClaimId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::info::{Eviction, Info, Listing, Page};
-use crate::life::Life;
-use crate::local::Gate;
 use crate::name::Name;
-use crate::queue::Mode;
-use crate::report::Report;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::Report;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
+use crate::validity::Validity;
 
 use entry::QuorumEntry;
 use linger::Lingering;
@@ -73,7 +73,7 @@ struct Shared {
     lingering: Arc<Lingering>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
-    life: Arc<Life>,
+    validity: Arc<Validity>,
     id: u64,
 }
 
@@ -95,7 +95,7 @@ impl Quorum {
         }
         let gated = |node: Arc<dyn Backend>| match node.capabilities().identity {
             Identity::Claim => node,
-            Identity::Process => Arc::new(Gate::new(node)),
+            Identity::Process => Arc::new(LocalQueue::new(node)),
         };
         let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(gated(node)))).collect();
         Ok(Quorum(Arc::new(Shared {
@@ -108,7 +108,7 @@ impl Quorum {
             held: Mutex::default(),
             lingering: Arc::default(),
             contended: Mutex::default(),
-            life: Arc::new(Life::forever()),
+            validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
         })))
     }
@@ -219,7 +219,7 @@ impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         // Its nodes are what others have replicas for.
         let all = Capabilities { replicas: false, ..Capabilities::full(self.0.engine) };
-        let mut all = Capabilities { fair: false, sets: false, ..all };
+        let mut all = Capabilities { fair: false, ..all };
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
             all.permits &= node.permits;

@@ -1,7 +1,7 @@
 //! What was found at several nodes, as one.
 
 use crate::error::Result;
-use crate::report::{Finding, Report, Severity};
+use crate::operator::report::{Finding, Report, Severity};
 
 /// All that was found, and whether a majority is well. What keeps one node from working is no problem of the whole as long as
 /// enough others work.

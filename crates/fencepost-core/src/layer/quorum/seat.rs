@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use super::linger::Straggler;
 use super::node::Node;
-use crate::backend::{Attempt, Entry, Left, Stake};
-use crate::claim::{Claim, Vote};
+use crate::backend::claim::{Claim, Vote};
+use crate::backend::{Attempt, Entry, Removed, Renewal};
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::life::State;
-use crate::parting::{Parting, ask, bound, part};
+use crate::runtime::cleanup::{Cleanup, ask, bound, clean_up};
 use crate::time::Moment;
 use crate::token::Token;
+use crate::validity::State;
 
 /// A claim that was undone at a node so many times while it was asked for is given up there. Also how far a lease is looked for.
 pub(super) const GENERATIONS: u32 = 16;
@@ -26,7 +26,7 @@ pub(super) type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + S
 pub(super) enum Answer {
     Attempt(Result<Attempt>),
     Raised(Token, Result<()>),
-    Left(Result<Left>),
+    Left(Result<Removed>),
     Detached(Result<()>),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Standing {
     /// The last request failed; `true`: it may have taken effect.
     Failed(Option<Error>, bool),
     Gone,
-    Left(Left),
+    Left(Removed),
     Detached,
 }
 
@@ -64,13 +64,13 @@ pub(super) struct Seat {
     /// What is under way was not polled yet, and begins with that.
     unsent: bool,
     /// What is under way leaves the node, or is to cut the grant loose.
-    parting: bool,
+    cleanup: bool,
     pub(super) standing: Standing,
     /// It was asked in this round: a hint of a node that was not has not been acted upon, and would come again and again.
     listens: bool,
     /// Somebody else was given the token that this grant was to have.
     pub(super) outbid: bool,
-    /// The life of the whole claim rests on this one's.
+    /// The validity of the whole claim rests on this one's.
     pub(super) counted: bool,
 }
 
@@ -103,7 +103,7 @@ impl Seat {
         let Place { number, nodes, generation, order, attached, again } = place;
         let id = outer.id.derive(number + nodes * generation);
         let want = outer.want().clone();
-        let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.aid.clone());
+        let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
         // Who holds already stands in nobody's way and waits for nothing.
         claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
@@ -124,7 +124,7 @@ impl Seat {
             claim,
             slot,
             unsent: false,
-            parting: false,
+            cleanup: false,
             standing,
             listens: false,
             outbid: false,
@@ -184,7 +184,7 @@ impl Seat {
 
     /// Something is under way, and nothing more is to be sent behind it.
     pub(super) fn is_parting(&self) -> bool {
-        self.parting && self.is_away()
+        self.cleanup && self.is_away()
     }
 
     /// Whoever has the claim parts with it, and alone polls what is under way: another's poll would take its wakeup.
@@ -195,7 +195,7 @@ impl Seat {
     /// The token of a grant that is still valid.
     pub(super) fn won(&self, now: Moment) -> Option<Token> {
         match self.standing {
-            Standing::Won(token) if !matches!(self.claim.life.state(now), State::Lost(_)) => Some(token),
+            Standing::Won(token) if !matches!(self.claim.validity.state(now), State::Lost(_)) => Some(token),
             _ => None,
         }
     }
@@ -213,10 +213,10 @@ impl Seat {
         }
     }
 
-    fn send(&mut self, parting: bool, request: impl FnOnce(Box<dyn Entry>) -> Away) {
+    fn send(&mut self, cleanup: bool, request: impl FnOnce(Box<dyn Entry>) -> Away) {
         self.slot = match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(entry) => {
-                (self.unsent, self.parting) = (true, parting);
+                (self.unsent, self.cleanup) = (true, cleanup);
                 Slot::Away(request(entry))
             }
             other => other,
@@ -245,9 +245,9 @@ impl Seat {
         });
     }
 
-    pub(super) fn leave(&mut self, how: Parting) {
+    pub(super) fn leave(&mut self, how: Cleanup) {
         if matches!(self.standing, Standing::Fresh) && !self.attached && !self.is_away() {
-            self.standing = Standing::Left(Left::Nothing);
+            self.standing = Standing::Left(Removed::Nothing);
             return;
         }
         self.send(true, |mut entry| {
@@ -273,10 +273,10 @@ impl Seat {
         let Slot::Away(away) = &mut self.slot else { return false };
         let Poll::Ready((entry, answer)) = away.as_mut().poll(cx) else { return false };
         self.slot = Slot::Here(entry);
-        let now = self.claim.aid.clock().now();
+        let now = self.claim.runtime.clock().now();
         let error = match answer {
             Answer::Attempt(Ok(Attempt::Granted(grant))) => {
-                self.standing = Standing::Won(grant.token);
+                self.standing = Standing::Won(grant);
                 None
             }
             Answer::Attempt(Ok(Attempt::Blocked { again, .. })) => {
@@ -347,29 +347,29 @@ impl Seat {
     }
 
     /// What keeps a grant alive.
-    pub(super) fn stake(&self) -> Option<Stake> {
+    pub(super) fn renewal(&self) -> Option<Renewal> {
         match (&self.slot, &self.standing) {
-            (Slot::Here(entry), Standing::Won(_)) => entry.stake(),
+            (Slot::Here(entry), Standing::Won(_)) => entry.renewal(),
             _ => None,
         }
     }
 
     /// Its request to leave, if that is under way: nobody waits for it any more.
-    pub(super) fn straggler(&mut self, how: Parting) -> Option<Straggler> {
+    pub(super) fn straggler(&mut self, how: Cleanup) -> Option<Straggler> {
         if !self.is_parting() {
             return None;
         }
         let Slot::Away(away) = std::mem::replace(&mut self.slot, Slot::Empty) else { return None };
-        self.standing = Standing::Left(Left::Nothing);
+        self.standing = Standing::Left(Removed::Nothing);
         Some(self.left_behind(away, how))
     }
 
-    fn left_behind(&self, away: Away, how: Parting) -> Straggler {
+    fn left_behind(&self, away: Away, how: Cleanup) -> Straggler {
         Straggler { node: Arc::clone(&self.node), away, how, until: bound(&self.claim) }
     }
 
     /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
-    pub(super) fn retire(&mut self, how: Parting) {
+    pub(super) fn retire(&mut self, how: Cleanup) {
         let nothing = match self.standing {
             Standing::Left(_) | Standing::Gone | Standing::Detached => true,
             Standing::Fresh => !self.attached,
@@ -378,11 +378,11 @@ impl Seat {
         };
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
-            Slot::Here(entry) => part(entry, &self.claim, how),
-            Slot::Away(away) => self.left_behind(away, how).reap(&self.claim.aid),
+            Slot::Here(entry) => clean_up(entry, &self.claim, how),
+            Slot::Away(away) => self.left_behind(away, how).reap(&self.claim.runtime),
             Slot::Empty => {}
         }
-        self.standing = Standing::Left(Left::Nothing);
+        self.standing = Standing::Left(Removed::Nothing);
     }
 
     /// The node is not worth asking now.

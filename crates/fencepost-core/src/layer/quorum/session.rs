@@ -7,11 +7,11 @@ use std::task::Poll;
 
 use super::seat::Seat;
 use super::{Job, Seats, Shared, gather};
-use crate::backend::{Reply, Session, Stake};
-use crate::claim::Claim;
+use crate::backend::claim::Claim;
+use crate::backend::{Renewal, Reply, Session};
 use crate::error::Result;
-use crate::life::{Life, State, margin};
 use crate::time::Clock;
+use crate::validity::{State, Validity, margin};
 
 /// What is renewed together at one node.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
@@ -24,8 +24,8 @@ impl Session for Shared {
         self.id
     }
 
-    fn life(&self) -> &Arc<Life> {
-        &self.life
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
     }
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
@@ -49,12 +49,12 @@ impl Session for Shared {
                     for (number, seat) in seats.iter_mut().enumerate() {
                         seat.claim.set_ttl(ttl);
                         if seat.lacks_vote(now) {
-                            let held = !matches!(outer.life.state(now), State::Lost(_));
+                            let held = !matches!(outer.validity.state(now), State::Lost(_));
                             if held && asking.len() < AGAIN && seat.node.is_worth(now) {
                                 seat.ask_again(outer, token);
                                 asks = true;
                             }
-                        } else if let Some(Stake { claim, session }) = seat.stake()
+                        } else if let Some(Renewal { claim, session }) = seat.renewal()
                             && seat.counts(outer, now)
                         {
                             let key = (number, session.id());
@@ -92,7 +92,7 @@ impl Session for Shared {
                 let mut seats = locked(&seats);
                 let confirmed = seats
                     .iter_mut()
-                    .filter_map(|seat| seat.counts(claim, now).then(|| seat.claim.life.until()))
+                    .filter_map(|seat| seat.counts(claim, now).then(|| seat.claim.validity.until()))
                     .filter(|end| *end >= until)
                     .count();
                 if confirmed >= self.need_of(claim.want().mode) {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use fencepost_core::queue::{Place, Verdict, admit};
-use fencepost_core::{Left, Mode, Token};
+use fencepost_core::backend::admission::{Place, Verdict, admit};
+use fencepost_core::{Mode, Removed, Token};
 
 use super::layout::{Id, Record, Seen, State, Told};
 use crate::answer::{Entered, Standing};
@@ -83,7 +83,7 @@ pub(super) enum Act {
 pub(super) enum Answer {
     Entered(Entered),
     /// What was there.
-    Left(Option<Left>),
+    Left(Option<Removed>),
     /// A grant of which it is not said whether its time was over.
     LeftUntimed,
     Kept(Vec<Standing>),
@@ -348,12 +348,12 @@ impl<'a> Model<'a> {
         if *answer == want { Ok(()) } else { Err(format!("it should answer {want:?}")) }
     }
 
-    fn leave(&mut self, id: Id, tombstone: bool) -> Option<Left> {
+    fn leave(&mut self, id: Id, tombstone: bool) -> Option<Removed> {
         let what = if self.held.remove(&id).is_some() {
-            Some(Left::Released)
+            Some(Removed::Released)
         } else if let Some(at) = self.waiter(id) {
             self.line.remove(at);
-            Some(Left::Withdrawn)
+            Some(Removed::Withdrawn)
         } else {
             None
         };

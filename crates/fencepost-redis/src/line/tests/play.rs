@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::queue::Mode;
+use fencepost_core::backend::admission::Mode;
 
 use super::history::{History, LOCKS, New, Op, SLOTS};
 use super::layout::{Id, Seen};

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Aid, Claim, ClaimId, Holder, Name, Token, Vote, Want};
+use fencepost_core::{Claim, ClaimId, HolderInfo, Name, Runtime, Token, Vote, Want};
 use fencepost_testkit::redis::{Config, Redis};
 use redis::{Arg, Cmd, Connection, Value};
 
@@ -216,7 +216,7 @@ impl Stage {
             self.told()?;
         }
         let command =
-            self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.aid));
+            self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime));
         let (value, seen) = self.run(&command)?;
         let (answers, more) = answers(acts, &value)?;
         let leaves = matches!(acts[0].1, Act::Leave { .. } | Act::TakeBack { .. });
@@ -258,23 +258,23 @@ impl Stage {
 }
 
 /// A call's command, as the client makes it.
-fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Aid) -> Cmd {
+fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime: &Runtime) -> Cmd {
     let key = |lock: usize| setting.key(name(lock).as_str());
     let (lock, act) = &acts[0];
     match act {
         Act::Enter { who, ttl } => {
             let length = Duration::from_micros(*ttl);
             // Whether the client says that it waits there or not makes no difference but in speed.
-            setting.enter(&key(*lock), &claim(*lock, who, length, aid), length, who.id & 1 == 1)
+            setting.enter(&key(*lock), &claim(*lock, who, length, runtime), length, who.id & 1 == 1)
         }
         Act::Vote { who, ttl, wish, since, refused } => {
             let named = run.map(|run| ballot::named(run, setting.max_ttl));
             let length = Duration::from_micros(*ttl);
-            let claim = claim(*lock, who, length, aid);
+            let claim = claim(*lock, who, length, runtime);
             setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused, named.as_deref())
         }
         Act::TakeBack { who, tombstone, since, refused } => {
-            let claim = claim(*lock, who, Duration::ZERO, aid);
+            let claim = claim(*lock, who, Duration::ZERO, runtime);
             setting.take_back(&key(*lock), &claim, &vote(*since, 0), *tombstone, *refused)
         }
         Act::Raise { id, to, again } => {
@@ -293,11 +293,11 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, aid: &Ai
     }
 }
 
-pub(super) fn claim(lock: usize, who: &Who, length: Duration, aid: &Aid) -> Claim {
+pub(super) fn claim(lock: usize, who: &Who, length: Duration, runtime: &Runtime) -> Claim {
     let Who { id, mode, join, .. } = who;
     let want = Want { name: name(lock), mode: *mode };
-    let holder = Arc::new(Holder { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
-    let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, aid.clone());
+    let holder = Arc::new(HolderInfo { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
+    let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, runtime.clone());
     claim.join = *join;
     claim
 }

@@ -3,7 +3,7 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::history::Mode;
-use fencepost_core::{Capabilities, Lease, Token};
+use fencepost_core::{Capabilities, DetachedLease, Token};
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
@@ -38,7 +38,7 @@ pub(super) async fn a_fixed_lease_ends(stage: Stage) {
     let lease = at_least(client.capabilities(), SHORT);
     let mutex = client.mutex("lock").expect("a good name");
     let start = Instant::now();
-    let guard = mutex.lock().lease(lease).await.expect("it is free");
+    let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
     let next = waiting.granted().await;
     assert!(start.elapsed() >= lease, "the next one was granted before the lease was over");
@@ -57,7 +57,7 @@ pub(super) async fn extend(stage: Stage) {
     let lease = at_least(client.capabilities(), SHORT);
     let mutex = client.mutex("lock").expect("a good name");
     let start = Instant::now();
-    let mut guard = mutex.lock().lease(lease).await.expect("it is free");
+    let mut guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     guard.extend(LONG).await.expect("it is held");
     assert!(guard.remaining() > lease, "the guard does not know: {:?}", guard.remaining());
     tokio::time::sleep((lease * 2).saturating_sub(start.elapsed())).await;
@@ -65,7 +65,7 @@ pub(super) async fn extend(stage: Stage) {
     stage.assert_held(&guard).await;
     guard.release().await.expect("it was held");
     // A lost one cannot be extended.
-    let mut guard = mutex.lock().lease(lease).await.expect("it is free");
+    let mut guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     guard.lost().await;
     let error = guard.extend(LONG).await.expect_err("it is lost");
     assert!(error.is_lost(), "{error}");
@@ -127,7 +127,7 @@ pub(super) async fn tokens_grow(stage: Stage) {
         grown(guard.token());
         drop(guard);
         // The end of a lease, and a waiter.
-        let guard = mutex.lock().lease(lease).await.expect("it is free");
+        let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
         grown(guard.token());
         let next = stage.stand("lock", X).await.granted().await;
         grown(next.token());
@@ -160,7 +160,7 @@ pub(super) async fn detach_and_attach(stage: Stage) {
     // As a secret, through a script.
     let secret = lease.to_secret();
     assert!(!format!("{lease:?}").contains(&secret), "Debug shows the secret");
-    let lease: Lease = secret.parse().expect("it is a lease");
+    let lease: DetachedLease = secret.parse().expect("it is a lease");
     let lease = two.extend(&lease, LONG).await.expect("it is held");
     let guard = two.attach(&lease).await.expect("it is held");
     assert_eq!(guard.token(), token, "attaching is no new grant");

@@ -7,7 +7,7 @@ use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::{Mode, Patience, What};
 use crate::sim::Rng;
 use crate::witness::on_behalf;
-use fencepost_core::Locks;
+use fencepost_core::Client;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const X: Mode = Mode::Exclusive;
 
 /// Tasks that read a number, give way, and write it back greater by one: exact only if they exclude each other.
-async fn count(clients: Vec<Locks>, tasks: u32, rounds: u32) {
+async fn count(clients: Vec<Client>, tasks: u32, rounds: u32) {
     let number = Arc::new(AtomicU32::new(0));
     let mut running = Vec::new();
     for task in 0..tasks {
@@ -128,7 +128,7 @@ pub(super) async fn mixed_history(stage: Stage) {
     assert!(granted > 10, "only {granted} grants: nothing was proved");
 }
 
-async fn work(stage: Stage, client: u32, locks: Locks, mut rng: Rng) {
+async fn work(stage: Stage, client: u32, locks: Client, mut rng: Rng) {
     let recorder = stage.recorder();
     let capabilities = locks.capabilities().clone();
     for _ in 0..25 {

@@ -33,7 +33,8 @@ pub(super) async fn lost_when_renewals_fail(stage: Stage) {
 pub(super) async fn release_after_loss(stage: Stage) {
     let client = stage.client().await;
     let lease = SHORT.max(client.capabilities().min_ttl);
-    let guard = client.mutex("lock").expect("a good name").lock().lease(lease).await.expect("it is free");
+    let guard =
+        client.mutex("lock").expect("a good name").lock().ttl(lease).no_renewal().await.expect("it is free");
     let next = stage.stand("lock", X).await.granted().await;
     let error = guard.release().await.expect_err("it was lost");
     assert!(error.is_lost(), "{error}");
@@ -47,7 +48,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
     let lease = SHORT.max(client.capabilities().min_ttl);
     let mutex = client.mutex("lock").expect("a good name");
     // Its lease is over, and nobody has asked for the lock since.
-    let guard = mutex.lock().lease(lease).await.expect("it is free");
+    let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     guard.lost().await;
     let error = guard.release().await.expect_err("its lease is over");
     assert!(error.is_lost() && error.loss() == Some(Loss::Expired), "{error}");

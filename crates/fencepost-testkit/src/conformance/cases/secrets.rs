@@ -4,7 +4,7 @@ use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, lock};
 use crate::forgery::Text;
 use crate::history::Mode;
-use fencepost_core::{Lease, Locks, Token};
+use fencepost_core::{Client, DetachedLease, Token};
 
 const X: Mode = Mode::Exclusive;
 
@@ -33,7 +33,7 @@ pub(super) async fn a_lease_opens_no_other_claim(stage: Stage) {
     }
 }
 
-async fn opens_nothing(stranger: &Locks, forged: &Lease) {
+async fn opens_nothing(stranger: &Client, forged: &DetachedLease) {
     let name = forged.name();
     let error = stranger.extend(forged, LONG).await.expect_err("another claim was extended");
     assert!(error.is_lost(), "{name}: {error}");

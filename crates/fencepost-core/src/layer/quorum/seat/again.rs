@@ -4,20 +4,20 @@ use std::sync::atomic::Ordering;
 
 use super::{Answer, Seat, Standing};
 use crate::backend::Attempt;
-use crate::claim::Claim;
-use crate::life::{Loss, State};
-use crate::parting::Parting;
+use crate::backend::claim::Claim;
+use crate::runtime::cleanup::Cleanup;
 use crate::time::Moment;
 use crate::token::Token;
+use crate::validity::{Loss, State};
 
 impl Seat {
     /// The claim is held, and not by this node, which might give its vote: it restarted, or was down, or somebody else had it. Not
-    /// one that has evicted the claim, nor one whose vote the claim's life rests on: whatever was asked of that node since, to take
+    /// one that has evicted the claim, nor one whose vote the claim's validity rests on: whatever was asked of that node since, to take
     /// it back would weaken the claim before another one is there.
     pub(in super::super) fn lacks_vote(&self, now: Moment) -> bool {
-        let counts = self.counted && !matches!(self.claim.life.state(now), State::Lost(_));
+        let counts = self.counted && !matches!(self.claim.validity.state(now), State::Lost(_));
         let parted = matches!(self.standing, Standing::Left(_) | Standing::Detached);
-        let evicted = self.claim.life.ended() == Some(Loss::Evicted);
+        let evicted = self.claim.validity.ended() == Some(Loss::Evicted);
         !parted && !evicted && !counts && !self.is_away() && self.won(now).is_none()
     }
 
@@ -26,10 +26,10 @@ impl Seat {
     pub(in super::super) fn ask_again(&mut self, outer: &Claim, token: Token) {
         let fresh = !matches!(self.standing, Standing::Won(_) | Standing::Gone);
         if !(self.vote().again && fresh) {
-            if self.claim.life.ended() == Some(Loss::Deleted) {
+            if self.claim.validity.ended() == Some(Loss::Deleted) {
                 self.standing = Standing::Gone;
             }
-            self.retire(Parting::Withdraw);
+            self.retire(Cleanup::Withdraw);
             *self = self.anew(outer, false, true);
         }
         self.vote().proposal.store(token.get(), Ordering::Relaxed);
@@ -38,20 +38,20 @@ impl Seat {
                 let mut answer = entry.attempt().await;
                 // Dropped here, or refused: the vote counts, only that the node shows another token.
                 if let Ok(Attempt::Granted(grant)) = &mut answer
-                    && grant.token != token
+                    && *grant != token
                     && entry.raise(token).await.is_ok()
                 {
-                    grant.token = token;
+                    *grant = token;
                 }
                 (entry, Answer::Attempt(answer))
             })
         });
     }
 
-    /// Does the whole claim's life rest on a vote of this node? From now on, if it lives, and the vote is there.
+    /// Does the whole claim's validity rest on a vote of this node? From now on, if it lives, and the vote is there.
     pub(in super::super) fn counts(&mut self, outer: &Claim, now: Moment) -> bool {
         if !self.counted && self.won(now).is_some() {
-            self.counted = outer.life.rest_instead(now, self.number as usize, &self.claim.life);
+            self.counted = outer.validity.rest_instead(now, self.number as usize, &self.claim.validity);
         }
         self.counted
     }

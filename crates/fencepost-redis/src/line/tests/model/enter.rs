@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::queue::{Verdict, admit};
+use fencepost_core::backend::admission::{Verdict, admit};
 
 use super::super::layout::{Id, Seen, State};
 use super::{ALIVE, Answer, Held, Model, Waiter, Who, exactly};

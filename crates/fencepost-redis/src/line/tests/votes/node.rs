@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::{Left, Mode};
+use fencepost_core::{Mode, Removed};
 use redis::Value;
 
 use super::super::history::LOCKS;
@@ -178,7 +178,7 @@ impl Node {
                 if before.refusals || *answer != Answer::LeftUntimed =>
             {
                 let there = !*refused || self.refused[lock].take(&entry(who, *since));
-                let freed = matches!(answer, Answer::LeftUntimed | Answer::Left(Some(Left::Released)));
+                let freed = matches!(answer, Answer::LeftUntimed | Answer::Left(Some(Removed::Released)));
                 if freed || !there {
                     told = self.refused[lock].tell(after, &around.reached);
                     refusals &= !self.refused[lock].entries.is_empty();

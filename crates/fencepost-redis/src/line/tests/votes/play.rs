@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::queue::Mode;
+use fencepost_core::backend::admission::Mode;
 
 use super::super::history::{LOCKS, New, PROCESSES, SLOTS};
 use super::super::layout::{Id, Seen, State};

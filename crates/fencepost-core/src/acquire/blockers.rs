@@ -1,0 +1,73 @@
+//! Who stands in the way when the waiting time ends.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire::options::Request;
+use crate::error::Result;
+use crate::operator::holder::ClaimInfo;
+use crate::time::Moment;
+
+/// Who holds it.
+type Seen = Result<Vec<ClaimInfo>>;
+
+/// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
+pub(crate) struct Blockers<'a> {
+    request: &'a Request<'a>,
+    /// When to ask; `NEVER` once asked.
+    at: Moment,
+    /// Until when the call may last, whatever its waiting time.
+    first: Moment,
+    asking: Option<Pin<Box<dyn Future<Output = Seen> + Send>>>,
+    seen: Seen,
+}
+
+impl<'a> Blockers<'a> {
+    pub(crate) fn new(request: &'a Request<'a>, deadline: Moment, first: Moment) -> Blockers<'a> {
+        let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
+        let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
+        Blockers { request, at, first, asking: None, seen: Ok(Vec::new()) }
+    }
+
+    pub(crate) fn next(&self) -> Moment {
+        self.at
+    }
+
+    pub(crate) fn look(&mut self, now: Moment) {
+        if now < self.at {
+            return;
+        }
+        self.at = Moment::NEVER;
+        let backend = Arc::clone(&self.request.client.backend);
+        let name = self.request.name.clone();
+        self.asking = Some(Box::pin(async move {
+            let info = backend.inspect(&name).await?;
+            Ok(info.claims.into_iter().filter(ClaimInfo::holds).collect())
+        }));
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut std::task::Context<'_>) {
+        if let Some(asking) = &mut self.asking
+            && let Poll::Ready(seen) = asking.as_mut().poll(cx)
+        {
+            self.seen = seen;
+            self.asking = None;
+        }
+    }
+
+    /// Who holds it, as far as that is known in time. A call that is over with its first attempt has not asked yet: it asks now if
+    /// `busy`, and waits no longer than that attempt might have taken.
+    pub(crate) async fn last_word(mut self, busy: bool) -> Seen {
+        let late = self.at != Moment::NEVER;
+        self.look(Moment::NEVER);
+        self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        if let Some(asking) = self.asking.take().filter(|_| late && busy) {
+            let seen = self.request.client.runtime.clock().within(self.first, asking).await;
+            self.seen = seen.unwrap_or(self.seen);
+        }
+        self.seen
+    }
+}

@@ -1,0 +1,330 @@
+//! The wait loop: one request from the call to the guard.
+
+mod blockers;
+pub(crate) mod options;
+mod outage;
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::acquire::blockers::Blockers;
+use crate::acquire::options::{Request, options};
+use crate::acquire::outage::{Outage, unrenewed_error};
+use crate::backend::admission::Mode;
+use crate::backend::claim::{Claim, Want};
+use crate::backend::{Attempt, Reply};
+use crate::client::shared::ClientShared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{Guard, Owned};
+use crate::name::Name;
+use crate::operator::holder::ClaimInfo;
+use crate::telemetry;
+use crate::time::Moment;
+use crate::token::Token;
+use crate::validity::{State, Validity};
+
+/// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct Acquire<'a>(pub(crate) Request<'a>);
+
+/// A request that answers `None` when the lock is busy: await it, or set options first. See
+/// [`Mutex::try_lock`](crate::Mutex::try_lock).
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct TryAcquire<'a>(pub(crate) Request<'a>);
+
+impl<'a> Acquire<'a> {
+    pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
+        Acquire(Request::new(client, name, mode, true))
+    }
+}
+
+impl<'a> TryAcquire<'a> {
+    pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
+        TryAcquire(Request::new(client, name, mode, false))
+    }
+}
+
+options!(Acquire, "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the lock");
+options!(TryAcquire, "`None`");
+
+impl<'a> IntoFuture for Acquire<'a> {
+    type Output = Result<Guard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("lock", name = %self.0.name, mode = %self.0.mode);
+        let work = async move {
+            match self.0.run().await? {
+                Outcome::Granted(guard) => Ok(guard),
+                Outcome::Busy => unreachable!("a claim in line is not answered busy"),
+                Outcome::Timeout(error) => Err(error),
+            }
+        };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+impl<'a> IntoFuture for TryAcquire<'a> {
+    type Output = Result<Option<Guard>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("try_lock", name = %self.0.name, mode = %self.0.mode);
+        let work = async move {
+            match self.0.run().await? {
+                Outcome::Granted(guard) => Ok(Some(guard)),
+                Outcome::Busy => Ok(None),
+                // The time is over because the lock is busy, or because the engine did not answer.
+                Outcome::Timeout(error) if error.is_timeout() => Ok(None),
+                Outcome::Timeout(error) => Err(error),
+            }
+        };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+pub(crate) enum Outcome {
+    Granted(Guard),
+    Busy,
+    Timeout(Error),
+}
+
+impl Request<'_> {
+    pub(crate) async fn run(self) -> Result<Outcome> {
+        let clock = self.client.runtime.clock();
+        let start = match self.began {
+            Some(began) => began,
+            None if self.wait.is_some() || cfg!(feature = "metrics") => clock.now(),
+            None => Moment::ZERO,
+        };
+        let result = self.acquire(start).await;
+        let outcome = match &result {
+            Ok(Outcome::Granted(_)) => "granted",
+            Ok(Outcome::Busy) => "busy",
+            Ok(Outcome::Timeout(_)) => "timeout",
+            Err(_) => "error",
+        };
+        telemetry::outcome(self.client.engine(), outcome, || clock.now().since(start));
+        result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
+    }
+
+    async fn acquire(&self, start: Moment) -> Result<Outcome> {
+        let client = self.client;
+        client.check_open()?;
+        client.check_ttl(self.ttl)?;
+        client.check_replicas(self.replicas)?;
+        ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
+        client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
+        if let Mode::Permits { n, of } = self.mode
+            && (n == 0 || n > of)
+        {
+            return Err(Error::invalid(format!("{n} permits of {of} can never be had; ask for 1 to {of}")));
+        }
+        let deadline = self.wait.map_or(Moment::NEVER, |wait| start + wait);
+        // Each turn is a new claim with a fresh id: the last one's place or grant is gone.
+        loop {
+            let claim = Arc::new(self.claim());
+            let mut owned = Owned::enter(client, Arc::clone(&claim));
+            match self.stand(&mut owned, deadline, deadline.max(start + client.attempt_timeout)).await? {
+                Stand::Granted(grant) => {
+                    // If we were paused since the engine granted it, it goes back by the drop of `owned`.
+                    let now = client.runtime.clock().now();
+                    if !matches!(claim.validity.state(now), State::Lost(_)) {
+                        return Ok(Outcome::Granted(owned.into_guard(grant)));
+                    }
+                }
+                Stand::Busy => {
+                    owned.leave_nothing();
+                    return Ok(Outcome::Busy);
+                }
+                Stand::Gone => {}
+                Stand::Over { holders, failure } => return Ok(Outcome::Timeout(self.over(holders, failure))),
+            }
+            if client.runtime.clock().now() >= deadline {
+                return Ok(Outcome::Timeout(self.over(Vec::new(), None)));
+            }
+        }
+    }
+
+    fn claim(&self) -> Claim {
+        let client = self.client;
+        let want = Want { name: self.name.clone(), mode: self.mode };
+        let holder = self.holder.as_ref().unwrap_or(&client.holder);
+        let mut claim =
+            Claim::new(client.runtime.fresh_id(), want, self.ttl, Arc::clone(holder), client.runtime.clone());
+        claim.join = self.join;
+        claim.paired = self.paired;
+        claim.renewed = self.renewed;
+        claim.replicas = self.replicas;
+        claim.reason.clone_from(&self.reason);
+        claim
+    }
+
+    /// One claim from its first attempt to its end. The first attempt may last until `first`.
+    async fn stand(&self, owned: &mut Owned, deadline: Moment, first: Moment) -> Result<Stand> {
+        let clock = self.client.runtime.clock();
+        let mut outage = Outage::default();
+        let mut blockers = Blockers::new(self, deadline, first);
+        let (mut until, mut silent) = (first, true);
+        loop {
+            let mut asked = Moment::ZERO;
+            let patience = self.patience(&owned.claim().validity);
+            // Dropped at any await below, or left by `?`: `owned` withdraws.
+            let (answer, heard) = match owned.entry().attempt() {
+                Reply::Ready(answer) => (answer, false),
+                coming => {
+                    asked = clock.now();
+                    (clock.within(until.min(patience), coming).await, true)
+                }
+            };
+            until = deadline;
+            let validity = &owned.claim().validity;
+            // The engine has been away for longer than a claim waits for it.
+            let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
+            let given_up =
+                || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
+            let again = match answer {
+                Some(Ok(Attempt::Granted(grant))) => return Ok(Stand::Granted(grant)),
+                Some(Ok(Attempt::Gone)) => return Ok(Stand::Gone),
+                Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Stand::Busy),
+                Some(Ok(Attempt::Blocked { again, .. })) => {
+                    (outage, silent) = (Outage::default(), false);
+                    if heard {
+                        validity.clear_unrenewed();
+                    } else if let Some(error) = given_up() {
+                        return Err(error);
+                    }
+                    owned.keep();
+                    again.unwrap_or(Moment::NEVER)
+                }
+                Some(Err(error)) => {
+                    outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
+                    outage.pause(error, self, clock.now())?
+                }
+                None => {
+                    if let Some(error) = given_up().filter(|_| clock.now() < deadline) {
+                        return Err(error);
+                    }
+                    // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
+                    if silent || clock.now().since(asked) >= SILENCE {
+                        let error = Error::new(ErrorKind::Unreachable, "the engine did not answer in time");
+                        outage.last.get_or_insert(error.unknown());
+                    }
+                    deadline
+                }
+            };
+            if deadline != Moment::NEVER && clock.now() >= deadline {
+                return Ok(self.out_of_time(&owned.claim().validity, blockers, outage).await);
+            }
+            let failing = outage.last.is_some();
+            let again = again.min(deadline);
+            self.rest(owned, again, failing, &mut blockers).await;
+            self.client.check_open()?;
+        }
+    }
+
+    /// Until when a claim whose place in line cannot be renewed is tried.
+    fn patience(&self, validity: &Validity) -> Moment {
+        validity.unrenewed_since().map_or(Moment::NEVER, |since| since + self.client.outage)
+    }
+
+    /// Until it is worth asking the engine: it says so, the time has come, or the claim's place has not been renewed for too long.
+    async fn rest(&self, owned: &mut Owned, again: Moment, failing: bool, blockers: &mut Blockers<'_>) {
+        let clock = self.client.runtime.clock();
+        let claim = Arc::clone(owned.claim());
+        // Only a claim that is renewed can miss a renewal.
+        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch());
+        // From here on a close is told, also one that comes before it is first waited for.
+        let mut closing = pin!(self.client.closing.notified());
+        if self.client.check_open().is_err() {
+            return;
+        }
+        loop {
+            let stranded = claim.validity.unrenewed_since();
+            // After an error its pause counts alone.
+            let patience = if failing { Moment::NEVER } else { self.patience(&claim.validity) };
+            let until = again.min(patience).min(blockers.next());
+            let mut sleep = clock.sleep_until(until);
+            let woken = poll_fn(|cx| {
+                blockers.poll(cx);
+                // After an error the engine is left alone for the pause.
+                if !failing && owned.entry().poll_wait(cx, until).is_ready() {
+                    return Poll::Ready(Woken::Engine);
+                }
+                if closing.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Woken::Close);
+                }
+                // A watch on what has ended wakes at once, and would go on doing so.
+                if let Some(watch) = watch.as_mut().filter(|_| claim.validity.ended().is_none()) {
+                    watch.set(cx.waker());
+                    if claim.validity.unrenewed_since() != stranded {
+                        return Poll::Ready(Woken::Renewer);
+                    }
+                }
+                Pin::new(&mut sleep).poll(cx).map(|()| Woken::Time)
+            })
+            .await;
+            let now = clock.now();
+            blockers.look(now);
+            match woken {
+                Woken::Engine | Woken::Close => return,
+                Woken::Time if now >= again.min(patience) => return,
+                Woken::Time | Woken::Renewer => {}
+            }
+        }
+    }
+
+    /// The waiting time is over, because the lock is busy or the engine fails.
+    async fn out_of_time(&self, validity: &Validity, blockers: Blockers<'_>, outage: Outage) -> Stand {
+        let mut failure = outage.last.or_else(|| unrenewed_error(validity));
+        let holders = match blockers.last_word(failure.is_none()).await {
+            Ok(holders) => holders,
+            Err(error) => {
+                failure = failure.or(Some(error).filter(Error::is_unreachable));
+                Vec::new()
+            }
+        };
+        Stand::Over { holders, failure }
+    }
+
+    fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
+        // The rest of a longer wait is no round number.
+        let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
+        let failed =
+            || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
+        let error = match failure {
+            Some(error) => Error::new(error.kind(), failed()).because_of(error),
+            None => Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}"))
+                .transient(true)
+                .held_by(holders),
+        };
+        error.of(self.name.clone()).on(self.client.engine())
+    }
+}
+
+/// An engine that has not answered for so long is taken to have failed.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// By what a rest in line was ended.
+enum Woken {
+    Engine,
+    /// Its place cannot be renewed, or can again.
+    Renewer,
+    /// The client is closed.
+    Close,
+    Time,
+}
+
+/// How a claim's stand in line ended.
+enum Stand {
+    Granted(Token),
+    Busy,
+    Gone,
+    Over { holders: Vec<ClaimInfo>, failure: Option<Error> },
+}

@@ -1,0 +1,109 @@
+//! What is asked for, and the options of the calls that ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::admission::Mode;
+use crate::client::shared::ClientShared;
+use crate::name::Name;
+use crate::operator::holder::HolderInfo;
+use crate::time::Moment;
+
+#[derive(Clone)]
+pub(crate) struct Request<'a> {
+    pub(crate) client: &'a Arc<ClientShared>,
+    pub(crate) name: &'a Name,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) renewed: bool,
+    /// None: no bound of the caller's.
+    pub(crate) wait: Option<Duration>,
+    /// When the call began; `None`: it begins when it is first polled.
+    pub(crate) began: Option<Moment>,
+    pub(crate) join: bool,
+    pub(crate) paired: bool,
+    pub(crate) replicas: u32,
+    pub(crate) holder: Option<Arc<HolderInfo>>,
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode, join: bool) -> Request<'a> {
+        Request {
+            client,
+            name,
+            mode,
+            ttl: client.ttl,
+            renewed: true,
+            wait: None,
+            began: None,
+            join,
+            paired: false,
+            replicas: client.replicas,
+            holder: None,
+            reason: None,
+        }
+    }
+}
+
+/// The options that every request has, on a tuple struct around something with fields of these names.
+macro_rules! options {
+    ($type:ident, $on_time:literal) => {
+        impl<'a> $type<'a> {
+            #[doc = concat!("Waits at most so long, connecting and retries included. When the time is over: ", $on_time, ".")]
+            ///
+            /// One attempt is always made, also with a waiting time of zero, and may take as long as
+            /// [`attempt_timeout`](crate::ClientBuilder::attempt_timeout). So the call returns after the longer of the two. An engine
+            /// that says nothing in that time is an error, which [`is_unreachable`](crate::Error::is_unreachable): a lock
+            /// is called busy only where the engine said so.
+            pub fn wait(mut self, wait: std::time::Duration) -> Self {
+                self.0.wait = Some(wait);
+                self.0.join = true;
+                self
+            }
+
+            /// Sets the length of the lease. The client renews the lease at a third of it as long as the guard lives.
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.0.ttl = ttl;
+                self
+            }
+
+            /// Does not renew the lease: it ends `ttl` after the grant, unless the guard is [extended](crate::Guard::extend).
+            pub fn no_renewal(mut self) -> Self {
+                self.0.renewed = false;
+                self
+            }
+
+            /// The grant counts only when so many replicas of the engine have it: else it is given back, and the answer is an
+            /// error. A renewal that fewer have is none: the lock is lost at the end of its lease if that goes on. Zero:
+            /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
+            pub fn replicas(mut self, replicas: u32) -> Self {
+                self.0.replicas = replicas;
+                self
+            }
+
+            /// How this holder is shown to operators, instead of the client's label: up to
+            /// [`HolderInfo::MAX_BYTES`](crate::HolderInfo::MAX_BYTES).
+            pub fn label(mut self, label: &str) -> Self {
+                self.0.holder = Some($crate::operator::holder::HolderInfo::labelled(label));
+                self
+            }
+
+            /// What it is for, as shown to operators: no longer than a label.
+            pub fn reason(mut self, reason: &str) -> Self {
+                self.0.reason = Some(reason.into());
+                self
+            }
+        }
+
+        impl std::fmt::Debug for $type<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    .field("wait", &self.0.wait)
+                    .field("ttl", &self.0.ttl)
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use options;

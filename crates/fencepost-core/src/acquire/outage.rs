@@ -1,0 +1,39 @@
+//! The engine fails while a call waits.
+
+use std::time::Duration;
+
+use crate::acquire::options::Request;
+use crate::error::{Error, Result};
+use crate::time::Moment;
+use crate::validity::Validity;
+
+/// Counts the failures of the engine during one call and paces the retries. Every step is idempotent, so a retry settles a lost reply.
+#[derive(Default)]
+pub(crate) struct Outage {
+    pub(crate) since: Option<Moment>,
+    count: u32,
+    pub(crate) last: Option<Error>,
+}
+
+impl Outage {
+    /// When to ask again, or the error if it is final or has gone on too long.
+    pub(crate) fn pause(&mut self, error: Error, request: &Request<'_>, now: Moment) -> Result<Moment> {
+        let since = *self.since.get_or_insert(now);
+        self.count += 1;
+        // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
+        let patience = if request.join { now < since + request.client.outage } else { self.count < 4 };
+        if !error.is_transient() || !patience {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the engine failed, asking again");
+        self.last = Some(error);
+        Ok(now + Duration::from_millis(5 << self.count.min(8)))
+    }
+}
+
+/// Returns why a place in line is given up, if it cannot be renewed. The error is of the kind that the engine gave.
+pub(crate) fn unrenewed_error(validity: &Validity) -> Option<Error> {
+    let why = validity.why_unrenewed()?;
+    let error = Error::new(why.kind, "the place in line could not be renewed; check the engine");
+    Some(error.transient(why.transient).because(why.why.to_string()))
+}

@@ -1,0 +1,92 @@
+//! What is true of a deployment.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What an engine can do and how well, as it is deployed. The conformance suite checks each line; a lock that requires
+/// something is checked when it is built, never silently weakened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// The engine's name, as in its URLs and errors.
+    pub engine: &'static str,
+    /// Who stands in the engine's line.
+    pub identity: Identity,
+    /// Grants follow the order of arrival.
+    pub fair: bool,
+    /// Shared holders are possible.
+    pub shared: bool,
+    /// Permits are possible.
+    pub permits: bool,
+    /// Why modes are missing that the engine has otherwise, and what to do: an option of the URL takes them away.
+    pub modes: Option<&'static str>,
+    /// How long tokens grow.
+    pub tokens: Tokens,
+    /// A grant can be made to wait until replicas have it; how many there are is not known before they are asked.
+    pub replicas: bool,
+    /// Grants can outlive their process as detached leases.
+    pub detach: bool,
+    /// Operators can look: inspect and list.
+    pub inspect: bool,
+    /// Operators can evict.
+    pub evict: bool,
+    /// A lost renewal is noticed by the lease's length; this is the shortest that works.
+    pub min_ttl: Duration,
+    /// The longest lease.
+    pub max_ttl: Duration,
+}
+
+/// Who stands in the engine's line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Identity {
+    /// Every claim for itself.
+    Claim,
+    /// The process: two claims of one process are the same to the engine, so core's local gate keeps them apart.
+    Process,
+}
+
+/// The class of an engine's tokens: what they outlive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tokens {
+    /// There are none.
+    None,
+    /// They grow unless the engine has lost its data *and* its clock stepped back meanwhile.
+    ClockBounded,
+    /// They survive whatever the grants themselves survive.
+    Durable,
+}
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tokens::None => "none",
+            Tokens::ClockBounded => "clock-bounded",
+            Tokens::Durable => "durable",
+        })
+    }
+}
+
+impl Capabilities {
+    /// The shortest lease that core allows at all: below it the margin would eat the lease.
+    pub const MIN_TTL: Duration = Duration::from_millis(200);
+    /// The longest lease that core allows.
+    pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+    /// Everything an engine can have; an engine takes away what it lacks.
+    pub const fn full(engine: &'static str) -> Capabilities {
+        Capabilities {
+            engine,
+            identity: Identity::Claim,
+            fair: true,
+            shared: true,
+            permits: true,
+            modes: None,
+            tokens: Tokens::Durable,
+            replicas: true,
+            detach: true,
+            inspect: true,
+            evict: true,
+            min_ttl: Self::MIN_TTL,
+            max_ttl: Self::MAX_TTL,
+        }
+    }
+}

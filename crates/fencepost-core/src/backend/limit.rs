@@ -1,0 +1,355 @@
+//! A limit on how many claims of a process wait at the engine for one name.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::backend::admission::Mode;
+use crate::backend::capabilities::Capabilities;
+use crate::backend::claim::Claim;
+use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply, Session};
+use crate::error::Result;
+use crate::name::Name;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::Report;
+use crate::time::Moment;
+use crate::token::Token;
+use crate::validity::Validity;
+
+/// A claim that waits here learns within a third of that time that the engine fails.
+const REACH: Duration = Duration::from_secs(30);
+/// At most `IDLE` names that nobody claims are kept.
+const IDLE: usize = 64;
+
+/// A layer for engines whose queue gets slow or large: at most `most` claims of this process wait at the engine for one name. The others
+/// wait here, in the order of their calls. Each costs the engine nothing, and a step costs the same whatever their number.
+///
+/// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. So is a
+/// claim that has waited here. Claims that can hold together and find nobody waiting here are sent together. A claim that does not
+/// [join](Claim::join) is refused while others wait here.
+pub struct Limit {
+    inner: Arc<dyn Backend>,
+    queues: Arc<Queues>,
+    waits: Arc<Waits>,
+}
+
+/// The queues of one engine, for all clients of the process.
+struct Queues {
+    most: u32,
+    all: Mutex<HashMap<Name, Queue, foldhash::fast::RandomState>>,
+}
+
+/// The claims of one name.
+#[derive(Default)]
+struct Queue {
+    last: u64,
+    /// In the order of their calls.
+    waiting: BTreeMap<u64, Option<Waker>>,
+    /// Claims at the engine that do not hold.
+    inside: u32,
+    /// Those of them that had no answer yet: claims that are sent alone, and others.
+    entering: [u32; 2],
+}
+
+impl Limit {
+    /// A limit before `inner`. Clients of this process with the same `engine`, a name of the caller's choice, share it.
+    pub fn new(inner: Arc<dyn Backend>, most: u32, engine: &str) -> Limit {
+        static SHARED: OnceLock<Mutex<HashMap<String, Weak<Queues>>>> = OnceLock::new();
+        let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|_, queues| queues.strong_count() > 0);
+        let known = shared.get(engine).and_then(Weak::upgrade);
+        let queues = known.unwrap_or_else(|| {
+            let queues = Arc::new(Queues { most, all: Mutex::default() });
+            shared.insert(engine.to_owned(), Arc::downgrade(&queues));
+            queues
+        });
+        let waits = Arc::new(Waits { inner: Arc::clone(&inner), validity: Arc::new(Validity::forever()) });
+        Limit { inner, queues, waits }
+    }
+
+    fn entry(&self, claim: Arc<Claim>, inner: Box<dyn Entry>, at: At) -> Box<dyn Entry> {
+        let (queues, waits) = (Arc::clone(&self.queues), Arc::clone(&self.waits));
+        Box::new(LimitEntry { place: Place { claim, queues, at }, waits, inner })
+    }
+}
+
+impl Queues {
+    /// Runs `work` on the queue of `name`, then lets in the first claim if it may go.
+    fn on<T>(&self, name: &Name, work: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains_key(name) {
+            all.insert(name.clone(), Queue::default());
+        }
+        let Some(queue) = all.get_mut(name) else { unreachable!("it was inserted") };
+        let result = work(queue);
+        let mut woken = None;
+        // The first alone: a claim behind it that reached the engine earlier would be granted earlier.
+        if !queue.waiting.is_empty() && queue.has_room(true, self.most) {
+            queue.enter(true);
+            woken = queue.waiting.pop_first().and_then(|(_, waker)| waker);
+        }
+        if queue.waiting.is_empty() && queue.inside == 0 && all.len() > IDLE {
+            all.remove(name);
+        }
+        drop(all);
+        woken.into_iter().for_each(Waker::wake);
+        result
+    }
+}
+
+impl Queue {
+    fn has_room(&self, alone: bool, most: u32) -> bool {
+        let [lone, together] = self.entering;
+        self.inside < most && lone == 0 && (!alone || together == 0)
+    }
+
+    fn enter(&mut self, alone: bool) {
+        self.inside += 1;
+        self.entering[usize::from(!alone)] += 1;
+    }
+}
+
+impl Backend for Limit {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.entry(Arc::clone(&claim), self.inner.enter(claim), At::Outside)
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.inner.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.inner.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.inner.evict(name, token, how)
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        self.inner.examine()
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        self.inner.reach()
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.inner.close()
+    }
+}
+
+/// Where a claim is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// It has not asked.
+    Outside,
+    /// It waits here under this number, or was let in and does not know it.
+    Waiting(u64),
+    /// It asks the engine, alone or with others. Claims that are sent alone wait for the answer.
+    Entering { alone: bool },
+    /// It waits at the engine.
+    Inside,
+    /// It is not counted: it holds, has left, or does not join the queue.
+    Through,
+}
+
+/// A claim's place here. Its drop leaves it: the entry is dropped when the engine has nothing of the claim any more.
+struct Place {
+    claim: Arc<Claim>,
+    queues: Arc<Queues>,
+    at: At,
+}
+
+impl Place {
+    fn exclusive(&self) -> bool {
+        self.claim.want().mode == Mode::Exclusive
+    }
+
+    fn on<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        self.queues.on(&self.claim.want().name, work)
+    }
+
+    /// May it ask the engine? Otherwise how many are before it.
+    fn pass(&mut self) -> Result<(), u32> {
+        let (exclusive, join, most) = (self.exclusive(), self.claim.join, self.queues.most);
+        let at = self.at;
+        let ahead = |queue: &Queue| queue.inside + u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
+        let (at, passed) = self.on(|queue| match at {
+            At::Outside if !join && queue.waiting.is_empty() && queue.inside < most => (At::Through, Ok(())),
+            At::Outside if !join => (At::Outside, Err(ahead(queue))),
+            At::Outside if queue.waiting.is_empty() && queue.has_room(exclusive, most) => {
+                queue.enter(exclusive);
+                (At::Entering { alone: exclusive }, Ok(()))
+            }
+            At::Outside => {
+                queue.last += 1;
+                let ahead = ahead(queue);
+                queue.waiting.insert(queue.last, None);
+                (At::Waiting(queue.last), Err(ahead))
+            }
+            At::Waiting(number) => match queue.waiting.first_key_value() {
+                Some((first, _)) if queue.waiting.contains_key(&number) => {
+                    let before = u32::try_from(number - first).unwrap_or(u32::MAX);
+                    (at, Err(queue.inside.saturating_add(before)))
+                }
+                _ => (At::Entering { alone: true }, Ok(())),
+            },
+            At::Entering { .. } | At::Inside | At::Through => (at, Ok(())),
+        });
+        self.at = at;
+        passed
+    }
+
+    /// The engine has answered, or it does not matter any more what it answers.
+    fn answered(&mut self) {
+        if let At::Entering { alone } = self.at {
+            self.on(|queue| queue.entering[usize::from(!alone)] -= 1);
+            self.at = At::Inside;
+        }
+    }
+
+    /// It waits no more.
+    fn leave(&mut self) {
+        if let At::Waiting(number) = self.at {
+            let waited = self.on(|queue| queue.waiting.remove(&number).is_some());
+            self.at = if waited { At::Through } else { At::Entering { alone: true } };
+        }
+        self.answered();
+        if self.at == At::Inside {
+            self.on(|queue| queue.inside -= 1);
+            self.at = At::Through;
+        }
+    }
+
+    fn hear(&mut self, answer: Option<&Result<Attempt>>) {
+        match answer {
+            Some(Ok(Attempt::Granted(_) | Attempt::Gone)) => self.leave(),
+            Some(Ok(Attempt::Blocked { .. })) => self.answered(),
+            // Asked again, it keeps its place.
+            Some(Err(_)) | None => {}
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+struct LimitEntry {
+    place: Place,
+    waits: Arc<Waits>,
+    inner: Box<dyn Entry>,
+}
+
+impl Entry for LimitEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        let claim = &self.place.claim;
+        let (now, ttl) = (claim.runtime.clock().now(), claim.ttl().min(REACH));
+        if let Err(ahead) = self.place.pass() {
+            self.place.claim.validity.waiting(now, ttl);
+            return Reply::ready(Ok(Attempt::Blocked { again: None, ahead: Some(ahead) }));
+        }
+        let (place, reply) = (&mut self.place, self.inner.attempt());
+        match reply {
+            reply if place.at == At::Through => reply,
+            Reply::Ready(answer) => {
+                place.hear(answer.as_ref());
+                Reply::Ready(answer)
+            }
+            coming => Reply::coming(async move {
+                let answer = coming.await;
+                place.hear(Some(&answer));
+                answer
+            }),
+        }
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        let At::Waiting(number) = self.place.at else { return self.inner.poll_wait(cx, until) };
+        self.place.on(|queue| match queue.waiting.get_mut(&number) {
+            Some(waker) => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        })
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        match self.place.at {
+            At::Waiting(_) => {
+                let session = Arc::<Waits>::clone(&self.waits);
+                Some(Renewal { claim: Arc::clone(&self.place.claim), session })
+            }
+            _ => self.inner.renewal(),
+        }
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        if let At::Waiting(_) = self.place.at {
+            self.place.leave();
+            return Reply::ready(Ok(Removed::Withdrawn));
+        }
+        // Those behind it need not wait for the answer.
+        self.place.answered();
+        self.inner.withdraw()
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        self.inner.release()
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.inner.detach()
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.inner.raise(to)
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.inner.native()
+    }
+}
+
+/// Claims that wait here: they are told when the engine fails, as those that wait there are.
+struct Waits {
+    inner: Arc<dyn Backend>,
+    validity: Arc<Validity>,
+}
+
+impl Session for Waits {
+    fn id(&self) -> u64 {
+        std::ptr::from_ref(self).addr() as u64
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(async move {
+            let Some(first) = due.first() else { return Ok(()) };
+            let sent = first.runtime.clock().now();
+            self.inner.reach().await?;
+            // One that holds by now is renewed by its engine.
+            for claim in due.iter().filter(|claim| !claim.validity.is_confirmed()) {
+                claim.validity.waiting(sent, claim.ttl().min(REACH));
+            }
+            Ok(())
+        })
+    }
+}

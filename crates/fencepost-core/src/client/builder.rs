@@ -1,0 +1,188 @@
+//! How a client is made.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::Backend;
+use crate::backend::capabilities::{Identity, Tokens};
+use crate::client::Client;
+use crate::client::connect;
+use crate::client::registry::Registry;
+use crate::client::shared::ClientShared;
+use crate::error::{Error, Result};
+use crate::operator::holder::HolderInfo;
+use crate::runtime::Runtime;
+use crate::runtime::renewer::Renewer;
+use crate::runtime::thread::Thread;
+use crate::time::Clock;
+
+/// Options of a client: see [`Client::builder`].
+#[derive(Clone, Debug)]
+pub struct ClientBuilder {
+    holder: Option<String>,
+    ttl: Option<Duration>,
+    outage: Duration,
+    connect_wait: Option<Duration>,
+    attempt_timeout: Duration,
+    release_timeout: Duration,
+    replicas: u32,
+    tokens: Tokens,
+    runtime: Option<Runtime>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> ClientBuilder {
+        ClientBuilder {
+            holder: None,
+            ttl: None,
+            outage: Duration::from_secs(10),
+            connect_wait: None,
+            attempt_timeout: Duration::from_secs(1),
+            release_timeout: Duration::from_secs(2),
+            replicas: 0,
+            tokens: Tokens::None,
+            runtime: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// How holders are shown to operators, in up to [`HolderInfo::MAX_BYTES`]; by default `user@host/program`. Carries no rights.
+    #[must_use]
+    pub fn label(mut self, label: &str) -> ClientBuilder {
+        self.holder = Some(label.to_owned());
+        self
+    }
+
+    /// The lease of locks that don't say their own, renewed at a third; [`Client::DEFAULT_TTL`] by default.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> ClientBuilder {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets how long `lock()` keeps retrying while the engine is unavailable, unless its own waiting time ends earlier; 10 s by default.
+    #[must_use]
+    pub fn outage(mut self, outage: Duration) -> ClientBuilder {
+        self.outage = outage;
+        self
+    }
+
+    /// How long [`connect`](ClientBuilder::connect) tries again while the engine is unreachable. Other errors, as of a wrong password,
+    /// fail at once. The first attempt may take as long as [`attempt_timeout`](ClientBuilder::attempt_timeout) in any
+    /// case. Without this one attempt is made.
+    #[must_use]
+    pub fn connect_wait(mut self, wait: Duration) -> ClientBuilder {
+        self.connect_wait = Some(wait);
+        self
+    }
+
+    /// Bounds the first attempt of a call whose [waiting time](crate::Acquire::wait) is shorter; 1 s by default. Such a call returns after
+    /// this time at the latest.
+    #[must_use]
+    pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.attempt_timeout = timeout;
+        self
+    }
+
+    /// Bounds how long [`Guard::release`](crate::Guard::release) waits for the engine, which is never longer than the lease still
+    /// lasts; 2 s by default. What is not confirmed by then goes on in the background.
+    #[must_use]
+    pub fn release_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.release_timeout = timeout;
+        self
+    }
+
+    /// Replicas that must have a grant before it counts, for all locks that don't say their own number: see
+    /// [`Acquire::replicas`](crate::Acquire::replicas). None by default.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> ClientBuilder {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Refuses an engine whose fencing tokens are of a weaker class than this.
+    #[must_use]
+    pub fn require_tokens(mut self, least: Tokens) -> ClientBuilder {
+        self.tokens = least;
+        self
+    }
+
+    /// Runs on another clock and host: for simulations. The client then has no thread.
+    #[must_use]
+    pub fn runtime(mut self, runtime: Runtime) -> ClientBuilder {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Connects to the engine that `url` names.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad URL or label, [`is_unsupported`](Error::is_unsupported) if the engine cannot do what is
+    /// required of it; what the engine says otherwise.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held yet.
+    pub async fn connect(self, registry: &Registry, url: &str) -> Result<Client> {
+        let (runtime, thread) = self.start()?;
+        let bounds = (self.connect_wait, self.attempt_timeout);
+        let backend = connect::open(registry, url, &runtime, bounds).await;
+        let backend = backend.map_err(Error::without_effect)?;
+        self.finish(backend, runtime, thread)
+    }
+
+    /// A client of an engine that is made here.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a lease out of the engine's bounds or a bad label, [`is_unsupported`](Error::is_unsupported) if it
+    /// cannot do what is required of it; what `make` says.
+    pub fn open(self, make: impl FnOnce(&Runtime) -> Result<Arc<dyn Backend>>) -> Result<Client> {
+        let (runtime, thread) = self.start()?;
+        let backend = make(&runtime)?;
+        self.finish(backend, runtime, thread)
+    }
+
+    fn start(&self) -> Result<(Runtime, Option<Thread>)> {
+        self.holder.as_deref().map_or(Ok(()), |label| HolderInfo::check("label", label))?;
+        match &self.runtime {
+            Some(runtime) => Ok((runtime.clone(), None)),
+            None => Thread::start(Clock::boot()).map(|(thread, runtime)| (runtime, Some(thread))),
+        }
+    }
+
+    fn finish(self, backend: Arc<dyn Backend>, runtime: Runtime, thread: Option<Thread>) -> Result<Client> {
+        let capabilities = backend.capabilities();
+        let backend = match capabilities.identity {
+            Identity::Claim => backend,
+            Identity::Process => Arc::new(crate::backend::local_queue::LocalQueue::new(backend)),
+        };
+        let holder = match &self.holder {
+            Some(label) => HolderInfo::labelled(label),
+            None => Arc::new(HolderInfo::this_process()),
+        };
+        let ttl = self.ttl.unwrap_or_else(|| Client::DEFAULT_TTL.min(capabilities.max_ttl));
+        let client = ClientShared {
+            backend,
+            capabilities,
+            renewer: Renewer::start(&runtime),
+            runtime,
+            holder,
+            ttl,
+            replicas: self.replicas,
+            outage: self.outage,
+            attempt_timeout: self.attempt_timeout,
+            release_timeout: self.release_timeout,
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            thread,
+            fork: forkguard::new(),
+        };
+        client.check_ttl(ttl)?;
+        client.check_replicas(self.replicas)?;
+        client.check_tokens(self.tokens)?;
+        Ok(Client { client: Arc::new(client) })
+    }
+}

@@ -1,0 +1,260 @@
+//! The client: where everything begins.
+
+pub(crate) mod builder;
+mod connect;
+pub(crate) mod registry;
+pub(crate) mod shared;
+pub(crate) mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::backend::admission::Mode;
+use crate::backend::capabilities::Capabilities;
+use crate::backend::claim::{Claim, Want};
+use crate::backend::{Attempt, Removed};
+use crate::client::builder::ClientBuilder;
+use crate::client::shared::ClientShared;
+use crate::error::{Error, Result};
+use crate::guard::lease::DetachedLease;
+use crate::guard::{Guard, Owned};
+use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
+use crate::name::Name;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::runtime::Runtime;
+use crate::token::Token;
+
+/// A client of one engine: makes locks, and renews and cleans up what they hold on a thread of its own. Clones share it.
+///
+/// When the last clone and the last guard are gone its thread finishes the cleanup under way and ends.
+/// [`close`](Client::close) does that and waits for it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use fencepost_core::{Client, Registry};
+///
+/// let locks = Client::builder().connect(&Registry::new(), "memory:").await?;
+/// let guard = locks.mutex("stock/42")?.lock().await?;
+/// println!("token {}", guard.token());
+/// guard.release().await?;
+/// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) client: Arc<ClientShared>,
+}
+
+impl Client {
+    /// The default lease: 30 s, renewed every 10 s. Where an engine has none as long, its longest.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// Options for a new client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// What is true of the engine as it is deployed.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.client.capabilities
+    }
+
+    /// What this client lends to its engine: for functions of engine crates that work beside it.
+    pub fn runtime(&self) -> &Runtime {
+        &self.client.runtime
+    }
+
+    /// A lock for one holder at a time. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name.
+    pub fn mutex(&self, name: &str) -> Result<Mutex> {
+        Ok(Mutex::new(Arc::clone(&self.client), Name::new(name)?))
+    }
+
+    /// A lock for many readers or one writer. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, [`is_unsupported`](Error::is_unsupported) if the engine has no
+    /// shared holders.
+    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
+        let name = Name::new(name)?;
+        self.client.check_mode(Mode::Shared)?;
+        Ok(RwLock::new(Arc::clone(&self.client), name))
+    }
+
+    /// A lock for `permits` holders at a time. No I/O. All users of a name give the same number; where they differ, each claim is
+    /// judged by its own.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name or zero permits, [`is_unsupported`](Error::is_unsupported) if the
+    /// engine has no permits.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+        let name = Name::new(name)?;
+        if permits == 0 {
+            return Err(Error::invalid("a semaphore has at least one permit").of(name));
+        }
+        self.client.check_mode(Mode::Permits { n: 1, of: permits })?;
+        Ok(Semaphore::new(Arc::clone(&self.client), name, permits))
+    }
+
+    /// Several exclusive locks at once, all or none. No I/O. Names are sorted and doubles dropped, so that two that want the same
+    /// names never wait for each other in a circle.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, or none.
+    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<MultiLock> {
+        let names = names.into_iter().map(Name::new).collect::<Result<Vec<_>>>()?;
+        MultiLock::new(Arc::clone(&self.client), names)
+    }
+
+    /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease
+    /// has one user at a time: if another program that knows it releases it meanwhile, this guard learns of that with its next
+    /// renewal only. The guard's token is the engine's, whatever the lease's text says.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when the lease has ended, or the engine holds it in another mode than the text says;
+    /// [`is_invalid`](Error::is_invalid) when its length is out of bounds.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lease stays; it is extended or not.
+    pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard> {
+        let claim = self.leased(lease, lease.ttl(), true)?;
+        let guard = Owned::attach(&self.client, Arc::clone(&claim)).await;
+        guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
+    }
+
+    /// Makes a detached lease end `ttl` from now at the earliest; it never shortens it.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when it has ended, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds or a lease
+    /// whose own length is.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is extended or not; the lease stays.
+    pub async fn extend(&self, lease: &DetachedLease, ttl: Duration) -> Result<DetachedLease> {
+        self.client.check_ttl(ttl)?;
+        let claim = self.leased(lease, ttl, false)?;
+        let mut entry = self.client.backend.attach(Arc::clone(&claim));
+        // The entry is let go as it is: it owns nothing, the lease does.
+        match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
+            Attempt::Granted(token) => Ok(lease.extended(token, ttl)),
+            Attempt::Blocked { .. } | Attempt::Gone => Err(lease.gone(&claim)),
+        }
+    }
+
+    /// Ends a detached lease.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds. What
+    /// the engine says if it did not confirm within [`release_timeout`](ClientBuilder::release_timeout).
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is released all the same, now or with its end.
+    pub async fn release(&self, lease: &DetachedLease) -> Result<()> {
+        let claim = self.leased(lease, lease.ttl(), false)?;
+        let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
+        match owned.release(self.client.release_until()).await? {
+            Removed::Released => Ok(()),
+            Removed::Withdrawn | Removed::Nothing => Err(lease.gone(&claim)),
+        }
+    }
+
+    /// Who holds `name` and who waits for it.
+    ///
+    /// # Errors
+    /// A bad name, an engine without that, or one that does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn inspect(&self, name: &str) -> Result<Info> {
+        let name = Name::new(name)?;
+        self.client.check_process()?;
+        self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
+        self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()).without_effect())
+    }
+
+    /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a time.
+    ///
+    /// # Errors
+    /// An engine without that, or one that does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.client.check_process()?;
+        self.client.require(self.client.capabilities.inspect, "way to list locks")?;
+        self.client.backend.list(prefix, page).await.map_err(Error::without_effect)
+    }
+
+    /// Evicts the holder of `name` whose grant has `token`, and only that.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) when no grant has that token any more; [`is_invalid`](Error::is_invalid) for a name or
+    /// a reason that breaks a rule.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the holder is evicted or not.
+    pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
+        let name = Name::new(name)?;
+        self.client.check_process()?;
+        self.client.require(self.client.capabilities.evict, "way to evict holders")?;
+        ClientShared::check_texts(None, how.reason.as_deref())?;
+        tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
+        let how = how.signed(&self.client.holder);
+        self.client.backend.evict(&name, token, &how).await.map_err(|error| error.of(name.clone()))
+    }
+
+    /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Whoever still waits is answered with
+    /// [`is_closed`](Error::is_closed). Guards that still exist should be released before: nobody renews them any more, and whoever
+    /// watches one is told that it is lost.
+    ///
+    /// # Cancel safety
+    /// Safe; the client stays closed and cleanup goes on.
+    pub async fn close(&self) {
+        if self.client.is_forked() {
+            return;
+        }
+        self.client.closed.store(true, Ordering::SeqCst);
+        self.client.closing.notify_waiters();
+        let clock = self.client.runtime.clock();
+        // Nothing outlives its lease, so neither does its cleanup.
+        let bound = clock.now() + self.client.ttl.max(Duration::from_secs(10));
+        clock.within(bound, self.client.runtime.cleaner().idle()).await;
+        clock.within(bound, self.client.backend.close()).await;
+        if let Some(thread) = &self.client.thread {
+            thread.stop();
+            // The thread's last act is to stop the clock, which ends this sleep; what is left then takes microseconds.
+            while !thread.has_ended() {
+                clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// How many dropped entries are being cleaned up in the background.
+    pub fn backlog(&self) -> usize {
+        self.client.runtime.cleaner().backlog()
+    }
+
+    /// A claim on the grant of a lease. Its text may have been changed: the length must keep to the limits, and engines refuse
+    /// another mode than the grant's.
+    fn leased(&self, lease: &DetachedLease, ttl: Duration, renewed: bool) -> Result<Arc<Claim>> {
+        self.client.check_open()?;
+        self.client.require(self.client.capabilities.detach, "detached leases")?;
+        self.client.check_ttl(lease.ttl()).map_err(|error| error.of(lease.name().clone()))?;
+        let want = Want { name: lease.name().clone(), mode: lease.mode() };
+        let mut claim =
+            Claim::new(lease.id(), want, ttl, Arc::clone(&self.client.holder), self.client.runtime.clone());
+        claim.renewed = renewed;
+        claim.replicas = self.client.replicas;
+        Ok(Arc::new(claim))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("engine", &self.client.capabilities.engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,137 @@
+//! What all locks and guards of one client share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::Backend;
+use crate::backend::admission::Mode;
+use crate::backend::capabilities::{Capabilities, Tokens};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operator::holder::HolderInfo;
+use crate::runtime::Runtime;
+use crate::runtime::renewer::Renewer;
+use crate::runtime::thread::Thread;
+use crate::time::Moment;
+
+/// What all locks and guards of one client share.
+pub(crate) struct ClientShared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) renewer: Renewer,
+    pub(crate) runtime: Runtime,
+    pub(crate) holder: Arc<HolderInfo>,
+    pub(crate) ttl: Duration,
+    pub(crate) replicas: u32,
+    pub(crate) outage: Duration,
+    pub(crate) attempt_timeout: Duration,
+    pub(crate) release_timeout: Duration,
+    pub(crate) closed: AtomicBool,
+    /// Tells those who wait that it is.
+    pub(crate) closing: Notify,
+    /// None where somebody else runs our tasks: in a simulation.
+    pub(crate) thread: Option<Thread>,
+    /// Tells the process that made the client from one that was forked off it.
+    pub(crate) fork: forkguard::Guard,
+}
+
+impl ClientShared {
+    pub(crate) fn engine(&self) -> &'static str {
+        self.capabilities.engine
+    }
+
+    /// Until when a release that begins now may last.
+    pub(crate) fn release_until(&self) -> Moment {
+        self.runtime.clock().now() + self.release_timeout
+    }
+
+    /// Is this a process that was forked off the client's? It shares the client's connections and files, and lacks its thread: there
+    /// the client does nothing.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork.clone().detected_fork()
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() {
+            let message = "the client was made before this process was forked off, and does nothing here; make a new one after the fork";
+            return Err(Error::new(ErrorKind::Closed, message).on(self.engine()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_process()?;
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(
+                Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if ttl < min || ttl > max {
+            let message =
+                format!("a lease (ttl) of {ttl:?} is out of bounds: this deployment has {min:?} to {max:?}");
+            return Err(Error::invalid(message).on(self.engine()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_replicas(&self, replicas: u32) -> Result<()> {
+        self.require(replicas == 0 || self.capabilities.replicas, "replicas to wait for")
+    }
+
+    /// See [`HolderInfo::MAX_BYTES`].
+    pub(crate) fn check_texts(holder: Option<&HolderInfo>, reason: Option<&str>) -> Result<()> {
+        holder.map_or(Ok(()), |holder| HolderInfo::check("label", &holder.label))?;
+        reason.map_or(Ok(()), |reason| HolderInfo::check("reason", reason))
+    }
+
+    pub(crate) fn check_tokens(&self, least: Tokens) -> Result<()> {
+        let class = self.capabilities.tokens;
+        if class >= least {
+            return Ok(());
+        }
+        let message =
+            format!("its tokens are of the class {class}, and {least} is required; use another engine");
+        Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
+    }
+
+    /// Whether the engine has this mode of claiming.
+    pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
+        let (has, what) = match mode {
+            Mode::Exclusive => return Ok(()),
+            Mode::Shared => (self.capabilities.shared, "shared holders"),
+            Mode::Permits { .. } => (self.capabilities.permits, "permits"),
+        };
+        match self.capabilities.modes {
+            Some(why) if !has => {
+                Err(Error::new(ErrorKind::Unsupported, format!("there are no {what} here: {why}"))
+                    .on(self.engine()))
+            }
+            _ => self.require(has, what),
+        }
+    }
+
+    pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
+        if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
+    }
+}
+
+impl Drop for ClientShared {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // Closed here, a file or a session would end for the process that still uses it.
+            std::mem::forget((
+                Arc::clone(&self.backend),
+                self.renewer.clone(),
+                self.runtime.clone(),
+                self.thread.take(),
+            ));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The user's proof that a lock is held.
+
+mod hold;
+pub(crate) mod lease;
+pub(crate) mod view;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::claim::Claim;
+use crate::backend::{Attempt, Entry, Removed, Reply};
+use crate::client::shared::ClientShared;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::lease::DetachedLease;
+use crate::guard::view::GuardView;
+use crate::name::Name;
+use crate::runtime::cleanup::{Cleanup, clean_up};
+use crate::telemetry;
+use crate::time::Moment;
+use crate::token::Token;
+use crate::validity::{Loss, State, left};
+
+/// An entry and the duty to leave nothing of it behind: dropped, it goes to the cleaner.
+pub(crate) struct Owned {
+    client: Arc<ClientShared>,
+    claim: Arc<Claim>,
+    /// An entry is not `Sync`, and a guard has to be: the future of `lost` borrows it. Nobody locks this mutex: it is reached
+    /// through `&mut` alone, see [`slot`](Owned::slot).
+    entry: Mutex<Option<Box<dyn Entry>>>,
+    granted: bool,
+}
+
+impl Owned {
+    pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
+        let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
+        Owned { client: Arc::clone(client), claim, entry, granted: false }
+    }
+
+    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
+    pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
+        let mut entry = client.backend.attach(Arc::clone(&claim));
+        let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
+        let entry = Mutex::new(Some(entry));
+        let owned = Owned { client: Arc::clone(client), claim, entry, granted: true };
+        Ok(Some(owned.into_guard(grant)))
+    }
+
+    /// A detached lease to be released.
+    pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
+        let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
+        Owned { client: Arc::clone(client), claim, entry, granted: true }
+    }
+
+    pub(crate) fn entry(&mut self) -> &mut dyn Entry {
+        &mut **self.slot().as_mut().expect("the entry is there until it is given away")
+    }
+
+    fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
+        self.entry.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    fn state(&self) -> State {
+        self.claim.validity.state(self.client.runtime.clock().now())
+    }
+
+    /// Renews what keeps the entry alive, from now on.
+    pub(crate) fn keep(&mut self) {
+        if self.granted && !self.claim.renewed {
+            // Its place in line was renewed, the lease is not.
+            self.client.renewer.forget(&self.claim);
+            return;
+        }
+        if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
+            self.client.renewer.keep(renewal);
+        }
+    }
+
+    /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
+    pub(crate) fn leave_nothing(mut self) {
+        *self.slot() = None;
+    }
+
+    pub(crate) fn into_guard(mut self, token: Token) -> Guard {
+        self.granted = true;
+        self.keep();
+        Guard { owned: self, token }
+    }
+
+    /// Releases and waits for the confirmation, trying again until then.
+    pub(crate) async fn release(&mut self, until: Moment) -> Result<Removed> {
+        self.client.renewer.forget(&self.claim);
+        self.claim.validity.give_back();
+        let client = Arc::clone(&self.client);
+        let clock = client.runtime.clock();
+        let mut pause = Duration::from_millis(10);
+        loop {
+            // Dropped at any await: `Drop` hands the entry to the cleaner.
+            let answer = match self.entry().release() {
+                // Engines that answer on the spot need no timer.
+                Reply::Ready(answer) => answer,
+                coming => clock.within(until, coming).await,
+            };
+            let error = match answer {
+                Some(Ok(left)) => {
+                    *self.slot() = None;
+                    return Ok(left);
+                }
+                Some(Err(error)) => error,
+                None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
+            };
+            // What asking again does not mend is left to the cleaner, which tries as long as the lease lasts.
+            if !error.is_transient() || clock.now() + pause >= until {
+                let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
+                               its lease at the latest";
+                let name = self.claim.want().name.clone();
+                return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because_of(error));
+            }
+            clock.sleep_until(clock.now() + pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+impl Owned {
+    /// Leaves nothing of the entry behind, in the background. Returns whether there was one of this process.
+    fn clean_up(&mut self) -> bool {
+        let Some(entry) = self.slot().take() else { return false };
+        if self.client.is_forked() {
+            // It is the parent's, with all that it stands on.
+            std::mem::forget(entry);
+            return false;
+        }
+        self.client.renewer.forget(&self.claim);
+        self.claim.validity.give_back();
+        let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };
+        clean_up(entry, &self.claim, how);
+        true
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if self.clean_up() && self.granted {
+            telemetry::released(self.client.engine(), "drop");
+        }
+    }
+}
+
+/// A lock that is held, or was: see [`state`](Guard::state).
+///
+/// Its lease is renewed in the background until it is released or dropped (unless it was acquired with a fixed lease). Mutual
+/// exclusion holds as long as the guard is not lost; a process cannot prevent being paused past its lease, so give
+/// [`token`](Guard::token) to what the lock protects, and stop the work when [`lost`](Guard::lost) says so.
+///
+/// # Drop
+/// Releases in the background: the request is sent at once where the engine allows it, and the rest is done by the client's own
+/// thread. It neither blocks nor needs a runtime nor panics. [`release`](Guard::release) also tells whether it worked.
+///
+/// # Fork
+/// A guard belongs to the process that acquired it. In a process that was forked off that one without `exec`, its drop does
+/// nothing, and its other calls fail ([`is_closed`](Error::is_closed)). So does the client there.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    owned: Owned,
+    token: Token,
+}
+
+impl Guard {
+    /// The resource.
+    pub fn name(&self) -> &Name {
+        &self.owned.claim.want().name
+    }
+
+    /// The fencing token of this grant: greater than that of every earlier grant of the resource.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How the lock stands now. Never says `Held` after it has once said `Lost`.
+    pub fn state(&self) -> State {
+        self.owned.state()
+    }
+
+    /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.owned.client.runtime.clock().now();
+        match self.owned.claim.validity.state(now) {
+            State::Lost(_) => Duration::ZERO,
+            State::Held | State::Suspect => {
+                left(self.owned.claim.validity.until(), now).unwrap_or(Duration::MAX)
+            }
+        }
+    }
+
+    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told).
+    /// Grows with each renewal.
+    pub fn valid_until(&self) -> Moment {
+        self.owned.claim.validity.until()
+    }
+
+    /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        match self.state() {
+            State::Held | State::Suspect => Ok(()),
+            State::Lost(why) => Err(self.lost_error(why)),
+        }
+    }
+
+    /// Completes when the lock is lost, with the reason: before anybody else can be granted it, as long as this process runs.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn lost(&self) -> Loss {
+        self.owned.claim.validity.lost(self.owned.client.runtime.clock()).await
+    }
+
+    /// What the engine said to the last renewal, if that failed and none was confirmed since: with a guard that is Suspect or lost,
+    /// most likely the cause.
+    pub fn last_renewal_error(&self) -> Option<Arc<str>> {
+        self.owned.claim.validity.trouble()
+    }
+
+    /// Returns what the engine knows of the loss beside its kind: which key is gone, or who evicted and why.
+    pub fn loss_detail(&self) -> Option<Arc<str>> {
+        self.owned.claim.validity.detail()
+    }
+
+    /// What work that is held to it may know of it.
+    pub(crate) fn view(&self) -> GuardView {
+        GuardView::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
+    }
+
+    /// Runs `work`, and drops it unfinished if the lock is lost first.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the lock was lost before `work` was done.
+    ///
+    /// # Cancel safety
+    /// That of `work`; the guard stays as it is.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// let guard = locks.mutex("stock/42")?.lock().await?;
+    /// let sold = guard.run(async { 3 }).await?;
+    /// assert_eq!(sold, 3);
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        poll_fn(|cx| {
+            if let Poll::Ready(why) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(self.lost_error(why)));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Makes the lease end `ttl` from now at the earliest, and be that long from now on: one round trip. It never shortens what is
+    /// granted already. A guard with a fixed lease is extended only by this.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the lock is lost, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds, or what the
+    /// engine says; the lock then stands as before.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lease is extended or not.
+    pub async fn extend(&mut self, ttl: Duration) -> Result<()> {
+        self.owned.client.check_process()?;
+        self.owned.client.check_ttl(ttl)?;
+        self.ensure_held()?;
+        let Some(renewal) = self.owned.entry().renewal() else { return Ok(()) };
+        let before = renewal.claim.ttl();
+        renewal.claim.set_ttl(ttl);
+        let clock = self.owned.client.runtime.clock();
+        let until = self.valid_until();
+        let kept = clock.within(until, renewal.session.keep(std::slice::from_ref(&renewal.claim))).await;
+        self.ensure_held()?;
+        let failed = match kept {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(error),
+            None => Some(Error::new(ErrorKind::Unreachable, "the engine did not answer in time").unknown()),
+        };
+        if let Some(error) = failed {
+            renewal.claim.set_ttl(before);
+            return Err(error.of(self.name().clone()).on(self.owned.client.engine()));
+        }
+        self.owned.keep();
+        Ok(())
+    }
+
+    /// Releases the lock and waits until the engine has confirmed it, for the client's
+    /// [`release_timeout`](crate::ClientBuilder::release_timeout) at most, and no longer than the lease still lasts.
+    ///
+    /// A program that must answer at once, such as a request handler, drops the guard instead: the request is sent by the drop,
+    /// and nothing waits for the engine. Such a program calls [`ensure_held`](Guard::ensure_held) before the drop, to learn of a loss.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the guard was lost before, for whatever [reason](Error::loss), or the engine knows the grant no more:
+    /// the work may have overlapped with that of another holder. A guard that is lost is not waited for: what is left of it at
+    /// the engine is removed in the background. What the engine says if it did not confirm in time; cleanup then goes on in
+    /// the background.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lock is released in the background.
+    pub async fn release(self) -> Result<()> {
+        let until = self.release_until();
+        self.released_by(until).await
+    }
+
+    /// Until when a release that begins now may last.
+    pub(crate) fn release_until(&self) -> Moment {
+        self.owned.client.release_until()
+    }
+
+    /// [`release`](Guard::release), until then at most.
+    pub(crate) async fn released_by(self, until: Moment) -> Result<()> {
+        let Guard { mut owned, .. } = self;
+        owned.client.check_process()?;
+        telemetry::released(owned.client.engine(), "release");
+        let lost = |owned: &Owned, why| {
+            let error = Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.validity);
+            Err(error.on(owned.client.engine()))
+        };
+        if let State::Lost(why) = owned.state() {
+            owned.clean_up();
+            return lost(&owned, why);
+        }
+        let until = until.min(owned.claim.validity.until());
+        if owned.release(until).await? == Removed::Released {
+            return Ok(());
+        }
+        match owned.state() {
+            State::Lost(why) => lost(&owned, why),
+            State::Held | State::Suspect => lost(&owned, Loss::Deleted),
+        }
+    }
+
+    /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) where the engine has no such leases, [`is_lost`](Error::is_lost), or what the
+    /// engine says. The lock is released then.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lock is released in the background.
+    pub async fn detach(self) -> Result<DetachedLease> {
+        self.owned.client.check_process()?;
+        self.ensure_held()?;
+        let Guard { mut owned, token, .. } = self;
+        owned.client.renewer.forget(&owned.claim);
+        owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
+        *owned.slot() = None;
+        telemetry::released(owned.client.engine(), "detach");
+        Ok(DetachedLease::new(&owned.claim, token))
+    }
+
+    /// The engine's own strength, to be downcast to a type of its crate.
+    pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
+        self.owned.entry().native()
+    }
+
+    fn lost_error(&self, why: Loss) -> Error {
+        Error::lost_by(self.name().clone(), why, &self.owned.claim.validity).on(self.owned.client.engine())
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! What is known of a lock by those who do not own it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::claim::Claim;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::time::Moment;
+use crate::token::Token;
+use crate::validity::{Loss, State, left};
+
+/// A view of a lock that is held, for the work that is [held to it](crate::Acquire::hold_while): it tells how the lock stands and
+/// cannot release it. Clones see the same lock. One that outlives the work says that the lock is [lost](Loss::Released) from the moment
+/// at which it is given back, before anybody else can be granted it.
+#[derive(Clone)]
+pub struct GuardView {
+    claim: Arc<Claim>,
+    token: Token,
+    engine: &'static str,
+}
+
+impl GuardView {
+    pub(crate) fn new(claim: Arc<Claim>, token: Token, engine: &'static str) -> GuardView {
+        GuardView { claim, token, engine }
+    }
+
+    fn now(&self) -> Moment {
+        self.claim.runtime.clock().now()
+    }
+
+    /// The resource.
+    pub fn name(&self) -> &Name {
+        &self.claim.want().name
+    }
+
+    /// The fencing token of the grant: give it to what the lock protects.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How the lock stands now. Never says `Held` after it has once said `Lost`.
+    pub fn state(&self) -> State {
+        self.claim.validity.seen(self.now())
+    }
+
+    /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.now();
+        match self.claim.validity.seen(now) {
+            State::Lost(_) => Duration::ZERO,
+            State::Held | State::Suspect => left(self.claim.validity.until(), now).unwrap_or(Duration::MAX),
+        }
+    }
+
+    /// Until when the lock is valid if no renewal gets through: see [`Guard::valid_until`](crate::Guard::valid_until).
+    pub fn valid_until(&self) -> Moment {
+        match self.state() {
+            State::Lost(_) => Moment::ZERO,
+            State::Held | State::Suspect => self.claim.validity.until(),
+        }
+    }
+
+    /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        match self.state() {
+            State::Held | State::Suspect => Ok(()),
+            State::Lost(why) => {
+                Err(Error::lost_by(self.name().clone(), why, &self.claim.validity).on(self.engine))
+            }
+        }
+    }
+
+    /// What the engine said to the last renewal, if that failed and none was confirmed since.
+    pub fn last_renewal_error(&self) -> Option<Arc<str>> {
+        self.claim.validity.trouble()
+    }
+
+    /// Completes when the lock is lost, with the reason.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn lost(&self) -> Loss {
+        self.claim.validity.lost(self.claim.runtime.clock()).await
+    }
+}
+
+impl fmt::Debug for GuardView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardView")
+            .field("name", self.name())
+            .field("token", &self.token)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Who holds or waits, as operators see it. Never a claim's id, which is a secret.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::admission::Mode;
+use crate::error::{Error, Result};
+use crate::token::Token;
+
+/// Who claims a resource, as shown to operators. It carries no rights: two processes may show the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HolderInfo {
+    /// Any text of up to [`MAX_BYTES`](HolderInfo::MAX_BYTES); by default `user@host/program`.
+    pub label: String,
+    /// The host's name.
+    pub host: String,
+    /// The process id on that host.
+    pub pid: u32,
+}
+
+impl HolderInfo {
+    /// The longest label, and the longest reason of a claim, in bytes: engines keep both with each claim and read them with
+    /// each look at it.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// This process. A user's name or a program's path cannot make its label too long: it is cut off.
+    pub fn this_process() -> HolderInfo {
+        let host = nix::unistd::gethostname()
+            .map_or_else(|_| "unknown-host".to_owned(), |name| name.to_string_lossy().into_owned());
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| "unknown-program".to_owned());
+        let uid = nix::unistd::getuid();
+        let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+        let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
+        let user = user.unwrap_or_else(|| uid.to_string());
+        let label = HolderInfo::cut(format!("{user}@{host}/{program}"));
+        HolderInfo { label, host, pid: std::process::id() }
+    }
+
+    /// This process under a label of its own.
+    pub fn labelled(label: &str) -> Arc<HolderInfo> {
+        Arc::new(HolderInfo { label: label.to_owned(), ..HolderInfo::this_process() })
+    }
+
+    /// Cuts off what is too long for a label: of one that is made of names which others chose.
+    pub fn cut(mut label: String) -> String {
+        label.truncate(label.floor_char_boundary(HolderInfo::MAX_BYTES));
+        label
+    }
+
+    /// Refuses a text for operators that is too long; `what` it is: a label, a reason.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) beyond [`MAX_BYTES`](HolderInfo::MAX_BYTES).
+    pub fn check(what: &str, text: &str) -> Result<()> {
+        if text.len() <= HolderInfo::MAX_BYTES {
+            return Ok(());
+        }
+        let shown: String = text.chars().take(40).collect();
+        let (length, most) = (text.len(), HolderInfo::MAX_BYTES);
+        Err(Error::invalid(format!(
+            "the {what} {shown:?}… has {length} bytes; a {what} is {most} bytes at most"
+        )))
+    }
+
+    /// As one text, for engines to keep: pid and host have no spaces.
+    pub fn to_line(&self) -> String {
+        [&self.pid.to_string(), " ", &self.host, " ", &self.label].concat()
+    }
+
+    /// Reads what [`to_line`](HolderInfo::to_line) wrote; of anything else what can be made of it.
+    pub fn from_line(text: &str) -> HolderInfo {
+        let mut parts = text.splitn(3, ' ');
+        let pid = parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
+        let host = parts.next().unwrap_or_default().to_owned();
+        HolderInfo { pid, host, label: parts.next().unwrap_or_default().to_owned() }
+    }
+}
+
+impl fmt::Display for HolderInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.is_empty() && self.pid == 0 {
+            // Somebody else's, which does not say.
+            return f.write_str(&self.label);
+        }
+        write!(f, "{} (host {}, pid {})", self.label, self.host, self.pid)
+    }
+}
+
+/// One claim on a resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimInfo {
+    /// Who.
+    pub holder: HolderInfo,
+    /// How.
+    pub mode: Mode,
+    /// The grant's token; `None` while it waits.
+    pub token: Option<Token>,
+    /// Wall-clock microseconds since 1970 at which it was granted, or began to wait. Zero: nobody says.
+    pub since_micros: u64,
+    /// It holds, and `since_micros` is when it arrived in line: the engine does not keep when it was granted, which was then or later.
+    pub from_arrival: bool,
+    /// How long ago that was, by the clock of whoever looks; for showing only.
+    pub age: Duration,
+    /// How long its lease still runs if nobody renews it. `None`: it has none, or is not a holder.
+    pub expires_in: Option<Duration>,
+    /// What the holder says it is for.
+    pub reason: Option<String>,
+    /// It has been evicted and runs out.
+    pub evicted: bool,
+    /// It is held by a detached lease, by no process.
+    pub detached: bool,
+    /// Nothing keeps it alive, neither lease nor session: it stays until somebody takes it away.
+    pub endless: bool,
+}
+
+impl ClaimInfo {
+    /// Does it hold the resource (or wait)?
+    pub fn holds(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
+impl fmt::Display for ClaimInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.holder, self.mode)?;
+        if self.since_micros > 0 {
+            let at_most = if self.from_arrival { "up to " } else { "" };
+            write!(f, " for {at_most}{}s", self.age.as_secs())?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ", reason: {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_survive_as_a_line() {
+        let holder = HolderInfo { label: "a label with spaces".into(), host: "h".into(), pid: 7 };
+        assert_eq!(HolderInfo::from_line(&holder.to_line()), holder);
+        assert_eq!(HolderInfo::from_line("rubbish").pid, 0);
+    }
+}

@@ -1,0 +1,6 @@
+//! Inspection, listing, eviction and reports for operators.
+
+pub(crate) mod examine;
+pub(crate) mod holder;
+pub(crate) mod info;
+pub(crate) mod report;

@@ -1,0 +1,283 @@
+//! Renewal of everything a client holds, and of its places in line.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::{Renewal, Session};
+use crate::error::ErrorKind;
+use crate::runtime::Runtime;
+use crate::time::Moment;
+use crate::validity::{RenewalFailure, State};
+
+/// `Claim::kept` while a round is under way for it.
+const IN_FLIGHT: u64 = u64::MAX;
+/// What is due within this time is renewed along, or within a tenth of its lease if that is shorter.
+const SLACK: Duration = Duration::from_secs(1);
+/// Nothing is asked for again sooner.
+const AT_ONCE: Duration = Duration::from_millis(20);
+
+/// One per client: renews renewals at a third of their lease, batched by session, from an ordered map, never by a scan. One
+/// task for all of it, one more for each round under way; a session that does not answer delays no other.
+#[derive(Clone)]
+pub(crate) struct Renewer(Arc<Shared>);
+
+struct Shared {
+    runtime: Runtime,
+    state: Mutex<Renewals>,
+}
+
+/// How many renewals are put back while the lock is held.
+const FEW: usize = 100;
+
+/// In the order in which they are due, then by their claims' ids, folded: no two of a client meet, but with odds of 2^-64.
+type Key = (Moment, u64);
+
+fn key(due: Moment, claim: &Claim) -> Key {
+    let id = claim.id.as_u128();
+    (due, (id ^ (id >> 64)) as u64)
+}
+
+/// What is renewed together.
+type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
+
+struct Renewals {
+    due: BTreeMap<Key, Renewal>,
+    /// The renewal that came last, outside of the map: most locks are released before the next one comes.
+    newest: Option<(Key, Renewal)>,
+    /// Renewals that came while a round was under way for their claims: they take the place of those in the round.
+    instead: BTreeMap<ClaimId, Renewal>,
+    /// When the task will wake. It may wake for nothing: taking a renewal back does not move this.
+    planned: Moment,
+    waker: Option<Waker>,
+}
+
+impl Renewer {
+    /// A renewer whose task runs on the runtime's host.
+    pub(crate) fn start(runtime: &Runtime) -> Renewer {
+        let (due, instead) = (BTreeMap::new(), BTreeMap::new());
+        let renewals = Renewals { due, newest: None, instead, planned: Moment::NEVER, waker: None };
+        let renewer = Renewer(Arc::new(Shared { runtime: runtime.clone(), state: Mutex::new(renewals) }));
+        let weak = Arc::downgrade(&renewer.0);
+        runtime.spawn(async move {
+            // The task ends with the last guard and the client, which hold the strong references.
+            while let Some(shared) = weak.upgrade() {
+                let clock = shared.runtime.clock().clone();
+                drop(shared);
+                let mut sleep: Option<(Moment, crate::time::Sleep)> = None;
+                let alive = poll_fn(|cx| {
+                    let Some(shared) = weak.upgrade() else { return Poll::Ready(false) };
+                    let mut renewals = shared.renewals();
+                    renewals.waker = Some(cx.waker().clone());
+                    let first = renewals.first();
+                    renewals.planned = first;
+                    drop(renewals);
+                    if sleep.as_ref().is_none_or(|(at, _)| *at != first) {
+                        sleep = Some((first, clock.sleep_until(first)));
+                    }
+                    sleep.as_mut().map_or(Poll::Pending, |(_, sleep)| Pin::new(sleep).poll(cx)).map(|()| true)
+                })
+                .await;
+                if !alive {
+                    break;
+                }
+                if let Some(shared) = weak.upgrade() {
+                    Shared::start_rounds(&shared);
+                }
+            }
+        });
+        renewer
+    }
+
+    /// Renews this renewal from now on, until it is forgotten or over.
+    pub(crate) fn keep(&self, renewal: Renewal) {
+        let due = renewal.claim.validity.due();
+        if due == Moment::NEVER {
+            return;
+        }
+        let mut renewals = self.0.renewals();
+        renewals.remove(&renewal.claim);
+        if renewal.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+            renewals.instead.insert(renewal.claim.id, renewal);
+        } else {
+            renewals.insert(due, renewal);
+        }
+    }
+
+    /// Renews this claim no more.
+    pub(crate) fn forget(&self, claim: &Claim) {
+        if claim.kept.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut renewals = self.0.renewals();
+        let forgotten = (renewals.remove(claim), renewals.instead.remove(&claim.id));
+        // A round under way finds the zero and does not put it back.
+        claim.kept.store(0, Ordering::Relaxed);
+        drop(renewals);
+        drop(forgotten);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let renewals = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = renewals.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Renewals {
+    fn insert(&mut self, due: Moment, renewal: Renewal) {
+        renewal.claim.kept.store(due.as_nanos(), Ordering::Relaxed);
+        if let Some((key, renewal)) = self.newest.replace((key(due, &renewal.claim), renewal)) {
+            self.due.insert(key, renewal);
+        }
+        if due < self.planned {
+            self.planned = due;
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn remove(&mut self, claim: &Claim) -> Option<Renewal> {
+        match claim.kept.load(Ordering::Relaxed) {
+            0 | IN_FLIGHT => None,
+            _ if self.newest.as_ref().is_some_and(|(_, newest)| newest.claim.id == claim.id) => {
+                self.newest.take().map(|(_, renewal)| renewal)
+            }
+            due => self.due.remove(&key(Moment::from_nanos(due), claim)),
+        }
+    }
+
+    fn first(&self) -> Moment {
+        let newest = self.newest.as_ref().map(|((at, _), _)| *at);
+        let first = self.due.first_key_value().map(|((at, _), _)| *at);
+        newest.into_iter().chain(first).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Takes out what is due, or nearly.
+    fn take_due(&mut self, now: Moment) -> Vec<Renewal> {
+        self.due.extend(self.newest.take());
+        let later = self.due.split_off(&(now + SLACK, 0));
+        let near = std::mem::replace(&mut self.due, later);
+        let mut taken = Vec::with_capacity(near.len());
+        for (key, renewal) in near {
+            if key.0 <= now + (renewal.claim.ttl() / 10).min(SLACK) {
+                renewal.claim.kept.store(IN_FLIGHT, Ordering::Relaxed);
+                taken.push(renewal);
+            } else {
+                self.due.insert(key, renewal);
+            }
+        }
+        taken
+    }
+}
+
+impl Shared {
+    fn renewals(&self) -> MutexGuard<'_, Renewals> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_rounds(self: &Arc<Self>) {
+        let now = self.runtime.clock().now();
+        let due = self.renewals().take_due(now);
+        let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
+        for Renewal { claim, session } in due {
+            rounds.entry(session.id()).or_insert_with(|| (session, Vec::new())).1.push(claim);
+        }
+        for (session, claims) in rounds.into_values() {
+            let shared = Arc::clone(self);
+            self.runtime.spawn(async move { shared.round(session, claims).await });
+        }
+    }
+
+    async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
+        let clock = self.runtime.clock();
+        let start = clock.now();
+        // After the last of these lives there is nothing left to renew. Places in line have none: they get 5 s.
+        let bound = claims
+            .iter()
+            .filter(|claim| claim.validity.is_confirmed())
+            .map(|claim| claim.validity.until())
+            .max();
+        let bound = bound.unwrap_or(Moment::ZERO).max(start + Duration::from_secs(5));
+        // If this future is dropped here the client's host has stopped: the lives run out by the clock.
+        let answer = clock.within(bound, session.keep(&claims)).await;
+        let trouble = match answer {
+            Some(Ok(())) => None,
+            Some(Err(error)) => {
+                let trouble = RenewalFailure::of(error);
+                tracing::debug!(why = &*trouble.why, claims = claims.len(), "renewal failed, trying again");
+                Some(trouble)
+            }
+            None => Some(RenewalFailure {
+                why: "the engine did not answer".into(),
+                kind: ErrorKind::Unreachable,
+                transient: true,
+            }),
+        };
+        let now = clock.now();
+        // A few at a time: who locks or releases waits for no more than that.
+        let mut claims = claims.into_iter();
+        let mut again = Vec::with_capacity(FEW);
+        while claims.len() > 0 {
+            for claim in claims.by_ref().take(FEW) {
+                match next_due(&claim, trouble.as_ref(), start, now) {
+                    Some(due) => again.push((due, Renewal { claim, session: Arc::clone(&session) })),
+                    None => {
+                        self.renewals().instead.remove(&claim.id);
+                        crate::telemetry::dropped_by_renewer(&claim);
+                    }
+                }
+            }
+            let mut renewals = self.renewals();
+            for (due, renewal) in again.drain(..) {
+                // Forgotten meanwhile: its guard is being released.
+                if renewal.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+                    let renewal = renewals.instead.remove(&renewal.claim.id).unwrap_or(renewal);
+                    renewals.insert(due, renewal);
+                }
+            }
+        }
+    }
+}
+
+/// When the claim is to be renewed next, after a round that began at `start`; `None`: it is over.
+fn next_due(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now: Moment) -> Option<Moment> {
+    let validity = &claim.validity;
+    if validity.ended().is_some() {
+        return None;
+    }
+    let confirmed = validity.is_confirmed();
+    if confirmed && matches!(validity.state(now), State::Lost(_)) {
+        return None;
+    }
+    match trouble {
+        _ if confirmed => {}
+        // The engine is away since the request was sent, and not since it was given up.
+        Some(trouble) => validity.set_unrenewed(start, trouble.clone()),
+        None => validity.clear_unrenewed(),
+    }
+    let due = validity.due();
+    // The round failed for others, and has renewed this one.
+    if confirmed && due > now + (claim.ttl() / 10).min(SLACK) {
+        return Some(due);
+    }
+    // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
+    if trouble.is_none() && (due > now || !confirmed) {
+        return Some(due.max(now + AT_ONCE));
+    }
+    if confirmed {
+        validity.renewal_failed(trouble.cloned());
+    }
+    // Try again soon, and more often as the end comes near.
+    let left = if confirmed { validity.until().since(now) } else { claim.ttl() };
+    Some(now + (left / 8).clamp(AT_ONCE, SLACK))
+}

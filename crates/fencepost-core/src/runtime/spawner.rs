@@ -1,0 +1,13 @@
+//! Where a client's own tasks run.
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A task for a [`Spawner`].
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a client's own tasks run: its thread in production, a simulation's executor in tests.
+pub trait Spawner: Send + Sync + 'static {
+    /// Runs `task` to its end, or until the host stops. May be called from any thread, with or without a runtime.
+    fn spawn(&self, task: Task);
+}

@@ -1,0 +1,178 @@
+//! The thread of a client: renewer, cleaner, timers and the engines' pumps run there, so that a blocked or dropped runtime of the
+//! user neither delays a renewal nor leaks a grant.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::Runtime;
+use crate::runtime::spawner::{Spawner, Task};
+use crate::time::{Clock, Moment};
+
+/// How long a client that was dropped goes on cleaning up, at most.
+const LAST_CLEANUP: Duration = Duration::from_secs(60);
+
+/// A thread with a tokio runtime of its own.
+pub(crate) struct Thread {
+    stop: Arc<Notify>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct HandleSpawner(Handle);
+
+impl Spawner for HandleSpawner {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+}
+
+impl Thread {
+    /// Starts the thread. It ends when told to stop, once the cleaner is idle or a minute has gone.
+    ///
+    /// # Errors
+    /// When the system has no thread or descriptor left.
+    pub(crate) fn start(clock: Clock) -> Result<(Thread, Runtime)> {
+        let failed = |error: io::Error| {
+            Error::new(
+                ErrorKind::Configuration,
+                "the client's thread cannot start; free threads or descriptors",
+            )
+            .because(error)
+        };
+        // The thread first, the runtime after it: a runtime must not be dropped in the caller's async context, where a
+        // failing `spawn` would drop it. If the rest fails the channel closes and the thread ends.
+        let (start, started) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let wait = move || {
+            if let Ok(run) = started.recv() {
+                run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("fencepost".to_owned()).spawn(wait).map_err(failed)?;
+        let tokio = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let timer = {
+            let _entered = tokio.enter();
+            Timer::new()
+        };
+        let timer = match timer {
+            Ok(timer) => timer,
+            Err(error) => {
+                tokio.shutdown_background();
+                return Err(failed(error));
+            }
+        };
+        let runtime = Runtime::new(clock.clone(), Arc::new(HandleSpawner(tokio.handle().clone())));
+        let stop = Arc::new(Notify::new());
+        let cleaner = runtime.cleaner().clone();
+        let told = Arc::clone(&stop);
+        let run = move || {
+            tokio.block_on(async move {
+                let last = clock.clone();
+                tokio::spawn(drive(clock, timer));
+                told.notified().await;
+                let until = last.now() + LAST_CLEANUP;
+                last.within(until, cleaner.idle()).await;
+                last.stop();
+            });
+            // A name that is being looked up, by a thread of the runtime's own, is not waited for.
+            tokio.shutdown_background();
+        };
+        // It waits for this, so it is there to take it.
+        let _ = start.send(Box::new(run));
+        Ok((Thread { stop, thread: Mutex::new(Some(thread)) }, runtime))
+    }
+
+    /// Tells the thread to stop; it may go on cleaning up for a while.
+    pub(crate) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Has the thread ended? Joins it if so.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        thread.take().map(JoinHandle::join);
+        true
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A timer on `CLOCK_BOOTTIME`: tokio's own stop while the machine is suspended.
+struct Timer(AsyncFd<Fd>);
+
+/// nix gives the descriptor out by one trait, tokio wants another.
+struct Fd(TimerFd);
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Timer {
+    fn new() -> io::Result<Timer> {
+        let fd = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        // The successor of `new` is unsafe, for types that may swap their descriptor; ours owns one and keeps it.
+        #[expect(deprecated, reason = "its successor is unsafe")]
+        AsyncFd::new(Fd(fd)).map(Timer)
+    }
+
+    fn arm(&self, at: Option<Moment>) -> nix::Result<()> {
+        match at {
+            Some(at) => {
+                // Zero would disarm it.
+                let at = TimeSpec::from_duration(Duration::from_nanos(at.as_nanos().max(1)));
+                let set = TimerSetTimeFlags::TFD_TIMER_ABSTIME;
+                self.0.get_ref().0.set(Expiration::OneShot(at), set)
+            }
+            None => self.0.get_ref().0.unset(),
+        }
+    }
+
+    /// Ready after the timer has fired.
+    fn poll_fired(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut ready = std::task::ready!(self.0.poll_read_ready(cx))?;
+        // EAGAIN means that it was re-armed meanwhile: the next look at the timers is due all the same.
+        let _ = self.0.get_ref().0.wait();
+        ready.clear_ready();
+        Poll::Ready(Ok(()))
+    }
+}
+
+async fn drive(clock: Clock, timer: Timer) {
+    let mut armed = None;
+    poll_fn(|cx| {
+        loop {
+            let next = clock.poll_drive(cx);
+            if next != armed {
+                if let Err(error) = timer.arm(next) {
+                    tracing::error!(%error, "the timer cannot be armed; locks of this client will be lost");
+                }
+                armed = next;
+            }
+            match timer.poll_fired(cx) {
+                Poll::Ready(Ok(())) => armed = None,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,13 @@
+//! Time: moments, the clock of a client and its timers.
+//!
+//! Every deadline of fencepost runs on one [`Clock`] per client. In production that is `CLOCK_BOOTTIME`, which
+//! also counts while the machine is suspended (`Instant` does not, on Linux), so that a laptop that wakes up knows
+//! that its leases are over. In tests it is a clock that stands still until it is told to move.
+
+mod clock;
+mod moment;
+mod timers;
+
+pub use clock::{Clock, Sleep};
+pub use moment::Moment;
+pub(crate) use moment::nanos;

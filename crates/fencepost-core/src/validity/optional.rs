@@ -1,0 +1,225 @@
+//! What few of many lives have: those that rest on others, are watched, or could not be renewed.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::task::Waker;
+
+use super::{Loss, Validity};
+use crate::error::{Error, ErrorKind};
+use crate::time::Moment;
+
+#[derive(Default)]
+pub(super) struct Optional {
+    /// What else must live.
+    pub(super) rest: OnceLock<Rest>,
+    /// What the engine knows of a loss beside its kind.
+    detail: OnceLock<(Loss, Arc<str>)>,
+    status: Mutex<Status>,
+}
+
+/// So many of these must live.
+pub(super) struct Rest {
+    pub(super) q: usize,
+    pub(super) of: RwLock<Vec<Arc<Validity>>>,
+}
+
+/// Who cares, and what is wrong.
+#[derive(Default)]
+pub(super) struct Status {
+    /// Whom to wake when `end` is set, or it is given back.
+    pub(super) watchers: Vec<(u64, Waker)>,
+    /// Why renewals fail. Of no meaning unless it is in [`doubt`](Validity::doubt), or stranded.
+    trouble: Option<RenewalFailure>,
+    /// A place in line that is not renewed: since when.
+    stranded: Option<Moment>,
+}
+
+/// Why a renewal failed.
+#[derive(Clone, Debug)]
+pub struct RenewalFailure {
+    /// In words.
+    pub why: Arc<str>,
+    /// The kind of the engine's error.
+    pub kind: ErrorKind,
+    /// It may pass by itself.
+    pub transient: bool,
+}
+
+impl RenewalFailure {
+    /// What the engine said to a renewal.
+    pub fn of(error: Error) -> RenewalFailure {
+        let error = error.without_effect();
+        RenewalFailure { why: error.to_string().into(), kind: error.kind(), transient: error.is_transient() }
+    }
+}
+
+impl Status {
+    /// Shortly before the end of a lease there is no time left for an answer: what does not pass by itself says more, and stays.
+    fn trouble(&mut self, trouble: RenewalFailure) {
+        if !trouble.transient || self.trouble.as_ref().is_none_or(|known| known.transient) {
+            self.trouble = Some(trouble);
+        }
+    }
+
+    fn why(&self) -> Option<Arc<str>> {
+        self.trouble.as_ref().map(|trouble| Arc::clone(&trouble.why))
+    }
+}
+
+impl Rest {
+    pub(super) fn new(q: usize, of: Vec<Arc<Validity>>) -> Rest {
+        Rest { q, of: RwLock::new(of) }
+    }
+
+    pub(super) fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Validity>>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Optional {
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Validity {
+    /// Ends the validity as [`end`](Validity::end) does. `detail` says more than the kind of loss: which key is gone, or who evicted and why.
+    pub fn end_with(&self, why: Loss, detail: impl Into<Arc<str>>) {
+        let detail = detail.into();
+        if !detail.is_empty() {
+            let _ = self.optional().detail.set((why, detail));
+        }
+        self.end(why);
+    }
+
+    /// Returns what the engine knows of the loss beside its kind: its own, or that of a validity that it rests on.
+    pub fn detail(&self) -> Option<Arc<str>> {
+        let ended = self.ended()?;
+        let own =
+            self.optional.get().and_then(|optional| optional.detail.get()).filter(|(why, _)| *why == ended);
+        let rests = || self.rest()?.of().iter().find(|validity| validity.ended() == Some(ended))?.detail();
+        own.map(|(_, detail)| Arc::clone(detail)).or_else(rests)
+    }
+
+    /// [`doubt`](Validity::doubt), with what the engine said, if it said anything.
+    pub fn renewal_failed(&self, trouble: Option<RenewalFailure>) {
+        match trouble {
+            Some(trouble) => self.optional().status().trouble(trouble),
+            None => self.forget_trouble(),
+        }
+        self.doubt();
+    }
+
+    /// A renewal was confirmed.
+    pub(super) fn forget_trouble(&self) {
+        if let Some(optional) = self.optional.get() {
+            optional.status().trouble = None;
+        }
+    }
+
+    /// A place in line could not be renewed. Who waits there is woken when that begins.
+    pub(crate) fn set_unrenewed(&self, since: Moment, trouble: RenewalFailure) {
+        let mut status = self.optional().status();
+        status.trouble(trouble);
+        let begins = status.stranded.is_none();
+        status.stranded.get_or_insert(since);
+        drop(status);
+        if begins {
+            self.wake();
+        }
+    }
+
+    /// The engine knows the place in line.
+    pub(crate) fn clear_unrenewed(&self) {
+        if let Some(optional) = self.optional.get() {
+            let mut status = optional.status();
+            (status.stranded, status.trouble) = (None, None);
+        }
+    }
+
+    /// Since when a place in line cannot be renewed.
+    pub(crate) fn unrenewed_since(&self) -> Option<Moment> {
+        self.optional.get()?.status().stranded
+    }
+
+    /// Returns why a place in line cannot be renewed.
+    pub(crate) fn why_unrenewed(&self) -> Option<RenewalFailure> {
+        let status = self.optional.get()?.status();
+        status.stranded.and(status.trouble.clone())
+    }
+
+    /// Why renewals fail, if none was confirmed since: its own, or those of what it rests on.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        if self.suspect.load(Ordering::Acquire) == 0
+            && let Some(trouble) = self.optional.get().and_then(|optional| optional.status().why())
+        {
+            return Some(trouble);
+        }
+        self.rest().and_then(|rest| rest.of().iter().find_map(|validity| validity.trouble()))
+    }
+
+    /// Something that can be woken when the validity is ended, or given back. (Running out by the clock wakes nobody.)
+    pub fn watch(&self) -> Watch<'_> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Watch { validity: self, key: COUNT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub(super) fn set_watch(&self, key: u64, waker: Option<&Waker>) {
+        let optional = match waker {
+            Some(_) => self.optional(),
+            None => match self.optional.get() {
+                Some(optional) => &**optional,
+                None => return,
+            },
+        };
+        let mut status = optional.status();
+        let all = &mut status.watchers;
+        let known = all.iter().position(|(known, _)| *known == key);
+        match (known, waker) {
+            (Some(at), Some(waker)) => all[at].1.clone_from(waker),
+            (None, Some(waker)) => all.push((key, waker.clone())),
+            (Some(at), None) => drop(all.swap_remove(at)),
+            (None, None) => {}
+        }
+        drop(status);
+        // Whoever ends the validity has seen the watcher, or it is over by now for whoever looks next: see `wake`.
+        fence(Ordering::SeqCst);
+        if let Some(rest) = self.rest() {
+            rest.of().iter().for_each(|validity| validity.set_watch(key, waker));
+        }
+    }
+
+    pub(super) fn optional(&self) -> &Optional {
+        self.optional.get_or_init(Box::default)
+    }
+
+    pub(super) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        let Some(optional) = self.optional.get() else { return };
+        let watchers = std::mem::take(&mut optional.status().watchers);
+        watchers.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// See [`Validity::watch`]. Dropped, it wakes nobody any more.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    validity: &'a Validity,
+    key: u64,
+}
+
+impl Watch<'_> {
+    /// Wakes `waker` when the validity is ended, or given back; at once if it is.
+    pub fn set(&mut self, waker: &Waker) {
+        self.validity.set_watch(self.key, Some(waker));
+        if self.validity.end.get().is_some() || self.validity.is_given_back() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.validity.set_watch(self.key, None);
+    }
+}

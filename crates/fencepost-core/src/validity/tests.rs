@@ -1,0 +1,229 @@
+use std::task::Context;
+
+use super::*;
+use crate::error::ErrorKind;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn after(clock: &Clock, by: Duration) -> Moment {
+    clock.advance_to(clock.now() + by);
+    clock.now()
+}
+
+#[test]
+fn held_then_suspect_then_lost_a_margin_early() {
+    let clock = Clock::manual();
+    let validity = Validity::new();
+    assert_eq!(validity.state(clock.now()), State::Lost(Loss::Expired), "nothing was confirmed");
+    let validity = Validity::new();
+    let sent = clock.now();
+    assert!(validity.confirm(&clock, sent, TTL));
+    assert_eq!(validity.due(), sent + TTL / 3);
+    assert_eq!(validity.state(sent + Duration::from_millis(14_999)), State::Held);
+    assert_eq!(validity.state(sent + Duration::from_secs(15)), State::Suspect);
+    assert_eq!(validity.state(sent + Duration::from_millis(29_399)), State::Suspect);
+    assert_eq!(validity.state(sent + Duration::from_millis(29_400)), State::Lost(Loss::Expired));
+}
+
+#[test]
+fn nothing_revives_a_life_that_is_over() {
+    let clock = Clock::manual();
+    let validity = Validity::new();
+    validity.confirm(&clock, clock.now(), TTL);
+    let now = after(&clock, TTL);
+    assert!(!validity.confirm(&clock, now, TTL), "it ran out before the answer came");
+    assert_eq!(validity.state(now), State::Lost(Loss::Expired));
+    validity.end(Loss::Evicted);
+    assert_eq!(validity.state(now), State::Lost(Loss::Expired), "the first loss wins");
+}
+
+#[test]
+fn a_late_answer_does_not_shorten_a_life() {
+    let clock = Clock::manual();
+    let validity = Validity::new();
+    let first = clock.now();
+    let second = after(&clock, TTL / 3);
+    assert!(validity.confirm(&clock, second, TTL));
+    assert!(validity.confirm(&clock, first, TTL));
+    assert_eq!(validity.until(), second + TTL.saturating_sub(margin(TTL)));
+}
+
+#[test]
+fn a_quorum_lives_while_enough_of_it_does() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Validity::new())).collect();
+    for (n, part) in (1u32..).zip(&parts) {
+        part.confirm(&clock, clock.now(), TTL * n);
+    }
+    let whole = Validity::new();
+    whole.rest_on(2, parts.clone());
+    assert_eq!(whole.until(), parts[1].until());
+    parts[2].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held);
+    parts[0].end(Loss::SessionEnded);
+    assert_eq!(whole.state(clock.now()), State::Lost(Loss::SessionEnded));
+}
+
+#[test]
+fn a_part_that_answers_late_still_counts() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..5).map(|_| Arc::new(Validity::new())).collect();
+    parts[2..].iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let whole = Validity::new();
+    whole.rest_on(3, parts.clone());
+    assert_eq!(whole.state(clock.now()), State::Held);
+    assert!(parts[0].confirm(&clock, clock.now(), TTL), "its answer came after the majority's");
+    parts[4].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held);
+    parts[2..4].iter().for_each(|part| part.end(Loss::Evicted));
+    assert_eq!(whole.state(clock.now()), State::Lost(Loss::Evicted), "that is what most say");
+}
+
+#[test]
+fn a_part_that_is_over_can_be_replaced_as_long_as_the_whole_lives() {
+    let clock = Clock::manual();
+    let fresh = || {
+        let validity = Arc::new(Validity::new());
+        validity.confirm(&clock, clock.now(), TTL);
+        validity
+    };
+    let parts: Vec<_> = (0..3).map(|_| fresh()).collect();
+    let whole = Validity::new();
+    whole.rest_on(2, parts.clone());
+    let (flag, waker) = crate::testing::flag();
+    let mut watch = whole.watch();
+    watch.set(&waker);
+    parts[0].end(Loss::Deleted);
+    let other = fresh();
+    assert!(whole.rest_instead(clock.now(), 0, &other));
+    parts[1].end(Loss::Deleted);
+    assert_eq!(whole.state(clock.now()), State::Held, "two of three hold it");
+    assert!(flag.is_set());
+    let (flag, waker) = crate::testing::flag();
+    watch.set(&waker);
+    other.end(Loss::Evicted);
+    assert!(flag.is_set(), "whoever watches the whole watches its new part");
+    assert!(!whole.rest_instead(clock.now(), 0, &fresh()), "nothing revives it");
+    assert!(matches!(whole.state(clock.now()), State::Lost(_)));
+}
+
+#[test]
+fn a_whole_whose_parts_ran_out_unseen_is_not_revived() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Validity::new())).collect();
+    parts.iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let whole = Validity::new();
+    whole.rest_on(2, parts);
+    let now = after(&clock, TTL);
+    let other = Arc::new(Validity::new());
+    other.confirm(&clock, now, TTL);
+    for number in 0..2 {
+        assert!(!whole.rest_instead(now, number, &other), "somebody else may have held it since");
+    }
+}
+
+#[test]
+fn an_end_wakes_the_watchers() {
+    let (flag, waker) = crate::testing::flag();
+    let validity = Validity::new();
+    let mut watch = validity.watch();
+    watch.set(&waker);
+    assert!(!flag.is_set());
+    validity.end(Loss::Evicted);
+    assert!(flag.is_set());
+}
+
+#[test]
+fn why_renewals_fail_is_told_until_one_is_confirmed() {
+    let clock = Clock::manual();
+    let part = Arc::new(Validity::new());
+    part.confirm(&clock, clock.now(), TTL);
+    let whole = Validity::new();
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    assert_eq!(whole.trouble(), None);
+    let doubt = |why: &str, transient| {
+        Some(RenewalFailure { why: why.into(), kind: ErrorKind::Unreachable, transient })
+    };
+    part.renewal_failed(doubt("no answer in time", true));
+    assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
+    part.renewal_failed(doubt("permission denied", false));
+    // As the end comes near there is no time left for an answer that says as much.
+    part.renewal_failed(doubt("no answer in time", true));
+    assert_eq!(part.trouble().as_deref(), Some("permission denied"));
+    assert_eq!(whole.trouble(), part.trouble());
+    part.confirm(&clock, clock.now(), TTL);
+    assert_eq!((part.trouble(), whole.trouble()), (None, None));
+    part.doubt();
+    assert_eq!(part.trouble(), None, "an earlier one is none of today's");
+    part.renewal_failed(doubt("no answer in time", true));
+    assert_eq!(part.trouble().as_deref(), Some("no answer in time"));
+}
+
+#[test]
+fn who_watches_a_quorum_is_told_at_the_end_that_is_left() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Validity::new())).collect();
+    for (ttls, part) in [1, 3, 3].into_iter().zip(&parts) {
+        part.confirm(&clock, clock.now(), TTL * ttls);
+    }
+    let whole = Validity::new();
+    whole.rest_on(2, parts.clone());
+    let mut lost = std::pin::pin!(whole.lost(&clock));
+    let mut poll = |waker| lost.as_mut().poll(&mut Context::from_waker(waker));
+    let (told, waker) = crate::testing::flag();
+    assert!(poll(&waker).is_pending());
+    parts[2].end(Loss::Deleted);
+    assert!(told.is_set());
+    let (told, waker) = crate::testing::flag();
+    assert!(poll(&waker).is_pending(), "the other two live");
+    clock.advance_to(parts[0].until());
+    assert!(told.is_set());
+    assert_eq!(poll(&waker), Poll::Ready(Loss::Deleted), "the first of those that ended is named");
+}
+
+#[test]
+fn a_loss_is_told_with_what_the_engine_knows_of_it() {
+    let (part, whole) = (Arc::new(Validity::new()), Validity::new());
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    part.end_with(Loss::Deleted, "its key stock/1 was deleted");
+    // The first loss counts, and its words.
+    part.end_with(Loss::Evicted, "by nobody");
+    assert_eq!(part.detail().as_deref(), Some("its key stock/1 was deleted"));
+    whole.end(Loss::Deleted);
+    let error = crate::Error::lost_by("stock", Loss::Deleted, &whole);
+    assert!(error.to_string().contains("(its key stock/1 was deleted); stop"), "{error}");
+    let other = Validity::new();
+    other.end(Loss::Evicted);
+    other.end_with(Loss::Deleted, "its key stock/1 was deleted");
+    assert_eq!(other.detail(), None);
+}
+
+#[test]
+fn a_short_lease_ends_fifty_milliseconds_early() {
+    let clock = Clock::manual();
+    let (short, sent) = (Validity::new(), clock.now());
+    assert!(short.confirm(&clock, sent, Duration::from_secs(1)));
+    assert_eq!(short.state(sent + Duration::from_millis(949)), State::Suspect);
+    assert_eq!(short.state(sent + Duration::from_millis(950)), State::Lost(Loss::Expired));
+    assert_eq!(margin(Duration::from_millis(30)), Duration::from_millis(30), "and not before it begins");
+}
+
+#[test]
+fn a_quorum_is_suspect_when_too_few_of_its_parts_are_held() {
+    let clock = Clock::manual();
+    let parts: Vec<_> = (0..3).map(|_| Arc::new(Validity::new())).collect();
+    parts.iter().for_each(|part| assert!(part.confirm(&clock, clock.now(), TTL)));
+    let (whole, above) = (Arc::new(Validity::new()), Validity::new());
+    whole.rest_on(2, parts.clone());
+    above.rest_on(1, vec![Arc::clone(&whole)]);
+    let states = || (whole.state(clock.now()), above.state(clock.now()));
+    parts[0].doubt();
+    assert_eq!(states(), (State::Held, State::Held), "two of three are enough");
+    parts[1].doubt();
+    assert_eq!(states(), (State::Suspect, State::Suspect), "all of them live");
+    assert!(parts[1].confirm(&clock, clock.now(), TTL * 2));
+    parts[0].end(Loss::Deleted);
+    assert!(parts[2].confirm(&clock, clock.now(), TTL * 2));
+    parts[2].doubt();
+    assert_eq!(states(), (State::Suspect, State::Suspect));
+}

@@ -1,0 +1,96 @@
+//! The options of a client.
+
+use std::time::Duration;
+
+use fencepost_core::{ClientBuilder, Result, Tokens};
+
+use crate::Locks;
+use crate::backend::registry;
+
+/// Sets the options of a client: see [`Locks::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "no client is made until `connect` is awaited"]
+pub struct LocksBuilder {
+    // The URL may contain a password: its `Debug` hides that.
+    url: Url,
+    options: ClientBuilder,
+}
+
+/// The URL of an engine.
+#[derive(Clone)]
+struct Url(String);
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.split_once(':').map_or("…", |(scheme, _)| scheme))
+    }
+}
+
+impl LocksBuilder {
+    pub(crate) fn new(url: &str) -> LocksBuilder {
+        LocksBuilder { url: Url(url.to_owned()), options: ClientBuilder::default() }
+    }
+
+    fn with(mut self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> LocksBuilder {
+        self.options = set(self.options);
+        self
+    }
+
+    /// Sets the label of this client's holders, as operators see it, in up to
+    /// [`HolderInfo::MAX_BYTES`](crate::HolderInfo::MAX_BYTES). The default is `user@host/program`. A label carries no rights.
+    pub fn label(self, label: &str) -> LocksBuilder {
+        self.with(|options| options.label(label))
+    }
+
+    /// Sets the lease of locks that set none of their own. The client renews it at a third. The default is
+    /// [`Locks::DEFAULT_TTL`](fencepost_core::Client::DEFAULT_TTL).
+    pub fn ttl(self, ttl: Duration) -> LocksBuilder {
+        self.with(|options| options.ttl(ttl))
+    }
+
+    /// Sets how long `lock()` keeps retrying while the engine is unavailable, unless its own waiting time ends earlier. The
+    /// default is 10 s.
+    pub fn outage(self, outage: Duration) -> LocksBuilder {
+        self.with(|options| options.outage(outage))
+    }
+
+    /// Sets how long [`connect`](LocksBuilder::connect) retries while the engine is unreachable. Other errors, such as a
+    /// wrong password, fail at once. Without this option, `connect` makes one attempt.
+    pub fn connect_wait(self, wait: Duration) -> LocksBuilder {
+        self.with(|options| options.connect_wait(wait))
+    }
+
+    /// Sets the bound of the first attempt of a call whose [waiting time](crate::Acquire::wait) is shorter. The default is 1 s.
+    pub fn attempt_timeout(self, timeout: Duration) -> LocksBuilder {
+        self.with(|options| options.attempt_timeout(timeout))
+    }
+
+    /// Sets how long [`Guard::release`](crate::Guard::release) waits for the engine. The default is 2 s. The client goes on with
+    /// an unconfirmed release in the background.
+    pub fn release_timeout(self, timeout: Duration) -> LocksBuilder {
+        self.with(|options| options.release_timeout(timeout))
+    }
+
+    /// Requires `replicas` replicas to acknowledge each grant: see [`Acquire::replicas`](crate::Acquire::replicas). The
+    /// default is 0.
+    pub fn replicas(self, replicas: u32) -> LocksBuilder {
+        self.with(|options| options.replicas(replicas))
+    }
+
+    /// Refuses an engine whose fencing tokens are of a weaker class than `least`.
+    pub fn require_tokens(self, least: Tokens) -> LocksBuilder {
+        self.with(|options| options.require_tokens(least))
+    }
+
+    /// Connects to the engine.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for a bad URL or label, [`is_unsupported`](crate::Error::is_unsupported) if the
+    /// engine lacks what an option requires. Other errors are those of the engine.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is held yet.
+    pub async fn connect(self) -> Result<Locks> {
+        self.options.connect(&registry(), &self.url.0).await.map(Locks::from)
+    }
+}
