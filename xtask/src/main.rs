@@ -5,10 +5,13 @@
 
 mod bench;
 mod drivers;
+mod english;
 mod features;
+mod layout;
 mod line;
 mod lines;
 mod metadata;
+mod modules;
 mod overdue;
 mod packages;
 mod peers;

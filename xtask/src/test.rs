@@ -4,7 +4,7 @@ use crate::metadata::Metadata;
 use crate::process::{Output, Program};
 use crate::runner::{Done, Runner, passed};
 use crate::workspace::Workspace;
-use crate::{drivers, features, packages, rules, suite, tree};
+use crate::{drivers, english, features, layout, packages, rules, suite, tree};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
 
     run.step("packages of the system", || packages::install(workspace));
     run.step("files of the tree", || tree::checks(workspace));
+    run.step("plain English", || english::english(workspace));
+    run.step("layout", || layout::layout(workspace));
     run.step("engines under the suite", || suite::pairings(workspace));
     run.step("format", || {
         workspace.cargo("format", &["fmt", "--all", "--", "--check"]).run()?;

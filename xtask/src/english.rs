@@ -1,0 +1,153 @@
+//! Checks the words of comments and pages: see "How we write" in CONTRIBUTING.md.
+
+use crate::runner::Done;
+use crate::workspace::Workspace;
+
+/// Paths that are not rewritten yet. Their findings are counted, and listed in a file beside the logs.
+const PENDING: &[&str] = &[
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "DESIGN.md",
+    "docs/",
+    "benches/",
+    "xtask/",
+    "crates/fencepost/",
+    "crates/fencepost-cli/",
+    "crates/fencepost-core/",
+    "crates/fencepost-etcd/",
+    "crates/fencepost-redis/",
+    "crates/fencepost-sqlite/",
+    "crates/fencepost-testkit/",
+    "crates/fencepost-tls/",
+    "crates/fencepost-zookeeper/",
+];
+
+/// A comment begins with one of these only as a question.
+const OPENINGS: [&str; 5] = ["What", "Who", "Whose", "Whoever", "So many"];
+
+/// Words that the project does not use, in lower case. Their usual endings are found as well.
+const AVOIDED: [&str; 9] =
+    ["bear", "heed", "anew", "whoever", "befit", "let go of", "see to", "hear of", "for ever"];
+
+/// The longest line of a page, in characters, outside tables.
+const LONGEST: usize = 120;
+
+/// Checks every source file and page; a finding in a path that is not pending fails.
+pub(crate) fn english(workspace: &Workspace) -> Result<Done, String> {
+    let (mut findings, mut pending) = (Vec::new(), Vec::new());
+    for path in workspace.files()? {
+        let Ok(text) = std::fs::read_to_string(workspace.root().join(&path)) else { continue };
+        let path = path.to_string_lossy().into_owned();
+        // Generated code, and the file with the rules themselves.
+        if path.contains("/proto/") || path.ends_with("src/proto.rs") || path == "xtask/src/english.rs" {
+            continue;
+        }
+        let into =
+            if PENDING.iter().any(|prefix| path.starts_with(prefix)) { &mut pending } else { &mut findings };
+        for (number, what) in check(&path, &text) {
+            into.push(format!("{path}:{number}: {what}"));
+        }
+    }
+    let list = workspace.root().join("target/xtask/log/english-pending.txt");
+    std::fs::create_dir_all(list.parent().unwrap_or(workspace.root())).map_err(|error| error.to_string())?;
+    std::fs::write(&list, pending.join("\n") + "\n").map_err(|error| error.to_string())?;
+    match (findings.is_empty(), pending.len()) {
+        (true, 0) => Ok(Done::Passed("no findings".to_owned())),
+        (true, count) => Ok(Done::Passed(format!("{count} findings in files that are not rewritten yet"))),
+        (false, _) => Err(findings.join("\n")),
+    }
+}
+
+/// The findings in one file, with the numbers of their lines.
+fn check(path: &str, text: &str) -> Vec<(usize, String)> {
+    let page = path.ends_with(".md");
+    let source = path.ends_with(".rs") || path.ends_with(".lua") || path.ends_with(".proto");
+    if !page && !source {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    let mut example = false;
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        if line.trim_start().starts_with("```") {
+            example = !example;
+        }
+        let prose = if page { (!example).then_some(line) } else { comment(line) };
+        let Some(prose) = prose else { continue };
+        if source
+            && let Some(opening) = OPENINGS.iter().find(|opening| opens_with(prose, opening))
+            && !prose.contains('?')
+        {
+            findings.push((number, format!("a comment begins with {opening:?} and asks nothing")));
+        }
+        findings.extend(avoided(prose).map(|word| (number, format!("the word {word:?} is avoided"))));
+        if page && !line.starts_with('|') && line.chars().count() > LONGEST {
+            findings.push((number, format!("the line is longer than {LONGEST} characters")));
+        }
+    }
+    findings
+}
+
+/// The text of the comment on this line.
+fn comment(line: &str) -> Option<&str> {
+    let marks = ["//", "--"];
+    let start = marks.iter().filter_map(|mark| line.find(mark).filter(|at| !quoted(&line[..*at]))).min()?;
+    Some(line[start..].trim_start_matches(['/', '!', '-']).trim())
+}
+
+/// Whether a text literal is open at the end of `before`; a scheme's `://` is no comment either.
+fn quoted(before: &str) -> bool {
+    before.ends_with(':') || before.matches('"').count() % 2 == 1
+}
+
+fn opens_with(text: &str, opening: &str) -> bool {
+    text.strip_prefix(opening).is_some_and(|rest| rest.starts_with([' ', '\'', ',', ':']))
+}
+
+/// The avoided words in `text`.
+fn avoided(text: &str) -> impl Iterator<Item = &'static str> {
+    let text = text.to_lowercase();
+    AVOIDED.into_iter().filter(move |word| {
+        text.match_indices(word).any(|(at, _)| {
+            let starts = !text[..at].ends_with(char::is_alphanumeric);
+            let rest = &text[at + word.len()..];
+            let end = ["ing", "ed", "s", ""].into_iter().find_map(|ending| rest.strip_prefix(ending));
+            let ends = end.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+            let see_to_it = *word == "see to" && rest.starts_with(" be");
+            starts && ends && !see_to_it
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(path: &str, text: &str) -> usize {
+        check(path, text).len()
+    }
+
+    #[test]
+    fn openings_and_words_are_found_in_comments_alone() {
+        assert_eq!(
+            count("a.rs", "/// Who waits.\n// What is it?\nlet x = \"Who waits\"; // So many of them."),
+            2
+        );
+        assert_eq!(
+            count("a.rs", "// It bears the loss.\n// A bearer token.\n// forever\n// held for ever."),
+            2
+        );
+        assert_eq!(count("a.lua", "-- Whoever comes."), 2);
+        assert_eq!(count("a.rs", "let url = \"redis://heed\";"), 0);
+        assert_eq!(count("a.toml", "# Whoever"), 0);
+    }
+
+    #[test]
+    fn long_lines_of_pages_are_found_outside_tables_and_examples() {
+        let long = "x".repeat(LONGEST + 1);
+        assert_eq!(count("a.md", &long), 1);
+        assert_eq!(count("a.md", &format!("| {long} |")), 0);
+        assert_eq!(count("a.md", &format!("```\n{long}\n```")), 0);
+    }
+}
