@@ -145,6 +145,7 @@ pub(crate) async fn supervise(
         terminal,
         child: None,
         end,
+        told: end,
         deadline: floor / 2,
         on_lost: job.on_lost,
         status: None,
@@ -183,8 +184,10 @@ struct Watch {
     link: Link,
     terminal: Option<Terminal>,
     child: Option<Pid>,
-    /// The end of the lease as the guardian knows it.
+    /// The end of the lease as the guardian knows it, by its own word.
     end: u64,
+    /// The end of the lease that the guardian was told last.
+    told: u64,
     /// So near the end of the lease the guardian must have done its work.
     deadline: Duration,
     on_lost: OnLost,
@@ -221,6 +224,7 @@ impl Watch {
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
             Event::Signaled(signal) => self.ended(Status::Signal(signal)),
+            Event::Renewed(end) => self.end = end,
             Event::Gone => {}
         }
     }
@@ -285,13 +289,14 @@ impl Watch {
     }
 
     fn tick(&mut self, end: u64) {
-        if end > self.end {
-            self.end = end;
+        if end > self.told {
+            self.told = end;
             self.link.tell(Order::End(end));
         }
+        // A guardian that lives has heard of a renewal by then, or has killed.
         let late = now().saturating_add(nanos(self.deadline)) >= self.end;
         if late && self.on_lost != OnLost::Ignore {
-            // It was stopped or starves. Its death takes the program along, and we do the rest.
+            // The guardian was stopped or starves. Its death takes the program along, and we do the rest.
             self.lost.get_or_insert_with(|| "the guardian does not answer".to_owned());
             self.link.destroy();
         }

@@ -1,8 +1,8 @@
 //! The guardian: a small process of one thread between `fencepost run` and the program.
 //!
-//! It holds the timer. The wrapper reports every confirmed renewal; when it does not (it was stopped, it
-//! starves, the engine is away) the guardian ends the program and all that descends from it before the
-//! lease can end. When the wrapper dies the socket between them closes, and the guardian kills at once.
+//! It holds the timer. The wrapper reports every confirmed renewal, and the guardian answers. When no report comes (the wrapper
+//! was stopped, it starves, the engine is away) the guardian ends the program and all that descends from it before the
+//! lease can end. When no answer comes the wrapper kills the guardian. When the wrapper dies the socket between them closes, and the guardian kills at once.
 //! When the guardian itself dies the kernel kills the program (PR_SET_PDEATHSIG), and what is left of its
 //! descendants falls to the wrapper, which is a subreaper too.
 //!
@@ -352,7 +352,10 @@ impl Guardian {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::End(at) => self.begin.end = self.begin.end.max(at),
+            Order::End(at) => {
+                self.begin.end = self.begin.end.max(at);
+                self.say(Event::Renewed(self.begin.end));
+            }
             Order::Signal(number) => {
                 if let Ok(signal) = Signal::try_from(number)
                     && !self.ended

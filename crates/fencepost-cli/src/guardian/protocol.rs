@@ -81,6 +81,8 @@ pub(crate) enum Event {
     Exited(i32),
     /// The program was ended by this signal.
     Signaled(i32),
+    /// The answer to [`Order::End`]: the guardian knows that the lease ends then.
+    Renewed(u64),
     /// Nothing that the program started is left.
     Gone,
 }
@@ -157,6 +159,7 @@ impl Frame for Event {
             Self::Signaled(signal) => (22, number(signal)),
             Self::Gone => (23, 0),
             Self::Late => (24, 0),
+            Self::Renewed(end) => (25, end),
         }
     }
 
@@ -171,6 +174,7 @@ impl Frame for Event {
             (22, signal) => Self::Signaled(small(signal)?),
             (23, _) => Self::Gone,
             (24, _) => Self::Late,
+            (25, end) => Self::Renewed(end),
             _ => return None,
         })
     }
@@ -255,6 +259,7 @@ mod tests {
             Event::Signaled(9),
             Event::Gone,
             Event::Late,
+            Event::Renewed(u64::MAX),
         ];
         let bytes: Vec<u8> = said.iter().flat_map(|event| event.encode()).collect();
         let mut inbox = Inbox::default();

@@ -88,6 +88,22 @@ fn a_stopped_guardian_below_a_subreaper_kills_when_its_wrapper_is_killed() {
     place.output(["run", "-w", "30s", "hello", "--", "true"]).expect(0);
 }
 
+/// The wrapper renews the lock, and its guardian does not answer. A program that has ended is not noticed by such a guardian.
+#[test]
+fn a_stopped_guardian_is_killed_although_the_lock_is_renewed() {
+    for (place, _) in places() {
+        for end in [false, true] {
+            let chain = Chain::start(&place);
+            send(chain.guardian, Signal::SIGSTOP);
+            if end {
+                send(chain.program, Signal::SIGKILL);
+            }
+            place.output(["run", "-w", "30s", "hello", "--", "true"]).expect(0);
+            chain.ends_as_lost();
+        }
+    }
+}
+
 #[test]
 fn both_stopped_and_then_the_wrapper_killed() {
     let place = Place::new();

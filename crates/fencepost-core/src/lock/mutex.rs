@@ -34,6 +34,9 @@ impl Mutex {
     /// Dropped at any await it leaves nothing behind: its place in line, or its grant, is withdrawn in the background. The
     /// place is lost.
     ///
+    /// A future that is kept but not polled keeps its place. When its turn comes, most engines leave the lock idle until it is
+    /// polled or dropped.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
