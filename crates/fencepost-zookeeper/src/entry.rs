@@ -222,7 +222,10 @@ impl ZooEntry {
                 None => self.line.watch_children(link, format!("{}/{LEASES}", self.folder), of).await?,
             };
             if blocked {
-                return Ok(Some(self.blocked(None)));
+                // Without its node in line, deleted by hand, another claim makes its leases too, and each would wait for the other.
+                // That other's leases come later than this look, and wake this claim, or this look finds the node gone.
+                let has_turn = self.line.spot.is_there(link).await?;
+                return Ok(has_turn.then(|| self.blocked(None)));
             }
         }
     }

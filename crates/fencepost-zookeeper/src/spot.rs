@@ -84,6 +84,18 @@ impl Spot {
         self.nodes().map_or_else(Vec::new, |nodes| nodes.names.iter().map(|name| self.path(name)).collect())
     }
 
+    /// Returns whether all its nodes are still there.
+    pub(crate) async fn is_there(&mut self, link: &Link) -> Result<bool> {
+        let stats = join_all(self.paths().into_iter().map(|path| link.stat(path)));
+        let stats: Vec<_> = link
+            .within(stats)
+            .await?
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(|error| failure(&error))?;
+        Ok(stats.iter().all(Option::is_some))
+    }
+
     /// Makes the nodes unless they are there, and lists the folder behind them in the same round trip. `None`: they were
     /// there, and are no more.
     ///

@@ -9,7 +9,7 @@ use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 use tokio::time::timeout;
 use zookeeper_client::Client;
 
-use crate::kit::{SOON, client, eventually, nodes, requests};
+use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
 
 /// No renewal comes before the end of a test.
 const LONG: Duration = Duration::from_secs(1_200);
@@ -58,6 +58,35 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
     watched(server.address(), "/held/", 1).await;
     other.release().await.expect("it was held");
     watched(server.address(), "/held/", 0).await;
+    locks.close().await;
+}
+
+/// It has made its lease, and so does the next one in line: neither may wait for the other's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_for_a_permit_whose_node_was_deleted_stands_in_line_again() {
+    let path = path();
+    let (locks, bare) = (near(&path).await, bare().await);
+    let semaphore = locks.semaphore("job", 1).expect("a good name");
+    let guard = semaphore.acquire().await.expect("it is free");
+    let stand = |folder: &str| nodes(address(), &format!("{path}/job/{folder}"));
+    let wait = || {
+        let semaphore = semaphore.clone();
+        tokio::spawn(async move { semaphore.acquire().await?.release().await })
+    };
+    let second = wait();
+    eventually("the second has its lease", || stand("leases").len() == 2).await;
+    let node = stand("locks").pop().expect("it stands in line");
+    let third = wait();
+    eventually("the third waits", || stand("locks").len() == 2).await;
+    bare.delete(&node, None).await.expect("it was there");
+    eventually("the third has its turn, and the second waits", || {
+        stand("locks").len() == 2 && stand("leases").len() == 2
+    })
+    .await;
+    guard.release().await.expect("it was held");
+    for waiter in [second, third] {
+        timeout(SOON, waiter).await.expect("it is granted").expect("no panic").expect("it held");
+    }
     locks.close().await;
 }
 
