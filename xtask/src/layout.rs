@@ -68,7 +68,8 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
         let into = if PENDING.contains(&&*name) { &mut pending } else { &mut findings };
         let own: Vec<PathBuf> =
             files.iter().filter_map(|path| path.strip_prefix(source).ok()).map(Path::to_path_buf).collect();
-        let engine = own.iter().any(|path| path == Path::new("entry.rs"));
+        let has = |file: &str| own.iter().any(|path| path == Path::new(file));
+        let engine = has("entry.rs") && (has("config.rs") || has("config/mod.rs"));
         if engine {
             into.extend(rooms(&own).into_iter().map(|what| format!("{name}: {what}")));
         }

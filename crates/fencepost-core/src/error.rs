@@ -281,15 +281,16 @@ impl fmt::Display for Error {
         if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
             f.write_str("; it may have taken effect all the same, and is being undone")?;
         }
-        if let Some(source) = &inner.source {
+        let source = inner.source.as_ref().map(ToString::to_string);
+        if let Some(source) = &source {
             write!(f, ": {source}")?;
         }
         if ours.is_some_and(|source| source.0.engine == inner.engine) {
             return Ok(());
         }
-        // A message that tells of another error has it at its end.
+        // The text of another error of this engine ends with the engine's name already.
         if let Some(engine) = inner.engine.map(|engine| format!(" [{engine}]"))
-            && !inner.message.ends_with(&engine)
+            && !source.as_ref().unwrap_or(&inner.message).ends_with(&engine)
         {
             f.write_str(&engine)?;
         }
@@ -333,11 +334,15 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_the_message_ends_with_is_not_named_twice() {
+    fn an_engine_that_the_text_ends_with_is_not_named_twice() {
         let why = Error::new(ErrorKind::Unreachable, "no answer in time").on("redis");
         let error = Error::lost("stock/42", Loss::Expired);
         let message = format!("{}; the last renewal failed: {why}", error.0.message);
         let text = error.saying(&message).on("redis").to_string();
         assert!(text.ends_with("failed: no answer in time [redis]"), "{text}");
+        let error = Error::new(ErrorKind::Unreachable, "the place could not be renewed")
+            .because(why.to_string())
+            .on("redis");
+        assert!(error.to_string().ends_with("renewed: no answer in time [redis]"), "{error}");
     }
 }

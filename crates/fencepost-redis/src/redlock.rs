@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
-    Quorum, Reply, Report, Result, Runtime, Token, Tokens,
+    Reply, Report, Result, Runtime, Token, Tokens,
 };
+use fencepost_quorum::Quorum;
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;

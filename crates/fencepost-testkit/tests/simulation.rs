@@ -1,6 +1,7 @@
 //! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs as many as one likes.
 
-use fencepost_core::{Backend, Clock, Memory, Moment, Quorum};
+use fencepost_core::{Backend, Clock, Memory, Moment};
+use fencepost_quorum::Quorum;
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::checker::Kind;
 use fencepost_testkit::sim::{LONGEST_LEASE, Ran, Report, Rng, Setup, simulate};

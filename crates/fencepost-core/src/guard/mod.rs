@@ -1,7 +1,7 @@
 //! The user's proof that a lock is held.
 
-mod hold;
 pub(crate) mod lease;
+mod run;
 pub(crate) mod view;
 
 use std::fmt;
@@ -215,6 +215,14 @@ impl Guard {
             State::Held | State::Suspect => Ok(()),
             State::Lost(why) => Err(self.lost_error(why)),
         }
+    }
+
+    /// Fails if the lock is lost, or valid for less than `needed`: see [`GuardView::ensure_held_for`].
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) or [`is_timeout`](Error::is_timeout).
+    pub fn ensure_held_for(&self, needed: Duration) -> Result<()> {
+        self.view().ensure_held_for(needed)
     }
 
     /// Completes when the lock is lost, with the reason: before anybody else can be granted it, as long as this process runs.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::{Loss, State, left};
 
-/// A view of a lock that is held, for the work that is [held to it](crate::Acquire::hold_while): it tells how the lock stands and
+/// A view of a lock that is held, for the work that is [held to it](crate::Acquire::run): it tells how the lock stands and
 /// cannot release it. Clones see the same lock. One that outlives the work says that the lock is [lost](Loss::Released) from the moment
 /// at which it is given back, before anybody else can be granted it.
 #[derive(Clone)]
@@ -73,6 +73,22 @@ impl GuardView {
                 Err(Error::lost_by(self.name().clone(), why, &self.claim.validity).on(self.engine))
             }
         }
+    }
+
+    /// Fails if the lock is lost, or valid for less than `needed`: ask before a write that takes this long. No I/O.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), with the reason. [`is_timeout`](Error::is_timeout) if less time is left: renewals are
+    /// late, or `needed` is longer than the lease.
+    pub fn ensure_held_for(&self, needed: Duration) -> Result<()> {
+        self.ensure_held()?;
+        let remaining = self.remaining();
+        if remaining >= needed {
+            return Ok(());
+        }
+        let message =
+            format!("the lock is valid for {remaining:?} more and {needed:?} are needed; wait for a renewal");
+        Err(Error::new(ErrorKind::Timeout, message).transient(true).of(self.name().clone()).on(self.engine))
     }
 
     /// What the engine said to the last renewal, if that failed and none was confirmed since.

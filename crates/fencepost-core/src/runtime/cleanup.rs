@@ -1,4 +1,4 @@
-//! Cleanup with an entry that nobody waits for any more.
+//! Cleanup of entries that nobody waits for.
 
 use std::time::Duration;
 
@@ -7,39 +7,49 @@ use crate::backend::{Entry, Removed, Reply};
 use crate::error::Result;
 use crate::time::{Clock, Moment};
 
-/// How an entry is parted with.
+/// How an entry that nobody waits for is cleaned up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cleanup {
-    /// It may wait or hold: nothing is to be left.
+    /// [`Entry::withdraw`]: the claim may wait or hold.
     Withdraw,
-    /// Its work was done.
+    /// [`Entry::release`]: its work is done.
     Release,
 }
 
-/// Leaves nothing of `entry` behind: on the spot if the engine answers so, else by the cleaner. That goes on until the engine
-/// confirms it, and ends with the claim's lease at the latest: after that nothing of it is left anyway.
+impl Cleanup {
+    /// Asks the entry to leave nothing behind.
+    pub fn ask(self, entry: &mut dyn Entry) -> Reply<'_, Result<Removed>> {
+        match self {
+            Cleanup::Withdraw => entry.withdraw(),
+            Cleanup::Release => entry.release(),
+        }
+    }
+}
+
+/// Leaves nothing of `entry` behind: at once if the engine answers at once, else in the background. The cleaner retries until the
+/// engine confirms, and stops at the [deadline](cleanup_deadline).
 pub fn clean_up(mut entry: Box<dyn Entry>, claim: &Claim, how: Cleanup) {
     // Engines that answer on the spot are done here, without a task.
-    if let Reply::Ready(Some(Ok(_))) = ask(&mut *entry, how) {
+    if let Reply::Ready(Some(Ok(_))) = how.ask(&mut *entry) {
         return;
     }
     let clock = claim.runtime.clock().clone();
-    let until = bound(claim);
-    claim.runtime.cleaner().finish(async move { reap(entry, how, &clock, until).await });
+    let until = cleanup_deadline(claim);
+    claim.runtime.cleaner().finish(async move { clean_up_until(entry, how, &clock, until).await });
 }
 
-/// Until when cleaning up after the claim can be of use: a request sent before now can have made a lease that ends `ttl` from
-/// now.
-pub(crate) fn bound(claim: &Claim) -> Moment {
+/// Returns when nothing of the claim can be left at the engine: a request sent before now may have made a lease that ends `ttl`
+/// from now.
+pub fn cleanup_deadline(claim: &Claim) -> Moment {
     claim.runtime.clock().now() + claim.ttl().max(Duration::from_secs(5)) + Duration::from_secs(1)
 }
 
-/// Leaves nothing of `entry` behind, trying until then.
-pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Cleanup, clock: &Clock, until: Moment) {
+/// Leaves nothing of `entry` behind, and retries until `until`.
+pub async fn clean_up_until(mut entry: Box<dyn Entry>, how: Cleanup, clock: &Clock, until: Moment) {
     let mut pause = Duration::from_millis(10);
     loop {
         // If this future is dropped here, its host has stopped: the lease is what ends the claim then.
-        match clock.within(until, ask(&mut *entry, how)).await {
+        match clock.within(until, how.ask(&mut *entry)).await {
             Some(Ok(_)) => return,
             None => break,
             Some(Err(error)) if error.is_denied() && !error.is_transient() => {
@@ -59,13 +69,6 @@ pub(crate) async fn reap(mut entry: Box<dyn Entry>, how: Cleanup, clock: &Clock,
         pause = (pause * 2).min(Duration::from_secs(1));
     }
     tracing::warn!("cleanup was not confirmed before the lease's end; the engine ends it with the lease");
-}
-
-pub(crate) fn ask(entry: &mut dyn Entry, how: Cleanup) -> Reply<'_, Result<Removed>> {
-    match how {
-        Cleanup::Withdraw => entry.withdraw(),
-        Cleanup::Release => entry.release(),
-    }
 }
 
 #[cfg(test)]
@@ -107,7 +110,7 @@ mod tests {
     fn cleanup_that_fails_ends_with_its_clock() {
         let clock = Clock::manual();
         let until = clock.now() + Duration::from_secs(30);
-        let mut cleanup = pin!(reap(Box::new(Stuck), Cleanup::Release, &clock, until));
+        let mut cleanup = pin!(clean_up_until(Box::new(Stuck), Cleanup::Release, &clock, until));
         let mut poll = || cleanup.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending(), "it tries again after a pause");
         clock.stop();

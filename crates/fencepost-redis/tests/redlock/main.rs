@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Quorum, Registry, Token};
+use fencepost_core::{Client, Registry, Token};
+use fencepost_quorum::Quorum;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis};
 use fencepost_testkit::wait::eventually;

@@ -1,14 +1,11 @@
 //! What several nodes say, as one.
 
+use fencepost_core::{ClaimInfo, Info, Listing, Name, Page};
 use std::collections::BTreeMap;
-
-use crate::name::Name;
-use crate::operator::holder::ClaimInfo;
-use crate::operator::info::{Info, Listing, Page};
 
 /// What stands at a majority of the nodes, or may: those that did not answer count for it. Who waits, waits where it asked last:
 /// one node is enough.
-pub(super) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) -> Info {
+pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) -> Info {
     let missing = nodes - answers.len();
     let last_token = answers.iter().filter_map(|info| info.last_token).max();
     // The same claim looks the same everywhere but for its times; claims that look the same are counted.
@@ -48,7 +45,7 @@ fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {
     key(one) == key(other) && one.holder == other.holder && one.reason == other.reason
 }
 
-pub(super) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: usize) -> Listing {
+pub(crate) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: usize) -> Listing {
     let answered = answers.len();
     // Beyond the end of the shortest page one node has not said what it has.
     let end = answers.iter().filter_map(|listing| listing.next.clone()).min();

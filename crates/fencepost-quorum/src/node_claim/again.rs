@@ -2,21 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Answer, Seat, Standing};
-use crate::backend::Attempt;
-use crate::backend::claim::Claim;
-use crate::runtime::cleanup::Cleanup;
-use crate::time::Moment;
-use crate::token::Token;
-use crate::validity::{Loss, State};
+use fencepost_core::{Attempt, Claim, Cleanup, Loss, Moment, State, Token};
 
-impl Seat {
+use super::{Answer, NodeClaim, NodeState};
+
+impl NodeClaim {
     /// The claim is held, and not by this node, which might give its vote: it restarted, or was down, or somebody else had it. Not
     /// one that has evicted the claim, nor one whose vote the claim's validity rests on: whatever was asked of that node since, to take
     /// it back would weaken the claim before another one is there.
     pub(in super::super) fn lacks_vote(&self, now: Moment) -> bool {
         let counts = self.counted && !matches!(self.claim.validity.state(now), State::Lost(_));
-        let parted = matches!(self.standing, Standing::Left(_) | Standing::Detached);
+        let parted = matches!(self.standing, NodeState::Left(_) | NodeState::Detached);
         let evicted = self.claim.validity.ended() == Some(Loss::Evicted);
         !parted && !evicted && !counts && !self.is_away() && self.won(now).is_none()
     }
@@ -24,10 +20,10 @@ impl Seat {
     /// Asks for that vote, under an id that the node has not heard of: what it knows of an earlier one is withdrawn. `token`: that
     /// of the whole claim.
     pub(in super::super) fn ask_again(&mut self, outer: &Claim, token: Token) {
-        let fresh = !matches!(self.standing, Standing::Won(_) | Standing::Gone);
+        let fresh = !matches!(self.standing, NodeState::Won(_) | NodeState::Gone);
         if !(self.vote().again && fresh) {
             if self.claim.validity.ended() == Some(Loss::Deleted) {
-                self.standing = Standing::Gone;
+                self.standing = NodeState::Gone;
             }
             self.retire(Cleanup::Withdraw);
             *self = self.anew(outer, false, true);

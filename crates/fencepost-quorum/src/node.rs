@@ -1,19 +1,17 @@
 //! One node of a quorum, and how it fares.
 
+use fencepost_core::{Backend, Moment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-
-use crate::backend::Backend;
-use crate::time::Moment;
 
 /// A node that fails is asked no more than once in this time, as long as the others are a majority.
 const PROBE: Duration = Duration::from_millis(250);
 /// A node that owes so many answers to requests that nobody waits for any more is one that fails.
 const ARREARS: usize = 64;
 
-pub(super) struct Node {
-    pub(super) backend: Arc<dyn Backend>,
+pub(crate) struct Node {
+    pub(crate) backend: Arc<dyn Backend>,
     /// It fails, and is asked again then. Zero: it does not.
     probe: AtomicU64,
     /// How many requests it owes answers to that nobody waits for.
@@ -25,7 +23,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(backend: Arc<dyn Backend>) -> Node {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Node {
         Node {
             backend,
             probe: AtomicU64::default(),
@@ -36,7 +34,7 @@ impl Node {
     }
 
     /// Is it worth asking now?
-    pub(super) fn is_worth(&self, now: Moment) -> bool {
+    pub(crate) fn is_worth(&self, now: Moment) -> bool {
         if self.is_well() {
             return true;
         }
@@ -48,11 +46,11 @@ impl Node {
     }
 
     /// Nothing speaks against waiting for it alone.
-    pub(super) fn is_well(&self) -> bool {
+    pub(crate) fn is_well(&self) -> bool {
         self.probe.load(Ordering::Relaxed) == 0 && self.owed.load(Ordering::Relaxed) < ARREARS
     }
 
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         if self.probe.load(Ordering::Relaxed) != 0 {
             self.probe.store(0, Ordering::Relaxed);
         }
@@ -62,41 +60,41 @@ impl Node {
     }
 
     /// A request to it takes no more than one round trip, if all is well: none of what comes first, as a connection, is missing.
-    pub(super) fn is_met(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.met.load(Ordering::Relaxed)
     }
 
     /// Is it worth a short wait beyond a majority?
-    pub(super) fn is_punctual(&self) -> bool {
+    pub(crate) fn is_punctual(&self) -> bool {
         !self.late.load(Ordering::Relaxed)
     }
 
     /// Such a wait was for nothing.
-    pub(super) fn straggles(&self) {
+    pub(crate) fn straggles(&self) {
         self.late.store(true, Ordering::Relaxed);
     }
 
     /// It answered while others were waited for.
-    pub(super) fn keeps_up(&self) {
+    pub(crate) fn keeps_up(&self) {
         if !self.is_punctual() {
             self.late.store(false, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn failed(&self, now: Moment) {
+    pub(crate) fn failed(&self, now: Moment) {
         self.met.store(false, Ordering::Relaxed);
         let next = (now + PROBE).as_nanos();
         let _ = self.probe.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Counts a request that nobody waits for, until the answer is dropped.
-    pub(super) fn owes(self: &Arc<Self>) -> Owed {
+    pub(crate) fn owes(self: &Arc<Self>) -> Owed {
         self.owed.fetch_add(1, Ordering::Relaxed);
         Owed(Arc::clone(self))
     }
 }
 
-pub(super) struct Owed(Arc<Node>);
+pub(crate) struct Owed(Arc<Node>);
 
 impl Drop for Owed {
     fn drop(&mut self) {

@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
+use fencepost_core::{Cleanup, Error, Removed, Result, State};
+
 use super::entry::QuorumEntry;
-use super::seat::{Seat, Standing};
-use crate::backend::Removed;
-use crate::error::{Error, Result};
-use crate::runtime::cleanup::Cleanup;
-use crate::validity::State;
+use super::node_claim::{NodeClaim, NodeState};
 
 /// So long at most a release that a majority has confirmed waits for those to whom it has not been sent yet, and no longer than
 /// the majority took: what is left to the background is sent only there, and keeps the lock held at that node until then.
 const STRAGGLERS: Duration = Duration::from_millis(1);
 
 impl QuorumEntry {
-    pub(super) fn dispose(&mut self, how: Cleanup) {
+    pub(crate) fn dispose(&mut self, how: Cleanup) {
         self.seats().iter_mut().for_each(|seat| seat.retire(how));
         self.left = Some(Removed::Nothing);
     }
 
-    pub(super) async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
+    pub(crate) async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
         if let Some(left) = self.left {
             return Ok(left);
         }
@@ -33,32 +31,32 @@ impl QuorumEntry {
                 for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
                     match seat.standing {
                         // It may have been granted there under a later id.
-                        Standing::Left(Removed::Nothing) if seat.takes_up() => {
+                        NodeState::Left(Removed::Nothing) if seat.takes_up() => {
                             if seat.renew(&me.claim) {
                                 seat.leave(how);
                             }
                         }
-                        Standing::Left(_) | Standing::Failed(_, true) => {}
+                        NodeState::Left(_) | NodeState::Failed(_, true) => {}
                         // It was cut loose, and not by a majority, or nobody was there any more to be told of it.
-                        Standing::Detached => {
+                        NodeState::Detached => {
                             seat.take_up(&me.claim);
                             seat.leave(how);
                         }
-                        Standing::Gone | Standing::Failed(_, false) => {
-                            seat.standing = Standing::Left(Removed::Nothing);
+                        NodeState::Gone | NodeState::Failed(_, false) => {
+                            seat.standing = NodeState::Left(Removed::Nothing);
                         }
                         _ => seat.leave(how),
                     }
                 }
                 let left = |which: Removed| {
-                    let is = |seat: &&Seat| {
-                        matches!(seat.standing, Standing::Left(left) if left == which) && !seat.is_away()
+                    let is = |seat: &&NodeClaim| {
+                        matches!(seat.standing, NodeState::Left(left) if left == which) && !seat.is_away()
                     };
                     seats.iter().filter(is).count()
                 };
                 let (released, withdrawn) = (left(Removed::Released), left(Removed::Withdrawn));
                 let nothing = left(Removed::Nothing);
-                let waits = seats.iter().any(Seat::is_away);
+                let waits = seats.iter().any(NodeClaim::is_away);
                 if released >= need {
                     // Behind an answer that has not come yet the request to leave has not been sent.
                     let stragglers = || seats.iter().filter(|seat| seat.is_away() && !seat.is_parting());
@@ -92,8 +90,8 @@ impl QuorumEntry {
             let error = self.failure();
             // What failed is sent again with the next call.
             for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
-                if let Standing::Failed(..) = seat.standing {
-                    seat.standing = Standing::Refused(None);
+                if let NodeState::Failed(..) = seat.standing {
+                    seat.standing = NodeState::Refused(None);
                 }
             }
             return Err(error);
@@ -108,18 +106,18 @@ impl QuorumEntry {
         Ok(left)
     }
 
-    pub(super) async fn cut_loose(&mut self) -> Result<()> {
+    pub(crate) async fn cut_loose(&mut self) -> Result<()> {
         let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
         for seat in self.seats().iter_mut() {
             seat.claim.set_ttl(ttl);
-            if matches!(seat.standing, Standing::Won(_)) && seat.is_found() {
+            if matches!(seat.standing, NodeState::Won(_)) && seat.is_found() {
                 seat.detach();
             }
         }
         let need = self.need;
         let detached = self.judged(until, |_, seats, late| {
-            let done = seats.iter().filter(|seat| matches!(seat.standing, Standing::Detached)).count();
-            (late || done >= need || !seats.iter().any(Seat::is_away)).then_some(done)
+            let done = seats.iter().filter(|seat| matches!(seat.standing, NodeState::Detached)).count();
+            (late || done >= need || !seats.iter().any(NodeClaim::is_away)).then_some(done)
         });
         if detached.await < need {
             return Err(match self.claim.validity.state(self.shared.clock.now()) {
@@ -129,7 +127,7 @@ impl QuorumEntry {
         }
         for seat in self.seats().iter_mut() {
             // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
-            if !matches!(seat.standing, Standing::Won(_)) || !seat.is_found() {
+            if !matches!(seat.standing, NodeState::Won(_)) || !seat.is_found() {
                 seat.retire(Cleanup::Withdraw);
             }
         }

@@ -1,11 +1,10 @@
 //! What was found at several nodes, as one.
 
-use crate::error::Result;
-use crate::operator::report::{Finding, Report, Severity};
+use fencepost_core::{Finding, Report, Result, Severity};
 
 /// All that was found, and whether a majority is well. What keeps one node from working is no problem of the whole as long as
 /// enough others work.
-pub(super) fn merged(answers: Vec<Option<Result<Report>>>, need: usize) -> Report {
+pub(crate) fn merged(answers: Vec<Option<Result<Report>>>, need: usize) -> Report {
     let all = answers.len();
     let mut well = 0;
     let mut findings = Vec::new();
@@ -42,8 +41,9 @@ fn majority(well: usize, all: usize, need: usize) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use fencepost_core::Error;
+
     use super::*;
-    use crate::error::Error;
 
     #[test]
     fn a_minority_in_trouble_is_a_warning_and_a_majority_a_problem() {

@@ -3,18 +3,18 @@
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
+use fencepost_core::{Mode, Token};
+
 use super::entry::{QuorumEntry, Verdict};
-use super::seat::{Seat, Standing};
-use crate::backend::admission::Mode;
-use crate::token::Token;
+use super::node_claim::{NodeClaim, NodeState};
 
 impl QuorumEntry {
     /// The verdict, if there is one; until then it sends what is missing for it.
-    pub(super) fn judge(&mut self, seats: &mut [Seat], late: bool) -> Option<Verdict> {
+    pub(crate) fn judge(&mut self, seats: &mut [NodeClaim], late: bool) -> Option<Verdict> {
         let (now, need, nodes) = (self.shared.clock.now(), self.need, seats.len());
         if self.attached {
             for seat in
-                seats.iter_mut().filter(|seat| matches!(seat.standing, Standing::Gone) && !seat.is_away())
+                seats.iter_mut().filter(|seat| matches!(seat.standing, NodeState::Gone) && !seat.is_away())
             {
                 // It may have been granted there under a later id.
                 if seat.renew(&self.claim) {
@@ -27,7 +27,7 @@ impl QuorumEntry {
                 return None;
             }
             self.first = None;
-            if let Standing::Refused(_) = seats[first].standing {
+            if let NodeState::Refused(_) = seats[first].standing {
                 return Some(Verdict::Refused);
             }
             // It won there, or that node failed.
@@ -46,7 +46,7 @@ impl QuorumEntry {
             // one of those that are equal is safe: it is above no later grant's.
             let most = tokens.iter().max_by_key(|token| (count(token), Reverse(token.get()))).copied();
             let own = most.is_some_and(|most| count(&most) >= self.shared.need);
-            let all = late || !seats.iter().any(Seat::is_away);
+            let all = late || !seats.iter().any(NodeClaim::is_away);
             return most.filter(|_| own || all).map(Verdict::Won);
         }
         if tokens.len() >= need {
@@ -85,7 +85,7 @@ impl QuorumEntry {
         if !late && tokens.len() + away >= need {
             return None;
         }
-        let failed = |seat: &&Seat| seat.is_away() || matches!(seat.standing, Standing::Failed(..));
+        let failed = |seat: &&NodeClaim| seat.is_away() || matches!(seat.standing, NodeState::Failed(..));
         if seats.iter().filter(failed).count() > nodes - need {
             if late {
                 // Those who were only to be asked after the first one have not been heard yet.
@@ -97,7 +97,7 @@ impl QuorumEntry {
             }
             return Some(Verdict::Failed);
         }
-        let gone = seats.iter().filter(|seat| matches!(seat.standing, Standing::Gone)).count();
+        let gone = seats.iter().filter(|seat| matches!(seat.standing, NodeState::Gone)).count();
         Some(match self.attached {
             // A lease is gone when no majority can have it any more; else one that is silent may.
             true if gone > nodes - need => Verdict::Gone,

@@ -1,14 +1,14 @@
 //! A quorum: what a majority of independent nodes grants is granted.
 
+mod decision;
+mod doctor;
 mod entry;
-mod judge;
-mod leave;
-mod linger;
-mod merge;
 mod node;
-mod report;
-mod seat;
+mod node_claim;
+mod operator;
 mod session;
+mod stragglers;
+mod withdrawal;
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -18,23 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::admission::Mode;
-use crate::backend::capabilities::{Capabilities, Identity};
-use crate::backend::claim::{Claim, ClaimId};
-use crate::backend::local_queue::LocalQueue;
-use crate::backend::{Backend, Entry, Reply};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
-use crate::operator::info::{Eviction, Info, Listing, Page};
-use crate::operator::report::Report;
-use crate::time::{Clock, Moment};
-use crate::token::Token;
-use crate::validity::Validity;
+use fencepost_core::{
+    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
+    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity,
+};
 
 use entry::QuorumEntry;
-use linger::Lingering;
 use node::Node;
-use seat::Seat;
+use node_claim::NodeClaim;
+use stragglers::Stragglers;
 
 /// A lock for which somebody was refused is taken for contended so long.
 const CONTENDED: Duration = Duration::from_secs(2);
@@ -69,15 +61,15 @@ struct Shared {
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
     /// What is held, and its tokens.
-    held: Mutex<HashMap<ClaimId, (Seats, Token)>>,
-    lingering: Arc<Lingering>,
+    held: Mutex<HashMap<ClaimId, (NodeClaims, Token)>>,
+    lingering: Arc<Stragglers>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
     validity: Arc<Validity>,
     id: u64,
 }
 
-type Seats = Arc<Mutex<Vec<Seat>>>;
+type NodeClaims = Arc<Mutex<Vec<NodeClaim>>>;
 type Job<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Quorum {
@@ -120,7 +112,7 @@ impl Shared {
         Token::new(wall.saturating_add_signed(self.offset.load(Ordering::Relaxed)).max(1))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (Seats, Token)>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (NodeClaims, Token)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +238,7 @@ impl Backend for Quorum {
         let shared = &self.0;
         Reply::coming(async move {
             let answers: Vec<Info> = self.answers(shared.ask_all(|node| node.inspect(name)).await)?;
-            Ok(merge::info(name.clone(), answers, shared.nodes.len(), shared.need))
+            Ok(operator::info(name.clone(), answers, shared.nodes.len(), shared.need))
         })
     }
 
@@ -254,7 +246,7 @@ impl Backend for Quorum {
         let shared = &self.0;
         Reply::coming(async move {
             let answers = self.answers(shared.ask_all(|node| node.list(prefix, page)).await)?;
-            Ok(merge::listing(answers, page, shared.nodes.len(), shared.need))
+            Ok(operator::listing(answers, page, shared.nodes.len(), shared.need))
         })
     }
 
@@ -285,7 +277,7 @@ impl Backend for Quorum {
             });
             // Nobody waits for a lock here: the slow ones are heard out.
             let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| false).await;
-            Ok(report::merged(answers, shared.need))
+            Ok(doctor::merged(answers, shared.need))
         })
     }
 

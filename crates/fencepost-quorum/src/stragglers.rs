@@ -5,13 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fencepost_core::{Attempt, Cleanup, Effect, Moment, Runtime, clean_up_until};
+
 use super::node::Node;
-use super::seat::{Answer, Away};
-use crate::backend::Attempt;
-use crate::error::Effect;
-use crate::runtime::Runtime;
-use crate::runtime::cleanup::{Cleanup, reap};
-use crate::time::Moment;
+use super::node_claim::{Answer, Away};
 
 /// So long they wait for the next claim of this client, before the cleaner sees to them.
 const LINGER: Duration = Duration::from_millis(20);
@@ -19,18 +16,18 @@ const LINGER: Duration = Duration::from_millis(20);
 const HEARD: usize = 4;
 
 /// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.
-pub(super) struct Straggler {
-    pub(super) node: Arc<Node>,
-    pub(super) away: Away,
-    pub(super) how: Cleanup,
+pub(crate) struct Straggler {
+    pub(crate) node: Arc<Node>,
+    pub(crate) away: Away,
+    pub(crate) how: Cleanup,
     /// When it is given up.
-    pub(super) until: Moment,
+    pub(crate) until: Moment,
 }
 
 /// Those of all claims. Their answers come while the next claim is at work, and are taken in by it: to wake the client's own
 /// thread for each would cost more than the request. What is not answered by then goes to the cleaner.
 #[derive(Default)]
-pub(super) struct Lingering(Mutex<Waiting>);
+pub(crate) struct Stragglers(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -39,12 +36,12 @@ struct Waiting {
     told: bool,
 }
 
-impl Lingering {
+impl Stragglers {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(self: &Arc<Self>, mut straggler: Straggler, runtime: &Runtime) {
+    pub(crate) fn add(self: &Arc<Self>, mut straggler: Straggler, runtime: &Runtime) {
         if straggler.is_done() {
             return;
         }
@@ -83,7 +80,7 @@ impl Straggler {
     }
 
     /// Leaves it to the cleaner: what is under way is answered first, then nothing of the claim is left.
-    pub(super) fn reap(self, runtime: &Runtime) {
+    pub(crate) fn clean_up(self, runtime: &Runtime) {
         let Straggler { node, away, how, until } = self;
         let (owed, clock) = (node.owes(), runtime.clock().clone());
         runtime.cleaner().finish(async move {
@@ -93,7 +90,7 @@ impl Straggler {
             match answer {
                 Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
                 Answer::Attempt(Err(error)) if error.effect() == Effect::None => node.failed(clock.now()),
-                _ => reap(entry, how, &clock, until).await,
+                _ => clean_up_until(entry, how, &clock, until).await,
             }
         });
     }
@@ -101,7 +98,7 @@ impl Straggler {
 
 /// The cleaner's visit. Dropped by a host that has stopped, it lets go of them: nobody sees to them any more.
 struct Visit {
-    lingering: Arc<Lingering>,
+    lingering: Arc<Stragglers>,
     runtime: Runtime,
     done: bool,
 }
@@ -113,7 +110,7 @@ impl Visit {
         self.done = true;
         for mut straggler in self.take() {
             if !straggler.is_done() {
-                straggler.reap(&self.runtime);
+                straggler.clean_up(&self.runtime);
             }
         }
     }

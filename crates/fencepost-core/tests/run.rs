@@ -1,4 +1,4 @@
-//! Work that is held to a lock, on memory and a clock that moves only when it is told to.
+//! Work that runs only while a lock is held, on the memory engine and a manual clock.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -69,13 +69,94 @@ impl Drop for Ends {
 }
 
 #[tokio::test]
+async fn run_acquires_works_and_releases() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let inside = locks.mutex("lock").unwrap();
+    let token = mutex.lock().run(|lock| async move {
+        assert!(inside.try_lock().run(|_| async {}).await.unwrap().is_none(), "it is busy");
+        lock.token()
+    });
+    let token = token.await.unwrap();
+    let next = mutex.try_lock().run(|lock| async move { lock.token() }).await.unwrap();
+    assert!(next.expect("it was released") > token);
+    let both = locks.multi(["a", "b"]).unwrap();
+    assert_eq!(both.lock().run(|held| async move { held.len() }).await.unwrap(), 2);
+    assert_eq!(both.try_lock().run(|held| async move { held.len() }).await.unwrap(), Some(2));
+}
+
+#[tokio::test]
+async fn run_drops_its_work_when_the_lock_is_lost_and_says_so() {
+    let mut stage = Stage::new();
+    let (locks, operator) = (stage.client(), stage.client());
+    let mutex = locks.mutex("lock").unwrap();
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let ends = Ends(Arc::clone(&ended));
+    let work = tokio::spawn(async move {
+        mutex
+            .lock()
+            .run(|lock| async move {
+                let _ends = ends;
+                begun.send(lock.token()).unwrap();
+                pending::<()>().await;
+            })
+            .await
+    });
+    let token = begins.await.unwrap();
+    operator.evict("lock", token, &Eviction { now: true, ..Eviction::default() }).await.unwrap();
+    stage.pass(TTL).await;
+    let error = work.await.unwrap().unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(ended.load(Ordering::SeqCst), "the work was dropped");
+}
+
+#[tokio::test]
+async fn the_result_of_work_that_outlived_its_lock_does_not_count() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let mutex = locks.mutex("lock").unwrap();
+    let clock = stage.clock.clone();
+    // The process is paused for longer than the lease during the last step.
+    let result = mutex.lock().run(|_| async move { clock.advance_to(clock.now() + TTL) }).await;
+    assert!(result.unwrap_err().is_lost());
+}
+
+#[tokio::test]
+async fn the_time_left_is_compared_with_the_time_needed() {
+    let mut stage = Stage::new();
+    let locks = stage.client();
+    let guard = locks.mutex("lock").unwrap().lock().no_renewal().await.unwrap();
+    guard.ensure_held_for(TTL / 2).unwrap();
+    stage.pass(TTL * 2 / 3).await;
+    assert!(guard.ensure_held_for(TTL / 2).unwrap_err().is_timeout());
+    guard.ensure_held_for(TTL / 10).unwrap();
+    stage.pass(TTL).await;
+    assert!(guard.ensure_held_for(Duration::ZERO).unwrap_err().is_lost());
+}
+
+fn assert_send<T: Send>(value: T) -> T {
+    value
+}
+
+#[tokio::test]
+async fn the_future_of_run_is_send_if_the_work_is() {
+    let locks = Stage::new().client();
+    let mutex = locks.mutex("lock").unwrap();
+    assert_send(mutex.lock().run(|_| async {})).await.unwrap();
+    assert_send(mutex.try_lock().run(|_| async {})).await.unwrap();
+    assert_send(mutex.lock().run_until_done(|_| async {})).await.unwrap();
+}
+
+#[tokio::test]
 async fn work_that_keeps_its_lock_runs_once() {
     let mut stage = Stage::new();
     let locks = stage.client();
     let mutex = locks.mutex("lock").unwrap();
     let clock = stage.clock.clone();
     let mut runs = 0;
-    let work = mutex.lock().hold_while(|held| {
+    let work = mutex.lock().run_until_done(|held| {
         runs += 1;
         // Longer than the lease: it is renewed.
         let (clock, end) = (clock.clone(), clock.now() + TTL * 3);
@@ -99,7 +180,7 @@ async fn an_eviction_stops_the_work_before_the_next_one_holds_and_it_stands_in_l
     let ended = tokio::spawn({
         let (tokens, stopped) = (Arc::clone(&tokens), Arc::clone(&stopped));
         async move {
-            let work = mutex.lock().hold_while(|held| {
+            let work = mutex.lock().run_until_done(|held| {
                 let first = tokens.lock().unwrap().is_empty();
                 tokens.lock().unwrap().push(held.token());
                 let ends = Ends(Arc::clone(&stopped));
@@ -139,7 +220,7 @@ async fn a_lease_that_runs_out_stops_the_work_and_it_begins_anew() {
     let clock = stage.clock.clone();
     let (mut runs, start) = (0, clock.now());
     // A fixed lease, too short for the first run.
-    let work = mutex.lock().ttl(TTL).no_renewal().hold_while(|_| {
+    let work = mutex.lock().ttl(TTL).no_renewal().run_until_done(|_| {
         runs += 1;
         let clock = &clock;
         async move {
@@ -160,7 +241,7 @@ async fn a_run_that_ends_after_the_loss_does_not_count() {
     let clock = stage.clock.clone();
     let mut runs = 0;
     let mutex = locks.mutex("lock").unwrap();
-    let ended = mutex.lock().hold_while(|held| {
+    let ended = mutex.lock().run_until_done(|held| {
         runs += 1;
         let (clock, run) = (&clock, runs);
         async move {
@@ -180,7 +261,7 @@ async fn a_run_whose_lock_is_gone_at_the_release_does_not_count() {
     let (ours, other) = (stage.client(), stage.client());
     let mut runs = 0;
     let mutex = ours.mutex("lock").unwrap();
-    let ended = mutex.lock().hold_while(|held| {
+    let ended = mutex.lock().run_until_done(|held| {
         runs += 1;
         let (other, run) = (&other, runs);
         async move {
@@ -204,7 +285,7 @@ async fn every_stay_in_line_is_bounded_by_the_waiting_time() {
     let ended = tokio::spawn({
         let runs = Arc::clone(&runs);
         async move {
-            let work = mutex.lock().wait(TTL / 3).hold_while(|_| {
+            let work = mutex.lock().wait(TTL / 3).run_until_done(|_| {
                 runs.fetch_add(1, Ordering::SeqCst);
                 pending::<()>()
             });
@@ -234,7 +315,7 @@ async fn dropped_it_drops_the_work_and_then_the_lock() {
     let task = tokio::spawn({
         let stopped = Arc::clone(&stopped);
         async move {
-            let work = mutex.lock().hold_while(|_| {
+            let work = mutex.lock().run_until_done(|_| {
                 let ends = Ends(Arc::clone(&stopped));
                 async move {
                     let _ends = ends;
@@ -258,7 +339,7 @@ async fn several_are_lost_and_got_back_together() {
     let locks = stage.client();
     let both = locks.multi(["one", "two"]).unwrap();
     let mut runs = 0;
-    let ended = both.lock().hold_while(|held| {
+    let ended = both.lock().run_until_done(|held| {
         runs += 1;
         let (locks, run) = (&locks, runs);
         async move {
@@ -297,7 +378,7 @@ async fn a_view_that_outlives_the_work_knows_that_the_lock_was_given_back() {
     let next = Mutex::new(None);
     let (held, watching) = mutex
         .lock()
-        .hold_while(|held| {
+        .run_until_done(|held| {
             let mutex = other.mutex("lock").unwrap();
             *next.lock().unwrap() = Some(tokio::spawn(async move { mutex.lock().await.unwrap() }));
             async move {
@@ -327,7 +408,7 @@ async fn so_does_one_of_work_that_was_dropped() {
         let views = Arc::clone(&views);
         async move {
             both.lock()
-                .hold_while(|held| {
+                .run_until_done(|held| {
                     *views.lock().unwrap() = held;
                     pending::<()>()
                 })
@@ -356,7 +437,7 @@ async fn a_view_keeps_the_reason_of_a_loss_that_came_first() {
     let mut first = None;
     mutex
         .lock()
-        .hold_while(|held| {
+        .run_until_done(|held| {
             let again = first.is_some();
             first.get_or_insert_with(|| held.clone());
             let locks = &locks;

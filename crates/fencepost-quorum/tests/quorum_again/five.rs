@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    Info, Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime,
-    Session, Spawner, Task, Token, Validity, Want,
+    Info, Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
+    Spawner, Task, Token, Validity, Want,
 };
+use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) const TTL: Duration = Duration::from_secs(9);

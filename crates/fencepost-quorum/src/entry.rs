@@ -7,16 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::seat::{Seat, Standing};
+use fencepost_core::{
+    Attempt, Claim, Cleanup, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, Session,
+    State, Token,
+};
+
+use super::node_claim::{NodeClaim, NodeState};
 use super::session::taken_in;
-use super::{Seats, Shared, jittered};
-use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
-use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::cleanup::Cleanup;
-use crate::time::Moment;
-use crate::token::Token;
-use crate::validity::State;
+use super::{NodeClaims, Shared, jittered};
 
 /// So often the older of a split vote asks again before it takes whoever is in its way for the holder.
 const STANDS: u32 = 6;
@@ -25,13 +23,13 @@ const NET: Duration = Duration::from_secs(1);
 /// The pause of one who yields, at first.
 const YIELD: Duration = Duration::from_millis(2);
 
-pub(super) struct QuorumEntry {
-    pub(super) shared: Arc<Shared>,
-    pub(super) claim: Arc<Claim>,
+pub(crate) struct QuorumEntry {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) claim: Arc<Claim>,
     /// So many nodes must grant it.
-    pub(super) need: usize,
-    seats: Seats,
-    pub(super) attached: bool,
+    pub(crate) need: usize,
+    seats: NodeClaims,
+    pub(crate) attached: bool,
     order: u64,
     stands: u32,
     yields: u32,
@@ -39,18 +37,18 @@ pub(super) struct QuorumEntry {
     /// forgotten us, or a grant that stands there alone keeps us out.
     unheard: bool,
     /// The node that is asked first in this round.
-    pub(super) first: Option<usize>,
+    pub(crate) first: Option<usize>,
     /// How often another claim was given the token that this one was to have.
-    pub(super) outbids: u32,
+    pub(crate) outbids: u32,
     /// The token that is being written back.
-    pub(super) target: Token,
-    pub(super) grant: Option<Token>,
-    pub(super) left: Option<Removed>,
+    pub(crate) target: Token,
+    pub(crate) grant: Option<Token>,
+    pub(crate) left: Option<Removed>,
     /// A majority is decided: the others are waited for until then.
-    pub(super) hurry: Option<Moment>,
+    pub(crate) hurry: Option<Moment>,
 }
 
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Won(Token),
     Refused,
     Gone,
@@ -58,12 +56,12 @@ pub(super) enum Verdict {
 }
 
 impl QuorumEntry {
-    pub(super) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumEntry {
+    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumEntry {
         let spread = (claim.id.as_u128() >> 64) as u64 & 0xfff;
         let order = (shared.clock.wall_micros() << 12) | spread;
         let nodes = shared.nodes.iter().enumerate();
-        let seats =
-            nodes.map(|(number, node)| Seat::new(node, number, shared.nodes.len(), &claim, order, attached));
+        let seats = nodes
+            .map(|(number, node)| NodeClaim::new(node, number, shared.nodes.len(), &claim, order, attached));
         let seats = Arc::new(Mutex::new(seats.collect()));
         let target = Token::default();
         let (shared, need) = (Arc::clone(shared), shared.need_of(claim.want().mode));
@@ -86,15 +84,15 @@ impl QuorumEntry {
         }
     }
 
-    pub(super) fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+    pub(crate) fn seats(&self) -> MutexGuard<'_, Vec<NodeClaim>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the seats until `judge` has a verdict; after `until` it is told that it is late, and must have one.
-    pub(super) async fn judged<T>(
+    pub(crate) async fn judged<T>(
         &mut self,
         until: Moment,
-        mut judge: impl FnMut(&mut Self, &mut Vec<Seat>, bool) -> Option<T>,
+        mut judge: impl FnMut(&mut Self, &mut Vec<NodeClaim>, bool) -> Option<T>,
     ) -> T {
         let clock = self.shared.clock.clone();
         let mut sleep = clock.sleep_until(until);
@@ -115,7 +113,7 @@ impl QuorumEntry {
                 if let Some(sooner) = self.hurry.take() {
                     sleep = clock.sleep_until(sooner);
                 }
-                if late || seats.iter().any(Seat::is_unsent) {
+                if late || seats.iter().any(NodeClaim::is_unsent) {
                     continue;
                 }
                 if Pin::new(&mut sleep).poll(cx).is_pending() {
@@ -180,7 +178,7 @@ impl QuorumEntry {
     }
 
     /// Its validity rests on those that have granted it. The others come in later, if it lives then: an answer that was late must not
-    /// revive it. See [`Seat::counts`].
+    /// revive it. See [`NodeClaim::counts`].
     fn rest(&mut self, now: Moment) {
         let mut seats = self.seats();
         let lives = seats.iter_mut().map(|seat| {
@@ -206,7 +204,7 @@ impl QuorumEntry {
             if seat.is_away() || seat.won(now).is_some() {
                 continue;
             }
-            if matches!(seat.standing, Standing::Won(_) | Standing::Gone) && !seat.renew(&self.claim) {
+            if matches!(seat.standing, NodeState::Won(_) | NodeState::Gone) && !seat.renew(&self.claim) {
                 if self.attached {
                     // The lease was looked for there under all its ids.
                     continue;
@@ -229,7 +227,7 @@ impl QuorumEntry {
         let (mut wins, mut older, mut again) = (false, false, jittered(now, NET, self.claim.id, self.yields));
         for seat in self.seats().iter() {
             wins |= seat.won(now).is_some();
-            if let Standing::Refused(soon) = seat.standing {
+            if let NodeState::Refused(soon) = seat.standing {
                 let unknown = self.claim.id.derive(self.yields).as_u128() & 1 == 0;
                 older |= if seat.rival() == 0 { unknown } else { seat.rival() < self.order };
                 again = again.min(soon.unwrap_or(Moment::NEVER));
@@ -254,10 +252,11 @@ impl QuorumEntry {
     /// Those who refused it need not tell it anything any more, nor show it as one who waits.
     fn wait_no_more(&mut self) {
         let mut seats = self.seats();
-        let refused = |seat: &&mut Seat| matches!(seat.standing, Standing::Refused(_)) && !seat.is_away();
+        let refused =
+            |seat: &&mut NodeClaim| matches!(seat.standing, NodeState::Refused(_)) && !seat.is_away();
         seats.iter_mut().filter(refused).for_each(|seat| {
             seat.retire(Cleanup::Withdraw);
-            seat.standing = Standing::Gone;
+            seat.standing = NodeState::Gone;
         });
     }
 
@@ -276,19 +275,19 @@ impl QuorumEntry {
     /// Takes back what was won, in the background; whoever waits for it is told by its node.
     fn undo(&mut self) {
         self.target = Token::default();
-        for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, Standing::Won(_))) {
+        for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, NodeState::Won(_))) {
             seat.retire(Cleanup::Withdraw);
-            seat.standing = Standing::Gone;
+            seat.standing = NodeState::Gone;
         }
     }
 
     /// Why there is no majority, with what the first of the failed nodes says; or of those that asking again does not mend, if there
     /// is no majority without them.
-    pub(super) fn failure(&self) -> Error {
+    pub(crate) fn failure(&self) -> Error {
         let mut seats = self.seats();
-        let (few, unknown) = (seats.len() - self.need, seats.iter().any(Seat::is_unknown));
+        let (few, unknown) = (seats.len() - self.need, seats.iter().any(NodeClaim::is_unknown));
         let (passing, lasting): (Vec<_>, Vec<_>) =
-            seats.iter_mut().filter_map(Seat::failure).partition(Error::is_transient);
+            seats.iter_mut().filter_map(NodeClaim::failure).partition(Error::is_transient);
         let hopeless = lasting.len() > few;
         let kind = if hopeless { lasting[0].kind() } else { ErrorKind::Unreachable };
         let mut error = Error::new(kind, self.shared.too_few(self.need)).on(self.shared.engine);

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime, Spawner,
-    Task, Token, Vote, Want,
+    Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
+    Token, Vote, Want,
 };
+use fencepost_quorum::Quorum;
 
 fn nodes(count: usize) -> Vec<Arc<dyn Backend>> {
     (0..count).map(|_| Memory::new() as Arc<dyn Backend>).collect()

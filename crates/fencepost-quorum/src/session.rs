@@ -5,13 +5,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use super::seat::Seat;
-use super::{Job, Seats, Shared, gather};
-use crate::backend::claim::Claim;
-use crate::backend::{Renewal, Reply, Session};
-use crate::error::Result;
-use crate::time::Clock;
-use crate::validity::{State, Validity, margin};
+use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, Validity, margin};
+
+use super::node_claim::NodeClaim;
+use super::{Job, NodeClaims, Shared, gather};
 
 /// What is renewed together at one node.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
@@ -41,9 +38,9 @@ impl Session for Shared {
                 poll_fn(|cx| {
                     let mut seats = locked(&seats);
                     // Those who were slower than the majority have answered by now.
-                    if !seats.iter().any(Seat::is_leaving) {
+                    if !seats.iter().any(NodeClaim::is_leaving) {
                         seats.iter_mut().for_each(|seat| _ = seat.poll(cx));
-                        away = seats.iter().any(Seat::is_away);
+                        away = seats.iter().any(NodeClaim::is_away);
                     }
                     let now = self.clock.now();
                     for (number, seat) in seats.iter_mut().enumerate() {
@@ -108,10 +105,10 @@ impl Session for Shared {
 
 /// Ready when no seat waits for an answer any more, or the claim is being left. A vote counts as soon as it is there: until then the
 /// claim is as weak as without it, and another node of the round may hang for as long as it is waited for.
-pub(super) async fn taken_in(clock: &Clock, outer: &Claim, seats: &Seats) {
+pub(crate) async fn taken_in(clock: &Clock, outer: &Claim, seats: &NodeClaims) {
     poll_fn(|cx| {
         let mut seats = locked(seats);
-        if seats.iter().any(Seat::is_leaving) {
+        if seats.iter().any(NodeClaim::is_leaving) {
             return Poll::Ready(());
         }
         let mut away = false;
@@ -125,6 +122,6 @@ pub(super) async fn taken_in(clock: &Clock, outer: &Claim, seats: &Seats) {
     .await;
 }
 
-fn locked(seats: &Seats) -> MutexGuard<'_, Vec<Seat>> {
+fn locked(seats: &NodeClaims) -> MutexGuard<'_, Vec<NodeClaim>> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }

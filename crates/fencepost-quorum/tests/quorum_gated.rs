@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Moment, Name, Page, Quorum, Removed, Renewal, Reply, Result, Runtime, Spawner,
-    Task, Token, Vote, Want, margin,
+    Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
+    Token, Vote, Want, margin,
 };
+use fencepost_quorum::Quorum;
 use tokio::sync::Semaphore;
 
 const TTL: Duration = Duration::from_secs(9);

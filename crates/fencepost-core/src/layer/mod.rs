@@ -1,5 +1,0 @@
-//! Layers: backends over backends.
-
-mod quorum;
-
-pub use quorum::Quorum;
