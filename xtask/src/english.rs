@@ -16,6 +16,7 @@ const PENDING: &[&str] = &[
     "crates/fencepost-cli/",
     "crates/fencepost-core/",
     "crates/fencepost-etcd/",
+    "crates/fencepost-quorum/",
     "crates/fencepost-redis/",
     "crates/fencepost-sqlite/",
     "crates/fencepost-testkit/",
