@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::backend::admission::Mode;
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::operator::holder::{ClaimInfo, HolderInfo};
 use crate::token::Token;
 

@@ -186,3 +186,10 @@ impl ClientBuilder {
         Ok(Client { client: Arc::new(client) })
     }
 }
+
+impl Client {
+    /// Returns the options of a new client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}

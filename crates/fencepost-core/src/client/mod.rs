@@ -15,7 +15,6 @@ use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Removed};
-use crate::client::builder::ClientBuilder;
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::lease::DetachedLease;
@@ -49,11 +48,6 @@ pub struct Client {
 impl Client {
     /// The default lease: 30 s, renewed every 10 s. Where an engine has none as long, its longest.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-    /// Options for a new client.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
 
     /// What is true of the engine as it is deployed.
     pub fn capabilities(&self) -> &Capabilities {
@@ -148,7 +142,7 @@ impl Client {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds. What
-    /// the engine says if it did not confirm within [`release_timeout`](ClientBuilder::release_timeout).
+    /// the engine says if it did not confirm within [`release_timeout`](crate::ClientBuilder::release_timeout).
     ///
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.

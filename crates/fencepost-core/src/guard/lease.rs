@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::backend::admission::Mode;
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::time::nanos;

@@ -18,7 +18,7 @@ pub enum Bug {
     LateRenewal,
     /// A release now and then wakes nobody.
     LostWakeup,
-    /// A waiter that gives up stays in line.
+    /// A waiter that gives up stays in queue.
     OrphanedWaiter,
     /// Two claims can have the same id.
     SharedId,

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::line::Line;
-use super::{Kind, Memory};
+use super::engine::Memory;
+use super::queue::Queue;
+use super::rules::Kind;
+use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
@@ -18,7 +20,7 @@ pub(super) struct MemoryEntry {
     at: At,
 }
 
-/// What the entry knows of its place.
+/// What the entry knows of its node.
 #[derive(Clone, Copy)]
 enum At {
     /// Nothing was asked yet.
@@ -27,7 +29,7 @@ enum At {
     Detached,
     /// A vote was refused.
     Refused,
-    Place(usize),
+    Node(usize),
     /// It was there and is no more.
     Left(Removed),
 }
@@ -37,13 +39,14 @@ impl MemoryEntry {
         MemoryEntry { memory, claim, at: if attached { At::Detached } else { At::Nowhere } }
     }
 
-    fn on_line<T>(&self, work: impl FnOnce(&mut Line, &mut super::Wakers) -> T) -> T {
-        self.memory.on_line(&self.claim.want().name, self.claim.runtime.clock(), work)
+    fn on_queue<T>(&self, work: impl FnOnce(&mut Queue, &mut Wakers) -> T) -> T {
+        self.memory.on_queue(&self.claim.want().name, self.claim.runtime.clock(), work)
     }
 
     fn take_up(&mut self) -> Option<Token> {
-        let (key, token) = self.on_line(|line, wakers| line.attach(&self.claim, &self.memory, wakers))?;
-        self.at = At::Place(key);
+        let (key, token) =
+            self.on_queue(|queue, wakers| queue.attach(&self.claim, &self.memory.rules, wakers))?;
+        self.at = At::Node(key);
         Some(token)
     }
 }
@@ -53,18 +56,20 @@ impl Entry for MemoryEntry {
         let attempt = match self.at {
             At::Nowhere | At::Refused if self.claim.vote.is_some() => {
                 let (key, attempt) =
-                    self.on_line(|line, wakers| line.vote(&self.claim, &self.memory, wakers));
+                    self.on_queue(|queue, wakers| queue.vote(&self.claim, &self.memory.rules, wakers));
                 let refused = if self.claim.join { At::Refused } else { At::Nowhere };
-                self.at = key.map_or(refused, At::Place);
+                self.at = key.map_or(refused, At::Node);
                 attempt
             }
             At::Nowhere | At::Refused => {
                 let (key, attempt) =
-                    self.on_line(|line, wakers| line.arrive(&self.claim, &self.memory, wakers));
-                self.at = key.map_or(At::Nowhere, At::Place);
+                    self.on_queue(|queue, wakers| queue.arrive(&self.claim, &self.memory.rules, wakers));
+                self.at = key.map_or(At::Nowhere, At::Node);
                 attempt
             }
-            At::Place(key) => self.on_line(|line, wakers| line.ask(key, &self.claim, &self.memory, wakers)),
+            At::Node(key) => {
+                self.on_queue(|queue, wakers| queue.ask(key, &self.claim, &self.memory.rules, wakers))
+            }
             At::Detached => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
             At::Left(_) => Attempt::Gone,
         };
@@ -73,12 +78,12 @@ impl Entry for MemoryEntry {
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
         let mut shard = self.memory.shard(&self.claim.want().name);
-        let line = shard.get_mut(&self.claim.want().name);
+        let queue = shard.get_mut(&self.claim.want().name);
         if let At::Refused = self.at {
-            return line.map_or(Poll::Ready(()), |line| line.voters.poll_hint(self.claim.id, cx));
+            return queue.map_or(Poll::Ready(()), |queue| queue.voters.poll_hint(self.claim.id, cx));
         }
-        let At::Place(key) = self.at else { return Poll::Ready(()) };
-        if line.is_some_and(|line| line.waits(key, self.claim.id, cx.waker())) {
+        let At::Node(key) = self.at else { return Poll::Ready(()) };
+        if queue.is_some_and(|queue| queue.waits(key, self.claim.id, cx.waker())) {
             Poll::Pending
         } else {
             Poll::Ready(())
@@ -86,8 +91,8 @@ impl Entry for MemoryEntry {
     }
 
     fn renewal(&self) -> Option<Renewal> {
-        // A place in line lives as long as the process, and needs nothing.
-        if self.memory.kind == Kind::Turns || !self.claim.validity.is_confirmed() {
+        // A node in queue lives as long as the process, and needs nothing.
+        if self.memory.rules.kind == Kind::Turns || !self.claim.validity.is_confirmed() {
             return None;
         }
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })
@@ -100,10 +105,12 @@ impl Entry for MemoryEntry {
             self.at = At::Left(Removed::Nothing);
         }
         let left = match self.at {
-            At::Place(key) => self.on_line(|line, wakers| line.leave(key, &self.claim, &self.memory, wakers)),
+            At::Node(key) => {
+                self.on_queue(|queue, wakers| queue.leave(key, &self.claim, &self.memory.rules, wakers))
+            }
             At::Refused => {
-                let known =
-                    self.on_line(|line, wakers| line.take_back_vote(&self.claim, &self.memory, wakers));
+                let known = self
+                    .on_queue(|queue, wakers| queue.take_back_vote(&self.claim, &self.memory.rules, wakers));
                 if known { Removed::Withdrawn } else { Removed::Nothing }
             }
             // Asked again because the reply was lost: the first answer still holds.
@@ -117,7 +124,7 @@ impl Entry for MemoryEntry {
     fn detach(&mut self) -> Reply<'_, Result<()>> {
         let now = self.claim.runtime.clock().now();
         let detached = match self.at {
-            At::Place(key) => self.on_line(|line, _| line.detach(key, &self.claim, now)),
+            At::Node(key) => self.on_queue(|queue, _| queue.detach(key, &self.claim, now)),
             _ => Err(Loss::Deleted),
         };
         Reply::ready(detached.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
@@ -125,7 +132,7 @@ impl Entry for MemoryEntry {
 
     fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
         let raised = match self.at {
-            At::Place(key) => self.on_line(|line, _| line.raise(key, &self.claim, to, &self.memory)),
+            At::Node(key) => self.on_queue(|queue, _| queue.raise(key, &self.claim, to, &self.memory.rules)),
             _ => Err(Error::lost(self.claim.want().name.clone(), Loss::Deleted)),
         };
         Reply::ready(raised)

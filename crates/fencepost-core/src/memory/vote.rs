@@ -1,141 +1,35 @@
-//! As a node of a quorum: claims that are refused are told when it is worth asking again, and handed nothing.
+//! The votes of a node in a quorum.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use super::Memory;
-use super::line::Line;
-use super::place::Standing;
+use super::chain::NodeState;
+use super::queue::Queue;
+use super::rules::Rules;
+use super::voters::order;
 use super::wakers::Wakers;
 use crate::backend::Attempt;
-use crate::backend::admission::Held;
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
 use crate::error::{Error, ErrorKind, Result};
-use crate::operator::holder::ClaimInfo;
-use crate::time::Moment;
 use crate::token::Token;
 
-/// Whoever was refused and still waits asks again long before, by itself.
-const FORGOTTEN: Duration = Duration::from_secs(5);
-
-/// The refused, the oldest first.
-#[derive(Default)]
-pub(super) struct Voters(Vec<Voter>);
-
-struct Voter {
-    claim: Arc<Claim>,
-    since: Moment,
-    /// Forgotten then, unless it asks again.
-    until: Moment,
-    waker: Option<Waker>,
-    /// It may be free.
-    hinted: bool,
-}
-
-impl Voters {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
-        self.0.iter().map(|voter| &voter.claim)
-    }
-
-    fn find(&mut self, id: ClaimId) -> Option<&mut Voter> {
-        self.0.iter_mut().find(|voter| voter.claim.id == id)
-    }
-
-    fn refuse(&mut self, claim: &Arc<Claim>, now: Moment) {
-        let until = now + FORGOTTEN;
-        if let Some(voter) = self.find(claim.id) {
-            voter.until = until;
-            voter.hinted = false;
-            return;
-        }
-        let at = self.0.partition_point(|voter| order(&voter.claim) <= order(claim));
-        let voter = Voter { claim: Arc::clone(claim), since: now, until, waker: None, hinted: false };
-        self.0.insert(at, voter);
-    }
-
-    /// Takes it out; says whether it was there.
-    pub(super) fn forget(&mut self, id: ClaimId) -> bool {
-        let before = self.0.len();
-        self.0.retain(|voter| voter.claim.id != id);
-        self.0.len() < before
-    }
-
-    /// Tells the oldest who fit beside what is held.
-    pub(super) fn hint(&mut self, now: Moment, mut held: Held, wakers: &mut Wakers) {
-        self.0.retain(|voter| voter.until > now);
-        for voter in &mut self.0 {
-            let mode = voter.claim.want().mode;
-            // Whoever fits is granted, so nobody stands in anybody's way here.
-            if !held.fits(mode) {
-                continue;
-            }
-            held.add(mode);
-            // Until it asks again, or whoever is woken would find nothing new and sleep on.
-            voter.hinted = true;
-            wakers.push(voter.waker.take());
-        }
-    }
-
-    /// Pending: its waker is kept. Ready: ask again.
-    pub(super) fn poll_hint(&mut self, id: ClaimId, cx: &mut Context<'_>) -> Poll<()> {
-        match self.find(id) {
-            Some(voter) if !voter.hinted => {
-                voter.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        }
-    }
-
-    pub(super) fn infos(&self) -> impl Iterator<Item = ClaimInfo> + '_ {
-        let asks = |voter: &&Voter| voter.until > voter.claim.runtime.clock().now();
-        self.0.iter().filter(asks).map(|voter| {
-            let clock = voter.claim.runtime.clock();
-            let age = clock.now().since(voter.since);
-            ClaimInfo {
-                holder: (*voter.claim.holder).clone(),
-                mode: voter.claim.want().mode,
-                token: None,
-                since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
-                age,
-                expires_in: None,
-                reason: voter.claim.reason.as_deref().map(str::to_owned),
-                evicted: false,
-                detached: false,
-                endless: false,
-                from_arrival: false,
-            }
-        })
-    }
-}
-
-fn order(claim: &Claim) -> u64 {
-    claim.vote.as_ref().map_or(0, |vote| vote.order)
-}
-
-impl Line {
+impl Queue {
     /// A vote is asked for: granted if it fits beside what is held, whoever else was refused before.
     pub(super) fn vote(
         &mut self,
         claim: &Arc<Claim>,
-        memory: &Memory,
+        rules: &Rules,
         wakers: &mut Wakers,
     ) -> (Option<usize>, Attempt) {
         let now = claim.runtime.clock().now();
-        self.settle(now, memory, wakers);
+        self.settle(now, rules, wakers);
         if self.held.fits(claim.want().mode) {
             self.voters.forget(claim.id);
-            let token = self.draw(claim, memory);
-            let key = self.hold(claim, token, now, memory);
+            let token = self.draw(claim, rules);
+            let key = self.hold(claim, token, now, rules);
             return (Some(key), Attempt::Granted(token));
         }
-        let oldest = self.keys(self.holders).map(|key| order(&self.places[key].claim)).min();
+        let oldest = self.keys(self.holders).map(|key| order(&self.nodes[key].claim)).min();
         if let Some(vote) = &claim.vote {
             vote.rival.store(oldest.unwrap_or(0), Ordering::Relaxed);
         }
@@ -146,20 +40,20 @@ impl Line {
     }
 
     /// It asks no more; if it was just told to, others are. Says whether it was there.
-    pub(super) fn take_back_vote(&mut self, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> bool {
+    pub(super) fn take_back_vote(&mut self, claim: &Claim, rules: &Rules, wakers: &mut Wakers) -> bool {
         let known = self.voters.forget(claim.id);
-        self.settle(claim.runtime.clock().now(), memory, wakers);
+        self.settle(claim.runtime.clock().now(), rules, wakers);
         known
     }
 
-    /// Makes `to` the token of the grant in this place.
-    pub(super) fn raise(&mut self, key: usize, claim: &Claim, to: Token, memory: &Memory) -> Result<()> {
+    /// Makes `to` the token of the grant in this node.
+    pub(super) fn raise(&mut self, key: usize, claim: &Claim, to: Token, rules: &Rules) -> Result<()> {
         let now = claim.runtime.clock().now();
         let alone = self.held.holders() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.again);
-        if let Some(place) = self.place_mut(key, claim.id)
-            && let Standing::Holding { token, end, evicted: false, .. } = &mut place.standing
+        if let Some(node) = self.node_mut(key, claim.id)
+            && let NodeState::Holding { token, end, evicted: false, .. } = &mut node.state
             && *end > now
-            && (*token == to || memory.take_token(to).is_some() || alone)
+            && (*token == to || rules.take_token(to).is_some() || alone)
         {
             *token = to;
             return Ok(());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::admission::Mode;
-use crate::error::{Error, Result};
 use crate::token::Token;
 
 /// Who claims a resource, as shown to operators. It carries no rights: two processes may show the same.
@@ -49,21 +48,6 @@ impl HolderInfo {
     pub fn cut(mut label: String) -> String {
         label.truncate(label.floor_char_boundary(HolderInfo::MAX_BYTES));
         label
-    }
-
-    /// Refuses a text for operators that is too long; `what` it is: a label, a reason.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) beyond [`MAX_BYTES`](HolderInfo::MAX_BYTES).
-    pub fn check(what: &str, text: &str) -> Result<()> {
-        if text.len() <= HolderInfo::MAX_BYTES {
-            return Ok(());
-        }
-        let shown: String = text.chars().take(40).collect();
-        let (length, most) = (text.len(), HolderInfo::MAX_BYTES);
-        Err(Error::invalid(format!(
-            "the {what} {shown:?}… has {length} bytes; a {what} is {most} bytes at most"
-        )))
     }
 
     /// As one text, for engines to keep: pid and host have no spaces.

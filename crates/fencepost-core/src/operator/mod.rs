@@ -4,3 +4,4 @@ pub(crate) mod examine;
 pub(crate) mod holder;
 pub(crate) mod info;
 pub(crate) mod report;
+mod texts;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::backend::claim::{ClaimId, ClaimIds};
+use crate::backend::claim_id::{ClaimId, ClaimIds};
 use crate::runtime::cleaner::Cleaner;
 use crate::runtime::spawner::Spawner;
 use crate::time::Clock;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::backend::{Renewal, Session};
 use crate::error::ErrorKind;
 use crate::runtime::Runtime;

@@ -1,7 +1,11 @@
-use std::task::Context;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::time::{Clock, Moment};
 
 const TTL: Duration = Duration::from_secs(30);
 

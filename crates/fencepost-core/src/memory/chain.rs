@@ -1,30 +1,31 @@
-//! One place in a line, and the chains that places hang in.
+//! One node in a queue, and the chains that nodes hang in.
 
 use std::sync::Arc;
 use std::task::Waker;
 
 use slab::Slab;
 
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// No place: the end of a chain.
+/// No node: the end of a chain.
 pub(super) const NONE: usize = usize::MAX;
 
-/// A claim in line.
-pub(super) struct Place {
+/// A claim in queue.
+pub(super) struct Node {
     pub(super) id: ClaimId,
     pub(super) claim: Arc<Claim>,
-    pub(super) standing: Standing,
+    pub(super) state: NodeState,
     pub(super) before: usize,
     pub(super) after: usize,
     /// Since when it waits or holds.
     pub(super) since: Moment,
 }
 
-pub(super) enum Standing {
+pub(super) enum NodeState {
     Waiting { waker: Option<Waker> },
     Holding { token: Token, end: Moment, evicted: bool, detached: bool },
 }
@@ -42,12 +43,12 @@ impl Default for Chain {
     }
 }
 
-impl Place {
+impl Node {
     /// When its lease ends.
     pub(super) fn end(&self) -> Moment {
-        match self.standing {
-            Standing::Holding { end, .. } => end,
-            Standing::Waiting { .. } => Moment::NEVER,
+        match self.state {
+            NodeState::Holding { end, .. } => end,
+            NodeState::Waiting { .. } => Moment::NEVER,
         }
     }
 
@@ -55,11 +56,11 @@ impl Place {
     pub(super) fn info(&self) -> ClaimInfo {
         let clock = self.claim.runtime.clock();
         let age = clock.now().since(self.since);
-        let (token, end, evicted, detached) = match self.standing {
-            Standing::Holding { token, end, evicted, detached } => {
+        let (token, end, evicted, detached) = match self.state {
+            NodeState::Holding { token, end, evicted, detached } => {
                 (Some(token), Some(end), evicted, detached)
             }
-            Standing::Waiting { .. } => (None, None, false, false),
+            NodeState::Waiting { .. } => (None, None, false, false),
         };
         ClaimInfo {
             holder: (*self.claim.holder).clone(),
@@ -77,26 +78,26 @@ impl Place {
     }
 }
 
-/// Appends the place.
-pub(super) fn push(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
-    places[key].before = chain.tail;
-    places[key].after = NONE;
-    match places.get_mut(chain.tail) {
+/// Appends the node.
+pub(super) fn push(nodes: &mut Slab<Node>, chain: &mut Chain, key: usize) {
+    nodes[key].before = chain.tail;
+    nodes[key].after = NONE;
+    match nodes.get_mut(chain.tail) {
         Some(tail) => tail.after = key,
         None => chain.head = key,
     }
     chain.tail = key;
 }
 
-/// Takes the place out.
-pub(super) fn unlink(places: &mut Slab<Place>, chain: &mut Chain, key: usize) {
-    let (before, after) = (places[key].before, places[key].after);
-    match places.get_mut(before) {
-        Some(place) => place.after = after,
+/// Takes the node out.
+pub(super) fn unlink(nodes: &mut Slab<Node>, chain: &mut Chain, key: usize) {
+    let (before, after) = (nodes[key].before, nodes[key].after);
+    match nodes.get_mut(before) {
+        Some(node) => node.after = after,
         None => chain.head = after,
     }
-    match places.get_mut(after) {
-        Some(place) => place.before = before,
+    match nodes.get_mut(after) {
+        Some(node) => node.before = before,
         None => chain.tail = before,
     }
 }

@@ -1,4 +1,4 @@
-//! The line of one resource: its holders and waiters, every step O(1) whatever their number.
+//! The queue of one resource: its holders and waiters, every step O(1) whatever their number.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,13 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::bug::{Planted, planted};
-use super::place::{Chain, NONE, Place, Standing, push, unlink};
-use super::vote::Voters;
+use super::chain::{Chain, NONE, Node, NodeState, push, unlink};
+use super::rules::{Kind, Rules};
+use super::voters::Voters;
 use super::wakers::Wakers;
-use super::{Memory, lease_end};
 use crate::backend::admission::{Held, Mode};
-use crate::backend::claim::{Claim, ClaimId};
+use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::backend::{Attempt, Removed};
 use crate::operator::holder::ClaimInfo;
 use crate::time::{Clock, Moment};
@@ -22,8 +23,8 @@ use crate::validity::{Loss, Validity};
 
 /// Holders and waiters of one resource, each a chain through one slab.
 #[derive(Default)]
-pub(super) struct Line {
-    pub(super) places: Slab<Place>,
+pub(super) struct Queue {
+    pub(super) nodes: Slab<Node>,
     pub(super) held: Held,
     pub(super) holders: Chain,
     waiters: Chain,
@@ -36,61 +37,61 @@ pub(super) struct Line {
     pub(super) voters: Voters,
 }
 
-impl Line {
+impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.voters.is_empty()
+        self.nodes.is_empty() && self.voters.is_empty()
     }
 
-    /// A first attempt: the place it was given, or `None` with nothing left behind.
+    /// A first attempt: the node it was given, or `None` with nothing left behind.
     pub(super) fn arrive(
         &mut self,
         claim: &Arc<Claim>,
-        memory: &Memory,
+        rules: &Rules,
         wakers: &mut Wakers,
     ) -> (Option<usize>, Attempt) {
         let clock = claim.runtime.clock();
         let now = clock.now();
         let mode = claim.want().mode;
-        self.settle(now, memory, wakers);
-        if planted!(memory.planted, SharedId) {
-            let same = |key: &usize| self.places[*key].id.as_u128() % 8 == claim.id.as_u128() % 8;
+        self.settle(now, rules, wakers);
+        if planted!(rules.planted, SharedId) {
+            let same = |key: &usize| self.nodes[*key].id.as_u128() % 8 == claim.id.as_u128() % 8;
             if let Some(key) = self.keys(self.holders).find(same)
-                && let Standing::Holding { token, .. } = self.places[key].standing
+                && let NodeState::Holding { token, .. } = self.nodes[key].state
             {
                 claim.confirm(now, claim.ttl());
                 return (Some(key), Attempt::Granted(token));
             }
         }
-        let overtakes = mode == Mode::Shared && planted!(memory.planted, StarvingWriter);
-        let mine = memory.kind == super::Kind::Processes && self.is_held_by_client(claim);
+        let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
+        let mine = rules.kind == Kind::Processes && self.is_held_by_client(claim);
         if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
-            let token = self.draw(claim, memory);
-            let key = self.hold(claim, token, now, memory);
+            let token = self.draw(claim, rules);
+            let key = self.hold(claim, token, now, rules);
             return (Some(key), Attempt::Granted(token));
         }
         let ahead = self.held.holders() + self.waiting;
         if !claim.join {
             return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
         }
-        let standing = Standing::Waiting { waker: None };
-        let key = self.insert(claim, standing, now);
-        push(&mut self.places, &mut self.waiters, key);
+        let state = NodeState::Waiting { waker: None };
+        let key = self.insert(claim, state, now);
+        push(&mut self.nodes, &mut self.waiters, key);
         self.waiting += 1;
         (Some(key), Attempt::Blocked { again: None, ahead: Some(ahead) })
     }
 
-    /// A later attempt of the claim that was given place `key`.
-    pub(super) fn ask(&mut self, key: usize, claim: &Claim, memory: &Memory, wakers: &mut Wakers) -> Attempt {
-        self.settle(claim.runtime.clock().now(), memory, wakers);
-        match self.place(key, claim.id).map(|place| &place.standing) {
-            None | Some(Standing::Holding { evicted: true, .. }) => Attempt::Gone,
-            Some(Standing::Holding { token, .. }) => Attempt::Granted(*token),
-            Some(Standing::Waiting { .. }) if planted!(memory.planted, NoRecheck) => {
-                let token = memory.next_token();
-                self.promote(key, token, claim.runtime.clock().now(), memory);
+    /// A later attempt of the claim that was given node `key`.
+    pub(super) fn ask(&mut self, key: usize, claim: &Claim, rules: &Rules, wakers: &mut Wakers) -> Attempt {
+        self.settle(claim.runtime.clock().now(), rules, wakers);
+        match self.node(key, claim.id).map(|node| &node.state) {
+            None | Some(NodeState::Holding { evicted: true, .. }) => Attempt::Gone,
+            Some(NodeState::Holding { token, .. }) => Attempt::Granted(*token),
+            Some(NodeState::Waiting { .. }) if planted!(rules.planted, NoRecheck) => {
+                let token = rules.next_token();
+                self.promote(key, token, claim.runtime.clock().now(), rules);
                 Attempt::Granted(token)
             }
-            Some(Standing::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
+            Some(NodeState::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
         }
     }
 
@@ -98,78 +99,72 @@ impl Line {
     pub(super) fn attach(
         &mut self,
         claim: &Arc<Claim>,
-        memory: &Memory,
+        rules: &Rules,
         wakers: &mut Wakers,
     ) -> Option<(usize, Token)> {
         let now = claim.runtime.clock().now();
-        self.settle(now, memory, wakers);
-        let key = self.keys(self.holders).find(|&key| self.places[key].id == claim.id)?;
-        let place = &mut self.places[key];
-        if place.claim.want().mode != claim.want().mode {
+        self.settle(now, rules, wakers);
+        let key = self.keys(self.holders).find(|&key| self.nodes[key].id == claim.id)?;
+        let node = &mut self.nodes[key];
+        if node.claim.want().mode != claim.want().mode {
             return None;
         }
-        let Standing::Holding { token, end, evicted: false, detached } = &mut place.standing else {
+        let NodeState::Holding { token, end, evicted: false, detached } = &mut node.state else {
             return None;
         };
-        *end = lease_end(memory.kind, claim, now).max(*end);
+        *end = rules.lease_end(claim, now).max(*end);
         *detached = !claim.renewed;
         let token = *token;
         self.soonest = self.soonest.min(now + claim.ttl());
         claim.note.store(key as u64, Ordering::Relaxed);
-        place.claim = Arc::clone(claim);
+        node.claim = Arc::clone(claim);
         claim.confirm(now, claim.ttl());
         Some((key, token))
     }
 
     /// Notes whom to wake when the claim has won. `false`: it has, or is gone.
     pub(super) fn waits(&mut self, key: usize, id: ClaimId, by: &Waker) -> bool {
-        match self.place_mut(key, id).map(|place| &mut place.standing) {
-            Some(Standing::Waiting { waker: Some(waker) }) => waker.clone_from(by),
-            Some(Standing::Waiting { waker }) => *waker = Some(by.clone()),
+        match self.node_mut(key, id).map(|node| &mut node.state) {
+            Some(NodeState::Waiting { waker: Some(waker) }) => waker.clone_from(by),
+            Some(NodeState::Waiting { waker }) => *waker = Some(by.clone()),
             _ => return false,
         }
         true
     }
 
     /// Takes the claim out, and lets those go who can now.
-    pub(super) fn leave(
-        &mut self,
-        key: usize,
-        claim: &Claim,
-        memory: &Memory,
-        wakers: &mut Wakers,
-    ) -> Removed {
-        if planted!(memory.planted, ReleaseByName) && self.held.holders() > 0 {
+    pub(super) fn leave(&mut self, key: usize, claim: &Claim, rules: &Rules, wakers: &mut Wakers) -> Removed {
+        if planted!(rules.planted, ReleaseByName) && self.held.holders() > 0 {
             self.remove(self.holders.head);
-            self.settle(claim.runtime.clock().now(), memory, wakers);
+            self.settle(claim.runtime.clock().now(), rules, wakers);
             return Removed::Released;
         }
-        let left = match self.place(key, claim.id).map(|place| &place.standing) {
+        let left = match self.node(key, claim.id).map(|node| &node.state) {
             None => return Removed::Nothing,
-            Some(Standing::Waiting { .. }) => {
-                if planted!(memory.planted, OrphanedWaiter) {
+            Some(NodeState::Waiting { .. }) => {
+                if planted!(rules.planted, OrphanedWaiter) {
                     return Removed::Withdrawn;
                 }
                 Removed::Withdrawn
             }
-            Some(Standing::Holding { .. }) => Removed::Released,
+            Some(NodeState::Holding { .. }) => Removed::Released,
         };
         self.remove(key);
         if self.waiting > 0 || !self.voters.is_empty() {
-            if planted!(memory.planted, LostWakeup) && memory.next_token().get().is_multiple_of(64) {
+            if planted!(rules.planted, LostWakeup) && rules.next_token().get().is_multiple_of(64) {
                 return left;
             }
-            self.settle(claim.runtime.clock().now(), memory, wakers);
+            self.settle(claim.runtime.clock().now(), rules, wakers);
         }
         left
     }
 
     /// Cuts the grant loose.
     pub(super) fn detach(&mut self, key: usize, claim: &Claim, now: Moment) -> Result<(), Loss> {
-        let place = self.place_mut(key, claim.id).ok_or(Loss::Deleted)?;
-        match &mut place.standing {
-            Standing::Holding { evicted: true, .. } => Err(Loss::Evicted),
-            Standing::Holding { end, detached, .. } if *end > now => {
+        let node = self.node_mut(key, claim.id).ok_or(Loss::Deleted)?;
+        match &mut node.state {
+            NodeState::Holding { evicted: true, .. } => Err(Loss::Evicted),
+            NodeState::Holding { end, detached, .. } if *end > now => {
                 *end = now + claim.ttl();
                 *detached = true;
                 let end = *end;
@@ -189,34 +184,34 @@ impl Line {
         bug: Planted,
     ) -> Result<(), Loss> {
         let key = claim.note.load(Ordering::Relaxed) as usize;
-        let Some(place) = self.place_mut(key, claim.id) else {
+        let Some(node) = self.node_mut(key, claim.id) else {
             if planted!(bug, LateRenewal) {
                 return Ok(());
             }
             return Err(Loss::Expired);
         };
-        match &mut place.standing {
-            Standing::Holding { evicted: true, .. } => Err(Loss::Evicted),
-            Standing::Holding { end, .. } if *end > now => {
+        match &mut node.state {
+            NodeState::Holding { evicted: true, .. } => Err(Loss::Evicted),
+            NodeState::Holding { end, .. } if *end > now => {
                 *end = (*end).max(now + ttl);
                 Ok(())
             }
-            Standing::Holding { .. } => Err(Loss::Expired),
-            Standing::Waiting { .. } => Ok(()),
+            NodeState::Holding { .. } => Err(Loss::Expired),
+            NodeState::Waiting { .. } => Ok(()),
         }
     }
 
     /// Marks the grant with this token as evicted, or ends it at once. Its validity is to be ended by the caller, outside of the
-    /// line's lock: that wakes whoever watches it.
+    /// queue's lock: that wakes whoever watches it.
     pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Validity>> {
         let of_token =
-            |place: &Place| matches!(place.standing, Standing::Holding { token: has, .. } if has == token);
-        let key = self.keys(self.holders).find(|&key| of_token(&self.places[key]))?;
-        let place = &mut self.places[key];
-        if let Standing::Holding { evicted, .. } = &mut place.standing {
+            |node: &Node| matches!(node.state, NodeState::Holding { token: has, .. } if has == token);
+        let key = self.keys(self.holders).find(|&key| of_token(&self.nodes[key]))?;
+        let node = &mut self.nodes[key];
+        if let NodeState::Holding { evicted, .. } = &mut node.state {
             *evicted = true;
         }
-        let validity = Arc::clone(&place.claim.validity);
+        let validity = Arc::clone(&node.claim.validity);
         if now {
             self.remove(key);
         }
@@ -224,23 +219,22 @@ impl Line {
     }
 
     /// Purges holders whose lease has ended, then grants to those waiters who may go.
-    pub(super) fn settle(&mut self, now: Moment, memory: &Memory, wakers: &mut Wakers) {
-        let now = if planted!(memory.planted, WallClockDeadline) { self.wall_moment(now) } else { now };
+    pub(super) fn settle(&mut self, now: Moment, rules: &Rules, wakers: &mut Wakers) {
+        let now = if planted!(rules.planted, WallClockDeadline) { self.wall_moment(now) } else { now };
         if now >= self.soonest && self.held.holders() > 0 {
-            let ended: Vec<_> =
-                self.keys(self.holders).filter(|&key| self.places[key].end() <= now).collect();
+            let ended: Vec<_> = self.keys(self.holders).filter(|&key| self.nodes[key].end() <= now).collect();
             ended.into_iter().for_each(|key| self.remove(key));
             self.soonest =
-                self.keys(self.holders).map(|key| self.places[key].end()).min().unwrap_or(Moment::NEVER);
+                self.keys(self.holders).map(|key| self.nodes[key].end()).min().unwrap_or(Moment::NEVER);
         }
         while self.waiters.head != NONE {
             let key = self.waiters.head;
-            let place = &self.places[key];
-            if !self.held.fits(place.claim.want().mode) {
+            let node = &self.nodes[key];
+            if !self.held.fits(node.claim.want().mode) {
                 break;
             }
-            let token = self.draw(&place.claim, memory);
-            wakers.push(self.promote(key, token, now, memory));
+            let token = self.draw(&node.claim, rules);
+            wakers.push(self.promote(key, token, now, rules));
         }
         if !self.voters.is_empty() {
             self.voters.hint(now, self.held, wakers);
@@ -270,69 +264,69 @@ impl Line {
 
     /// The clock of the first who stands here and whose client is not closed: an alarm on a clock that has stopped goes off at once.
     pub(super) fn clock(&self) -> Option<Clock> {
-        let standing = self.keys(self.waiters).chain(self.keys(self.holders));
-        let standing = standing.map(|key| &self.places[key].claim);
-        let mut clocks = self.voters.claims().chain(standing).map(|claim| claim.runtime.clock());
+        let state = self.keys(self.waiters).chain(self.keys(self.holders));
+        let state = state.map(|key| &self.nodes[key].claim);
+        let mut clocks = self.voters.claims().chain(state).map(|claim| claim.runtime.clock());
         clocks.find(|clock| !clock.is_stopped()).cloned()
     }
 
     /// Everybody, holders first, each in order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
-        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.places[key].info());
+        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.nodes[key].info());
         let all = all.chain(self.voters.infos());
         // A lease that has run out is purged by the next claim that comes; until then it must not look held.
         all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()
     }
 
     /// The token of a grant that is being made.
-    pub(super) fn draw(&self, claim: &Claim, memory: &Memory) -> Token {
-        if planted!(memory.planted, TokenBeforeGrant) {
+    pub(super) fn draw(&self, claim: &Claim, rules: &Rules) -> Token {
+        if planted!(rules.planted, TokenBeforeGrant) {
             return Token::new(claim.note.load(Ordering::Relaxed));
         }
-        if planted!(memory.planted, TokenReuse) {
+        if planted!(rules.planted, TokenReuse) {
             return Token::new(u64::from(self.held.holders()) + 1);
         }
         let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
-        proposal.and_then(|token| memory.take_token(token)).unwrap_or_else(|| memory.next_token())
+        proposal.and_then(|token| rules.take_token(token)).unwrap_or_else(|| rules.next_token())
     }
 
-    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, memory: &Memory) -> usize {
-        let end = lease_end(memory.kind, claim, now);
-        let key = self.insert(claim, Standing::Holding { token, end, evicted: false, detached: false }, now);
+    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, rules: &Rules) -> usize {
+        let end = rules.lease_end(claim, now);
+        let key = self.insert(claim, NodeState::Holding { token, end, evicted: false, detached: false }, now);
         self.count_in(key, claim, now, end);
         key
     }
 
     /// Makes a waiter a holder.
-    fn promote(&mut self, key: usize, token: Token, now: Moment, memory: &Memory) -> Option<Waker> {
-        unlink(&mut self.places, &mut self.waiters, key);
+    fn promote(&mut self, key: usize, token: Token, now: Moment, rules: &Rules) -> Option<Waker> {
+        unlink(&mut self.nodes, &mut self.waiters, key);
         self.waiting -= 1;
-        let place = &mut self.places[key];
-        let claim = Arc::clone(&place.claim);
-        let end = lease_end(memory.kind, &claim, now);
-        let standing = Standing::Holding { token, end, evicted: false, detached: false };
-        let before = std::mem::replace(&mut place.standing, standing);
-        place.since = now;
+        let node = &mut self.nodes[key];
+        let claim = Arc::clone(&node.claim);
+        let end = rules.lease_end(&claim, now);
+        let state = NodeState::Holding { token, end, evicted: false, detached: false };
+        let before = std::mem::replace(&mut node.state, state);
+        node.since = now;
         self.count_in(key, &claim, now, end);
         match before {
-            Standing::Waiting { waker } => waker,
-            Standing::Holding { .. } => None,
+            NodeState::Waiting { waker } => waker,
+            NodeState::Holding { .. } => None,
         }
     }
 
     fn count_in(&mut self, key: usize, claim: &Claim, now: Moment, end: Moment) {
         self.soonest = if self.held.is_free() { end } else { self.soonest.min(end) };
-        push(&mut self.places, &mut self.holders, key);
+        push(&mut self.nodes, &mut self.holders, key);
         self.held.add(claim.want().mode);
         claim.note.store(key as u64, Ordering::Relaxed);
         claim.confirm(now, claim.ttl());
     }
 
-    fn insert(&mut self, claim: &Arc<Claim>, standing: Standing, since: Moment) -> usize {
-        self.places.insert(Place {
+    fn insert(&mut self, claim: &Arc<Claim>, state: NodeState, since: Moment) -> usize {
+        self.nodes.insert(Node {
             id: claim.id,
             claim: Arc::clone(claim),
-            standing,
+            state,
             before: NONE,
             after: NONE,
             since,
@@ -340,32 +334,32 @@ impl Line {
     }
 
     fn remove(&mut self, key: usize) {
-        let holds = matches!(self.places[key].standing, Standing::Holding { .. });
+        let holds = matches!(self.nodes[key].state, NodeState::Holding { .. });
         if holds {
-            self.held.remove(self.places[key].claim.want().mode);
-            unlink(&mut self.places, &mut self.holders, key);
+            self.held.remove(self.nodes[key].claim.want().mode);
+            unlink(&mut self.nodes, &mut self.holders, key);
         } else {
             self.waiting -= 1;
-            unlink(&mut self.places, &mut self.waiters, key);
+            unlink(&mut self.nodes, &mut self.waiters, key);
         }
-        self.places.remove(key);
+        self.nodes.remove(key);
     }
 
     fn is_held_by_client(&self, claim: &Claim) -> bool {
-        self.keys(self.holders).any(|key| self.places[key].claim.runtime.client() == claim.runtime.client())
+        self.keys(self.holders).any(|key| self.nodes[key].claim.runtime.client() == claim.runtime.client())
     }
 
-    pub(super) fn place(&self, key: usize, id: ClaimId) -> Option<&Place> {
-        self.places.get(key).filter(|place| place.id == id)
+    pub(super) fn node(&self, key: usize, id: ClaimId) -> Option<&Node> {
+        self.nodes.get(key).filter(|node| node.id == id)
     }
 
-    pub(super) fn place_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Place> {
-        self.places.get_mut(key).filter(|place| place.id == id)
+    pub(super) fn node_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Node> {
+        self.nodes.get_mut(key).filter(|node| node.id == id)
     }
 
     pub(super) fn keys(&self, chain: Chain) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors((chain.head != NONE).then_some(chain.head), |&key| {
-            let after = self.places[key].after;
+            let after = self.nodes[key].after;
             (after != NONE).then_some(after)
         })
     }

@@ -1,86 +1,13 @@
-//! What few of many lives have: those that rest on others, are watched, or could not be renewed.
+//! What few of many validities have: details of a loss, failed renewals, watchers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::Waker;
 
-use super::{Loss, Validity};
-use crate::error::{Error, ErrorKind};
 use crate::time::Moment;
-
-#[derive(Default)]
-pub(super) struct Optional {
-    /// What else must live.
-    pub(super) rest: OnceLock<Rest>,
-    /// What the engine knows of a loss beside its kind.
-    detail: OnceLock<(Loss, Arc<str>)>,
-    status: Mutex<Status>,
-}
-
-/// So many of these must live.
-pub(super) struct Rest {
-    pub(super) q: usize,
-    pub(super) of: RwLock<Vec<Arc<Validity>>>,
-}
-
-/// Who cares, and what is wrong.
-#[derive(Default)]
-pub(super) struct Status {
-    /// Whom to wake when `end` is set, or it is given back.
-    pub(super) watchers: Vec<(u64, Waker)>,
-    /// Why renewals fail. Of no meaning unless it is in [`doubt`](Validity::doubt), or stranded.
-    trouble: Option<RenewalFailure>,
-    /// A place in line that is not renewed: since when.
-    stranded: Option<Moment>,
-}
-
-/// Why a renewal failed.
-#[derive(Clone, Debug)]
-pub struct RenewalFailure {
-    /// In words.
-    pub why: Arc<str>,
-    /// The kind of the engine's error.
-    pub kind: ErrorKind,
-    /// It may pass by itself.
-    pub transient: bool,
-}
-
-impl RenewalFailure {
-    /// What the engine said to a renewal.
-    pub fn of(error: Error) -> RenewalFailure {
-        let error = error.without_effect();
-        RenewalFailure { why: error.to_string().into(), kind: error.kind(), transient: error.is_transient() }
-    }
-}
-
-impl Status {
-    /// Shortly before the end of a lease there is no time left for an answer: what does not pass by itself says more, and stays.
-    fn trouble(&mut self, trouble: RenewalFailure) {
-        if !trouble.transient || self.trouble.as_ref().is_none_or(|known| known.transient) {
-            self.trouble = Some(trouble);
-        }
-    }
-
-    fn why(&self) -> Option<Arc<str>> {
-        self.trouble.as_ref().map(|trouble| Arc::clone(&trouble.why))
-    }
-}
-
-impl Rest {
-    pub(super) fn new(q: usize, of: Vec<Arc<Validity>>) -> Rest {
-        Rest { q, of: RwLock::new(of) }
-    }
-
-    pub(super) fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Validity>>> {
-        self.of.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Optional {
-    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use crate::validity::failure::RenewalFailure;
+use crate::validity::loss::Loss;
+use crate::validity::record::{Optional, Validity};
 
 impl Validity {
     /// Ends the validity as [`end`](Validity::end) does. `detail` says more than the kind of loss: which key is gone, or who evicted and why.

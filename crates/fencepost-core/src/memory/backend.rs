@@ -1,0 +1,127 @@
+//! The operations of the engine.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::bug::planted;
+use super::engine::Memory;
+use super::entry::MemoryEntry;
+use super::queue::Queue;
+use super::rules::Kind;
+use crate::backend::capabilities::{Capabilities, Identity};
+use crate::backend::claim::Claim;
+use crate::backend::{Backend, Entry, Reply};
+use crate::client::url::BackendUrl;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::operator::holder::ClaimInfo;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::{Finding, Report};
+use crate::runtime::Runtime;
+use crate::token::Token;
+use crate::validity::Loss;
+
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        let all = Capabilities { replicas: false, ..Capabilities::full("memory") };
+        match self.rules.kind {
+            // A process that holds gets whatever else it asks for at once: past the others in queue, uncounted, and beside
+            // its own detached leases.
+            Kind::Processes => Capabilities {
+                identity: Identity::Process,
+                fair: false,
+                permits: false,
+                detach: false,
+                ..all
+            },
+            Kind::Claims | Kind::Turns => all,
+        }
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        if planted!(self.rules.planted, TokenBeforeGrant) {
+            claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
+        }
+        Box::new(MemoryEntry::new(self.strong(), claim, false))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(MemoryEntry::new(self.strong(), claim, true))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        let shard = self.shard(name);
+        let info = shard.get(name).map_or_else(Vec::new, Queue::claims);
+        Reply::ready(Ok(Info { name: name.clone(), last_token: last_of(&info), claims: info }))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        let mut resources: Vec<Info> = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let wanted = shard.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
+            let wanted = wanted.filter(|(name, _)| page.after.as_ref().is_none_or(|after| *name > after));
+            resources.extend(wanted.map(|(name, queue)| {
+                let claims = queue.claims();
+                Info { name: name.clone(), last_token: last_of(&claims), claims }
+            }));
+        }
+        resources.retain(|info| !info.claims.is_empty());
+        resources.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let more = resources.len() > page.limit.max(1);
+        resources.truncate(page.limit.max(1));
+        let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
+        Reply::ready(Ok(Listing { resources, next }))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        let clock = self.shard(name).get(name).and_then(Queue::clock);
+        // A grant whose lease has ended is no grant any more: the queue is settled first.
+        let evicted = clock.and_then(|clock| {
+            self.on_queue(name, &clock, |queue, wakers| {
+                queue.settle(clock.now(), &self.rules, wakers);
+                let evicted = queue.evict(token, how.now);
+                queue.settle(clock.now(), &self.rules, wakers);
+                evicted
+            })
+        });
+        if let Some(validity) = evicted {
+            validity.end_with(Loss::Evicted, how.reason.as_deref().unwrap_or_default());
+            return Reply::ready(Ok(()));
+        }
+        let message = format!("no grant has token {token} any more; look again who holds it");
+        Reply::ready(Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).on("memory")))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        let reach = Finding::note("reach", "these locks are seen by this process alone, and end with it")
+            .advice("use sqlite: between processes, redis: between machines");
+        Reply::ready(Ok(vec![reach].into()))
+    }
+}
+
+fn last_of(claims: &[ClaimInfo]) -> Option<Token> {
+    claims.iter().filter_map(|claim| claim.token).max()
+}
+
+/// Opens `memory:` and `memory:NAME`.
+pub(crate) fn open(address: BackendUrl, _: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    static SHARED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
+    let name = match address.only(&[]).and_then(|()| address.decoded()) {
+        Ok(name) => name,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    if name.is_empty() {
+        return Reply::ready(Ok(Memory::new()));
+    }
+    let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|_, memory| memory.strong_count() > 0);
+    let known = shared.get(&name).and_then(Weak::upgrade);
+    let memory = known.unwrap_or_else(|| {
+        let memory = Memory::new();
+        shared.insert(name, Arc::downgrade(&memory));
+        memory
+    });
+    Reply::ready(Ok(memory))
+}

@@ -1,0 +1,42 @@
+//! The state of a grant, and how it ended.
+
+use std::fmt;
+
+/// Why a grant ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Loss {
+    /// No renewal was confirmed in time.
+    Expired,
+    /// An operator evicted it.
+    Evicted,
+    /// The engine no longer knows it: deleted, flushed, failed over.
+    Deleted,
+    /// The session or connection it lived on ended.
+    SessionEnded,
+    /// Its own holder released it.
+    Released,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loss::Expired => "its lease ended before a renewal was confirmed",
+            Loss::Evicted => "it was evicted by an operator",
+            Loss::Deleted => "the engine no longer knows it",
+            Loss::SessionEnded => "the session it lived on ended",
+            Loss::Released => "it was released",
+        })
+    }
+}
+
+/// How a grant stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Confirmed.
+    Held,
+    /// Still valid, but renewals are not being confirmed.
+    Suspect,
+    /// Over. Somebody else may hold the resource now.
+    Lost(Loss),
+}

@@ -1,0 +1,323 @@
+//! The record of one validity.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::time::{Clock, Moment, nanos};
+use crate::validity::failure::Status;
+use crate::validity::loss::{Loss, State};
+
+/// The validity of one claim, or of a session that many claims rest on.
+///
+/// Written by engines, read by the clock: nobody has to run for a validity to end, so a process that was stopped past
+/// its lease sees its loss with its first look. It counts from *before* the request was sent, and ends a margin
+/// early (the fiftieth part, at least 50 ms) for the drift between the clocks. Once seen over it never comes back.
+pub struct Validity {
+    /// Valid until then, less the margin. Zero: nothing was ever confirmed; it then rests on others alone.
+    until: AtomicU64,
+    /// Suspect from then on: half of the lease has gone without a renewal.
+    pub(super) suspect: AtomicU64,
+    /// When the renewer is to renew.
+    due: AtomicU64,
+    /// Set once, by the first certain loss.
+    pub(super) end: OnceLock<Loss>,
+    /// Its holder has given it back. The engine may know of it for a while yet.
+    given_back: AtomicBool,
+    /// What few of many lives have.
+    pub(super) optional: OnceLock<Box<Optional>>,
+}
+
+impl Validity {
+    /// A validity of which nothing is known yet.
+    pub fn new() -> Validity {
+        Validity {
+            until: AtomicU64::new(0),
+            suspect: AtomicU64::new(u64::MAX),
+            due: AtomicU64::new(u64::MAX),
+            end: OnceLock::new(),
+            given_back: AtomicBool::new(false),
+            optional: OnceLock::new(),
+        }
+    }
+
+    /// A validity that ends only by [`end`](Validity::end): for grants that rest on a session alone.
+    pub fn forever() -> Validity {
+        let validity = Validity::new();
+        validity.until.store(u64::MAX, Ordering::Release);
+        validity
+    }
+
+    /// The engine has confirmed the grant by a request sent at `sent`: it lives for `ttl` from then on. Returns
+    /// whether it does: a validity that is over is not revived, whatever the engine says.
+    pub fn confirm(&self, clock: &Clock, sent: Moment, ttl: Duration) -> bool {
+        // A first confirmation needs no look at the clock: whoever uses the grant takes that look.
+        if self.end.get().is_some()
+            || (self.until.load(Ordering::Acquire) != 0 && !self.is_valid(clock.now()))
+        {
+            return false;
+        }
+        self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
+        self.forget_trouble();
+        self.end.get().is_none()
+    }
+
+    /// What [`confirm`](Validity::confirm) must never do: for the planted bug alone.
+    #[cfg(feature = "planted")]
+    pub(crate) fn revive(&self, sent: Moment, ttl: Duration) {
+        self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
+        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
+    }
+
+    /// The engine has confirmed a place in line by a request sent at `sent`. That gives no validity; it schedules the
+    /// next renewal of the place.
+    pub fn waiting(&self, sent: Moment, ttl: Duration) {
+        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
+    }
+
+    /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
+    pub fn doubt(&self) {
+        self.suspect.store(0, Ordering::Release);
+    }
+
+    /// A certain loss. The first one wins.
+    pub fn end(&self, why: Loss) {
+        if self.end.set(why).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// Its holder gives it back: said before the engine is asked to end it, so that nobody who looks on takes it for held when somebody
+    /// else is granted it. What the engine knows of it is as before.
+    pub(crate) fn give_back(&self) {
+        if self.end.get().is_none() {
+            self.given_back.store(true, Ordering::Release);
+            self.wake();
+        }
+    }
+
+    pub(super) fn is_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Acquire)
+    }
+
+    /// This validity also needs `q` of these lives. Can be said once.
+    pub fn rest_on(&self, q: usize, of: Vec<Arc<Validity>>) {
+        let _ = self.optional().rest.set(Rest::new(q, of));
+    }
+
+    /// One of the lives that this rests on is over, and another stands in for it from now on. Look at the clock after `validity` was
+    /// granted. Returns whether this validity still lives: nothing revives it.
+    ///
+    /// If it lives at `now` it has lived all the time, since what it has rested on so far comes back from nothing; and from
+    /// `now` on the other one is granted, too. So there is no moment at which fewer than enough were.
+    pub fn rest_instead(&self, now: Moment, number: usize, validity: &Arc<Validity>) -> bool {
+        let Some(rest) = self.rest() else { return false };
+        if let State::Lost(_) = self.state(now) {
+            return false;
+        }
+        if let Some(old) = rest.of.write().unwrap_or_else(PoisonError::into_inner).get_mut(number) {
+            *old = Arc::clone(validity);
+        }
+        // Whoever begins or ends to watch meanwhile finds the new one there.
+        let status = self.optional().status();
+        for (key, waker) in &status.watchers {
+            validity.set_watch(*key, Some(waker));
+        }
+        drop(status);
+        if validity.ended().is_some() {
+            self.wake();
+        }
+        true
+    }
+
+    /// How the grant stands at `now`. A loss that was seen is final.
+    pub fn state(&self, now: Moment) -> State {
+        if let Some(&why) = self.end.get() {
+            return State::Lost(why);
+        }
+        if !self.is_valid(now) {
+            let why = self.why_invalid();
+            self.end(why);
+            return State::Lost(self.end.get().copied().unwrap_or(why));
+        }
+        if now.as_nanos() >= self.suspect.load(Ordering::Acquire) || self.rests_in_doubt(now) {
+            State::Suspect
+        } else {
+            State::Held
+        }
+    }
+
+    /// How the grant stands for those who look on.
+    pub(crate) fn seen(&self, now: Moment) -> State {
+        if self.is_given_back() { State::Lost(Loss::Released) } else { self.state(now) }
+    }
+
+    /// Until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
+    pub fn until(&self) -> Moment {
+        if self.end.get().is_some() {
+            return Moment::ZERO;
+        }
+        let own = match self.until.load(Ordering::Acquire) {
+            0 if self.rest().is_some() => Moment::NEVER,
+            nanos => Moment::from_nanos(nanos),
+        };
+        let Some(rest) = self.rest() else { return own };
+        // With q of n needed, the q-th longest validity decides.
+        let mut untils: Vec<Moment> = rest.of().iter().map(|validity| validity.until()).collect();
+        untils.sort_unstable_by(|a, b| b.cmp(a));
+        own.min(rest.q.checked_sub(1).and_then(|q| untils.get(q).copied()).unwrap_or(Moment::ZERO))
+    }
+
+    /// When it is to be renewed. [`Moment::NEVER`]: not at all.
+    pub fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(Ordering::Acquire))
+    }
+
+    /// Was a grant ever confirmed (or is it a validity without an end of its own)? A place in line was not.
+    pub fn is_confirmed(&self) -> bool {
+        self.until.load(Ordering::Acquire) != 0 || self.rest().is_some()
+    }
+
+    /// The certain loss, if there is one.
+    pub fn ended(&self) -> Option<Loss> {
+        self.end.get().copied()
+    }
+
+    /// Completes when it is over for those who look on, with the reason.
+    pub(crate) async fn lost(&self, clock: &Clock) -> Loss {
+        let mut watch = self.watch();
+        loop {
+            let until = self.until();
+            let mut sleep = clock.sleep_until(until);
+            let lost = poll_fn(|cx| {
+                watch.set(cx.waker());
+                if let State::Lost(why) = self.seen(clock.now()) {
+                    return Poll::Ready(Some(why));
+                }
+                // Renewed meanwhile, or one of those that it rests on has ended: sleep anew.
+                if self.until() < until {
+                    return Poll::Ready(None);
+                }
+                Pin::new(&mut sleep).poll(cx).map(|()| None)
+            })
+            .await;
+            if let Some(why) = lost {
+                return why;
+            }
+            // Its client is closed: nobody renews it, and no timer tells of its end.
+            if clock.is_stopped() {
+                self.end(Loss::SessionEnded);
+            }
+        }
+    }
+
+    pub(super) fn rest(&self) -> Option<&Rest> {
+        self.optional.get()?.rest.get()
+    }
+
+    fn is_valid(&self, now: Moment) -> bool {
+        now < self.until()
+    }
+
+    fn rests_in_doubt(&self, now: Moment) -> bool {
+        self.rest()
+            .is_some_and(|rest| rest.of().iter().filter(|validity| validity.is_held(now)).count() < rest.q)
+    }
+
+    /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.
+    fn is_held(&self, now: Moment) -> bool {
+        self.end.get().is_none()
+            && self.is_valid(now)
+            && now.as_nanos() < self.suspect.load(Ordering::Acquire)
+            && !self.rests_in_doubt(now)
+    }
+
+    /// What most of the lives that it rests on ended by.
+    fn why_invalid(&self) -> Loss {
+        let ended: Vec<Loss> = self
+            .rest()
+            .iter()
+            .flat_map(|rest| rest.of().clone())
+            .filter_map(|validity| validity.ended())
+            .collect();
+        let times = |why: &Loss| ended.iter().filter(|other| *other == why).count();
+        // Of those that are equal the first.
+        ended.iter().copied().rev().max_by_key(times).unwrap_or(Loss::Expired)
+    }
+}
+
+impl Default for Validity {
+    fn default() -> Validity {
+        Validity::new()
+    }
+}
+
+impl fmt::Debug for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Validity")
+            .field("until", &self.until())
+            .field("end", &self.end.get())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much earlier a holder stops trusting its lease than the engine does: the fiftieth part, at least 50 ms.
+pub fn margin(ttl: Duration) -> Duration {
+    (ttl / 50).max(Duration::from_millis(50)).min(ttl)
+}
+
+/// `u64::MAX` stands for "not yet": the first value replaces it, later ones only move it forward.
+trait FetchMaxFirst {
+    fn fetch_max_first(&self, value: u64);
+}
+
+impl FetchMaxFirst for AtomicU64 {
+    fn fetch_max_first(&self, value: u64) {
+        let _ = self.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+            Some(if old == u64::MAX { value } else { old.max(value) })
+        });
+    }
+}
+
+/// The time left at `now` before `until`, or `None` for a validity without an end of its own.
+pub(crate) fn left(until: Moment, now: Moment) -> Option<Duration> {
+    (until != Moment::NEVER).then(|| Duration::from_nanos(nanos(until.since(now))))
+}
+
+#[derive(Default)]
+pub(super) struct Optional {
+    /// What else must live.
+    pub(super) rest: OnceLock<Rest>,
+    /// What the engine knows of a loss beside its kind.
+    pub(super) detail: OnceLock<(Loss, Arc<str>)>,
+    status: Mutex<Status>,
+}
+
+/// So many of these must live.
+pub(super) struct Rest {
+    pub(super) q: usize,
+    pub(super) of: RwLock<Vec<Arc<Validity>>>,
+}
+
+impl Rest {
+    pub(super) fn new(q: usize, of: Vec<Arc<Validity>>) -> Rest {
+        Rest { q, of: RwLock::new(of) }
+    }
+
+    pub(super) fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Validity>>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Optional {
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
