@@ -10,7 +10,7 @@ use crate::validity::{Loss, Validity};
 /// A result with fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure it was. Engines construct errors with it; callers ask with [`Error`]'s `is_*` questions.
+/// The kind of a failure. Engines construct errors with it; callers ask with the `is_*` methods of [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Configuration,
     /// The client was closed.
     Closed,
-    /// What was asked for does not exist, or has changed meanwhile (a wrong token, an unknown lease).
+    /// The thing that was named does not exist, or has changed meanwhile (a wrong token, an unknown lease).
     Mismatch,
     /// A defect in fencepost or an engine that breaks its contract.
     Internal,
@@ -182,7 +182,7 @@ impl Error {
         self.because(source)
     }
 
-    /// What kind of failure it was.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -227,7 +227,7 @@ impl Error {
         self.0.kind == ErrorKind::Closed
     }
 
-    /// What was asked for does not exist, or has changed meanwhile.
+    /// Whether the thing that was named does not exist, or has changed meanwhile.
     pub fn is_mismatch(&self) -> bool {
         self.0.kind == ErrorKind::Mismatch
     }
@@ -257,7 +257,7 @@ impl Error {
         self.0.loss
     }
 
-    /// Who held the resource when the waiting time ended, as far as the engine could say in time.
+    /// Returns the holders of the resource when the waiting time ended, if the engine named them in time.
     pub fn holders(&self) -> &[ClaimInfo] {
         &self.0.holders
     }

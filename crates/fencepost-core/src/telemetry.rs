@@ -1,4 +1,4 @@
-//! What is counted: the `metrics` facade behind the feature `metrics`, `tracing` events always.
+//! Counters by the `metrics` facade behind the feature `metrics`, and `tracing` events always.
 
 use std::time::Duration;
 

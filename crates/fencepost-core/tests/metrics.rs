@@ -1,4 +1,4 @@
-//! What the feature `metrics` counts.
+//! The counters of the feature `metrics`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

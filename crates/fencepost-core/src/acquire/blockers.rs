@@ -1,4 +1,4 @@
-//! Who stands in the way when the waiting time ends.
+//! The holders to name when a waiting time ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
 
-/// Who holds it.
+/// The claims that hold the lock.
 type Seen = Result<Vec<ClaimInfo>>;
 
 /// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
@@ -58,7 +58,7 @@ impl<'a> Blockers<'a> {
         }
     }
 
-    /// Who holds it, as far as that is known in time. A call that is over with its first attempt has not asked yet: it asks now if
+    /// Returns the holders, if the engine names them in time. A call that ends with its first attempt has not asked yet: it asks now if
     /// `busy`, and waits no longer than that attempt might have taken.
     pub(crate) async fn last_word(mut self, busy: bool) -> Seen {
         let late = self.at != Moment::NEVER;

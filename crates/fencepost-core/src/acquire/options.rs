@@ -1,4 +1,4 @@
-//! What is asked for, and the options of the calls that ask.
+//! Requests for a lock and their options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
 macro_rules! options {
     ($type:ident, $on_time:literal) => {
         impl<'a> $type<'a> {
-            #[doc = concat!("Waits at most so long, connecting and retries included. When the time is over: ", $on_time, ".")]
+            #[doc = concat!("Waits at most `wait`, connecting and retries included. When the time is over: ", $on_time, ".")]
             ///
             /// One attempt is always made, also with a waiting time of zero, and may take as long as
             /// [`attempt_timeout`](crate::ClientBuilder::attempt_timeout). So the call returns after the longer of the two. An engine
@@ -89,7 +89,7 @@ macro_rules! options {
                 self
             }
 
-            /// What it is for, as shown to operators: no longer than a label.
+            /// Sets the reason that operators see, in up to [`HolderInfo::MAX_BYTES`](crate::HolderInfo::MAX_BYTES).
             pub fn reason(mut self, reason: &str) -> Self {
                 self.0.reason = Some(reason.into());
                 self

@@ -1,4 +1,4 @@
-//! Who may go next: modes and the one pure rule of admission that every engine follows.
+//! Modes, and the one pure rule of admission that every engine follows.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What is held on a resource, summed up: all that admission needs to know of its holders.
+/// The sum of the holders of a resource: all that the rule of admission needs to know of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     exclusive: u32,
@@ -96,7 +96,7 @@ pub struct Place<K> {
     pub holds: bool,
 }
 
-/// What [`admit`] says.
+/// The verdict of [`admit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The claim may hold the resource now (or does already).

@@ -1,15 +1,15 @@
-//! What is true of a deployment.
+//! The capabilities of a deployment.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What an engine can do and how well, as it is deployed. The conformance suite checks each line; a lock that requires
+/// The capabilities of an engine as it is deployed. The conformance suite checks each line; a lock that requires
 /// something is checked when it is built, never silently weakened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// The engine's name, as in its URLs and errors.
     pub engine: &'static str,
-    /// Who stands in the engine's line.
+    /// The unit that queues at the engine.
     pub identity: Identity,
     /// Grants follow the order of arrival.
     pub fair: bool,
@@ -35,7 +35,7 @@ pub struct Capabilities {
     pub max_ttl: Duration,
 }
 
-/// Who stands in the engine's line.
+/// The unit that queues at the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identity {
     /// Every claim for itself.

@@ -35,16 +35,16 @@ pub struct Claim {
     /// The lock is one for readers and writers, also if this claim is exclusive: some engines keep those under other names than
     /// mutexes.
     pub paired: bool,
-    /// So many replicas of the engine must have the grant, and each renewal of it, before it counts. More than zero only where
+    /// The number of replicas that must acknowledge the grant and each renewal before it counts. More than zero only where
     /// [`Capabilities::replicas`](crate::Capabilities::replicas) says so.
     pub replicas: u32,
-    /// Who, as shown to operators.
+    /// The holder as operators see it.
     pub holder: Arc<HolderInfo>,
-    /// What for, as shown to operators.
+    /// The reason as operators see it.
     pub reason: Option<Arc<str>>,
     /// Until when it is valid.
     pub validity: Arc<Validity>,
-    /// What core lends.
+    /// The clock and the tasks of the client.
     pub runtime: Runtime,
     /// It is one node's share of a claim that a [`Quorum`](fencepost_quorum) makes, see there. `None`: it is for itself.
     pub vote: Option<Box<Vote>>,
@@ -98,9 +98,9 @@ impl Claim {
     }
 }
 
-/// What a node of a quorum may know of the whole claim.
+/// The knowledge of one node of a quorum about the whole claim.
 ///
-/// An engine that heeds it never hands the resource to such a claim: it grants on being asked, remembers who was refused
+/// An engine that supports votes never hands the resource to such a claim: it grants on being asked, remembers who was refused
 /// (if the claim [joins](Claim::join)) and wakes the oldest of those when it is worth asking again. Lines on every node,
 /// with contenders in different order, would lock each other out.
 #[derive(Debug, Default)]

@@ -1,19 +1,40 @@
-//! The seam between core and engines: the validity of one claim.
+//! The seam between core and engines: the traits that an engine implements.
 //!
-//! Engines differ in two things: how one waits (queue, notify, block, poll) and what keeps one alive (lease, session,
-//! connection). Three object-safe traits hold the difference: [`Backend`], [`Entry`] (one claim at the engine, queued *or*
-//! holding) and [`Session`]. All policy is built once above them: the wait loop, the caller's deadline, renewal (renewer),
-//! cleanup (cleaner), composition. A layer is itself a [`Backend`].
+//! Engines differ in two things: how a claim waits (queue, notification, blocking call, polling) and what keeps a claim alive
+//! (lease, session, connection). Three object-safe traits hide the difference. A [`Backend`] is the engine. An [`Entry`] is one
+//! claim at the engine, queued or holding. A [`Session`] renews entries. Core builds the policy above them once: the wait
+//! loop, the caller's deadline, renewal, cleanup, composition. A layer is itself a [`Backend`].
+//!
+//! # The states of an entry
+//!
+//! ```text
+//!               attempt                     attempt
+//!   enter ──> (nothing) ──────> queued ─────────────────> holding ──release──> released
+//!                 │  └───────────────────────────────────────^ │
+//!                 │                │                           ├──detach──> detached lease ──attach──> holding
+//!                 │                ├──withdraw──> withdrawn    │
+//!                 │                │                           │
+//!                 └────────────────┴──── deleted, expired or evicted at the engine ──> gone
+//! ```
 //!
 //! # The contract in short
-//! - Every step is idempotent for the claim's id: a lost reply is repaired by asking again.
-//! - Every future may be dropped at any await and every method called again afterwards. What was sent may still take
-//!   effect; the entry knows that it may.
-//! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll, which may happen without any async runtime (in a
-//!   `Drop`): they must not need one until they wait for the reply.
-//! - The innermost layer times its requests out: no future waits forever for an engine.
-//! - Validity is counted from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
-//! - Timers are those of [`Runtime::clock`](crate::Runtime::clock), tasks are spawned on [`Runtime::host`](crate::Runtime::host).
+//! - Each step is idempotent for the id of the claim. Core repeats a step whose reply was lost.
+//! - A future may be dropped at any await, and each method called again afterwards. A request that was sent may still take
+//!   effect, and the entry knows that.
+//! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll. That poll may happen in a `Drop`, without an async
+//!   runtime: they need a runtime only to wait for the reply.
+//! - The engine's own requests have a time limit: no future waits without a limit.
+//! - Validity counts from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
+//! - Timers are those of [`Runtime::clock`](crate::Runtime::clock). Tasks run by [`Runtime::spawn`](crate::Runtime::spawn).
+//!
+//! # A complete engine
+//!
+//! To write an engine, copy this one. It passes the conformance suite of `fencepost-testkit`.
+//!
+//! ```
+#![doc = include_str!("toy_engine.rs")]
+//! # fn main() {}
+//! ```
 
 pub mod admission;
 pub(crate) mod capabilities;
@@ -39,21 +60,21 @@ use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Validity;
 
-/// An answer of an engine: there already, or a future. What is there already costs no allocation.
+/// A reply of an engine: ready, or a future. A ready reply costs no allocation.
 pub enum Reply<'a, T> {
-    /// There already; `None` once taken.
+    /// Ready; `None` once taken.
     Ready(Option<T>),
-    /// To come.
+    /// A future.
     Coming(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 impl<'a, T> Reply<'a, T> {
-    /// An answer that is there already.
+    /// Makes a reply that is ready.
     pub fn ready(value: T) -> Reply<'a, T> {
         Reply::Ready(Some(value))
     }
 
-    /// An answer to come.
+    /// Makes a reply of a future.
     pub fn coming(future: impl Future<Output = T> + Send + 'a) -> Reply<'a, T> {
         Reply::Coming(Box::pin(future))
     }
@@ -74,51 +95,51 @@ impl<T: Unpin> Future for Reply<'_, T> {
 
 /// An engine, or a layer over one.
 pub trait Backend: Send + Sync + 'static {
-    /// What is true of this deployment.
+    /// Returns the capabilities of this deployment.
     fn capabilities(&self) -> Capabilities;
 
-    /// A new entry for `claim`. No I/O: nothing is at the engine before the first [`Entry::attempt`], and the entry owns
-    /// all server state there will ever be for the claim.
+    /// Makes an entry for `claim`. No I/O: the first [`Entry::attempt`] sends the first request. The entry owns all that the
+    /// server will ever store for the claim.
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
-    /// An entry for a grant that exists already: the claim carries the id of a detached lease. [`Entry::attempt`] takes it up
-    /// again for the claim's `ttl`, or answers [`Attempt::Gone`]; it never makes a new grant. Taken up by a claim that is not
-    /// [`renewed`](Claim::renewed) it stays detached and is only extended. A grant in another mode than the claim's is not taken
-    /// up: `Gone`. The answer has the grant's token as the engine keeps it.
+    /// Makes an entry for a detached lease: the claim has the id of its grant. [`Entry::attempt`] attaches to the grant for the
+    /// claim's `ttl`, or answers [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](Claim::renewed),
+    /// the grant stays detached and is only extended. A grant in another mode than the claim's is `Gone`. The token is the one
+    /// that the engine stores.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
-    /// A resource as an operator sees it; a resource that nobody claims has no claims.
+    /// Returns the claims on a resource, as operators see them. A free resource has none.
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>>;
 
-    /// The resources whose names begin with `prefix` and that are held or waited for, sorted by name.
+    /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
 
-    /// Evicts the holder whose grant has `token`, and only that. `how.reason` says who evicts and why: the holder's validity ends
-    /// [with](Validity::end_with) it.
+    /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](Validity::end_with)
+    /// `how.reason`.
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
 
-    /// Asks the engine for an answer of any kind, at the price of one read. A layer whose claims wait before the engine learns by it that
-    /// the engine fails.
+    /// Checks by one read that the engine answers. A layer that makes claims wait before they reach the engine uses it to notice
+    /// that the engine fails.
     ///
     /// # Errors
-    /// The engine's error, or one that says that it does not answer.
+    /// The engine's error, or one that says that the engine does not answer.
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::ready(Ok(()))
     }
 
-    /// Looks at the deployment itself: how it is set up and how it fares, and what that means for locks. What cannot be looked at
-    /// is a finding, no error. Nothing is changed.
+    /// Examines the deployment: its configuration and health, and what they mean for locks. A part that cannot be examined is a
+    /// finding. Nothing is changed.
     ///
     /// # Errors
-    /// Only where nothing at all could be looked at.
+    /// Only if nothing at all could be examined.
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::ready(Ok(Report::default()))
     }
 
-    /// Nothing will be asked any more: lets go of connections and files. Entries that still exist may fail.
+    /// Closes connections and files. Entries that still exist may fail.
     fn close(&self) -> Reply<'_, ()> {
         Reply::ready(())
     }
@@ -126,27 +147,28 @@ pub trait Backend: Send + Sync + 'static {
 
 /// One claim at the engine, queued or holding.
 pub trait Entry: Send {
-    /// Asks, asks again, or collects what was pushed. A grant confirms the claim's validity, a place in line may
-    /// ([`Validity::waiting`]). If the claim does not join the line, a blocked attempt leaves nothing behind.
+    /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
+    /// queue may schedule its renewal ([`Validity::waiting`]). If the claim does not join the queue, a blocked attempt leaves
+    /// nothing behind.
     ///
     /// # Cancel safety
-    /// May be dropped; the request may take effect all the same. Ask again, or withdraw.
+    /// Safe. The request may still take effect: call this again, or withdraw.
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>>;
 
-    /// Ready when it is worth asking again. A hint: it may be ready for nothing, and core holds the timer, `until` being
-    /// when it will ask again anyway. A wake that came between an attempt's answer and this call is not lost.
+    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a reason, and core attempts again at
+    /// `until` in any case. A wake-up between the answer of an attempt and this call is not lost.
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()>;
 
-    /// What keeps the claim alive, queued or holding. `None`: nothing has to.
+    /// Returns the session that keeps the claim alive, queued or holding. `None`: nothing has to.
     fn renewal(&self) -> Option<Renewal>;
 
-    /// Leaves nothing of the claim at the engine, granted or not. `Err`: unknown, call again.
+    /// Removes the claim from the engine, granted or not. After `Err` the outcome is unknown: call this again.
     ///
     /// # Cancel safety
-    /// The first poll sends. Dropped after that, it takes effect or not; call again to know.
+    /// The first poll sends. Dropped later, it takes effect or not: call this again to know.
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>>;
 
-    /// The same with the work done; engines whose grant is a transaction commit it here.
+    /// Removes the claim after its work is done. An engine whose grant is a transaction commits it here.
     ///
     /// # Cancel safety
     /// That of [`withdraw`](Entry::withdraw).
@@ -154,75 +176,77 @@ pub trait Entry: Send {
         self.withdraw()
     }
 
-    /// Cuts the grant loose from this process: from now on it ends `claim.ttl()` after this request unless somebody who
-    /// knows the claim's id extends it. After `Ok` the entry owns nothing any more.
+    /// Detaches the grant from this process: it ends `claim.ttl()` after this request, unless a program that knows the claim's id
+    /// extends it. After `Ok` the entry owns nothing.
     fn detach(&mut self) -> Reply<'_, Result<()>>;
 
-    /// Makes `to` the token of this claim's grant, so that every later grant of the resource has a greater one (for
-    /// quorums). No two grants get the same token by it. A claim that votes [again](crate::Vote::again) may get a lesser one than
-    /// it has, if it holds the resource alone; what the resource has given stays as great as it is.
+    /// Makes `to` the token of this claim's grant, so that each later grant of the resource has a greater one. Quorums use it. No
+    /// two grants get the same token. A claim that votes [again](crate::Vote::again) may get a smaller token than it has, if it
+    /// holds the resource alone; the resource's greatest token stays.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) if the resource has given that token or a greater one to another claim, or if this
-    /// claim holds it no more.
+    /// [`is_mismatch`](Error::is_mismatch) if another claim got that token or a greater one, or if this claim holds the resource
+    /// no more.
     fn raise(&mut self, _to: Token) -> Reply<'_, Result<()>> {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to raise a token")))
     }
 
-    /// The engine's own strength: a type of its crate, to be downcast to.
+    /// Returns the engine's own extension: a type of its crate, to be downcast to.
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         None
     }
 }
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Attempt {
     /// The claim holds its resource, with this fencing token.
     Granted(Token),
-    /// It does not yet.
+    /// The claim waits.
     Blocked {
-        /// Ask again then at the latest. `None`: only when woken.
+        /// When to attempt again at the latest. `None`: only when woken.
         again: Option<Moment>,
-        /// How many claims stand before it, if known.
+        /// How many claims are ahead in the queue, if known.
         ahead: Option<u32>,
     },
-    /// Its place or grant is gone: purged as dead, deleted, evicted. Core begins anew with a fresh id.
+    /// The claim is no longer at the engine: expired, deleted, evicted. Core starts again with a fresh id.
     Gone,
 }
 
-/// What was there when a claim left.
+/// The outcome of [`Entry::withdraw`] or [`Entry::release`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removed {
-    /// A grant, released now (or earlier, by this same claim).
+    /// A grant, now or by an earlier call for the same claim.
     Released,
-    /// A place in line.
+    /// A place in the queue.
     Withdrawn,
     /// Nothing.
     Nothing,
 }
 
-/// A claim and the session that keeps it. Made by the engine, passed on by layers.
+/// A claim and the session that keeps it alive. An engine makes it, layers pass it on.
 #[derive(Clone)]
 pub struct Renewal {
-    /// Whose validity is renewed.
+    /// The claim to renew.
     pub claim: Arc<Claim>,
-    /// By what.
+    /// The session that renews it.
     pub session: Arc<dyn Session>,
 }
 
-/// What grants live and die with.
+/// The liveness unit of grants: a connection, a session or a lease. When it ends, its grants end.
 pub trait Session: Send + Sync {
-    /// What is renewed together: a shard, a connection, a lease. Renewals with the same id go into one round.
+    /// Returns the id of the unit: claims of sessions with the same id are renewed by one round.
     fn id(&self) -> u64;
 
-    /// Its own validity. One that is finite proves all its claims; [`Validity::forever`] leaves each claim to its own.
+    /// Returns the validity of the session. A finite one covers all claims; with [`Validity::forever`] each claim has its own.
     fn validity(&self) -> &Arc<Validity>;
 
-    /// One round of renewal. Answers go to the lives as they arrive: confirmed, waiting, or ended. It never creates: what
-    /// the engine does not know any more is ended as lost. A claim with a fixed lease (not
-    /// [`renewed`](Claim::renewed)) comes here only when its user extends it: its lease then ends `ttl` after this request. A
-    /// renewal never shortens a lease, so that two that overtake each other do no harm.
-    /// `Err`: the round failed as a whole and the answers that are missing are unknown; core asks again soon.
+    /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
+    /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not
+    /// [`renewed`](Claim::renewed) comes here only when its user extends it: its lease then ends `ttl` after this request. A
+    /// renewal never shortens a lease, so two renewals may overtake each other.
+    ///
+    /// # Errors
+    /// The round failed as a whole, and the missing answers are unknown. Core tries again soon.
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
 }

@@ -1,4 +1,4 @@
-//! What a claim writes beside itself in an engine that keeps free text.
+//! The text that a claim stores with its entry.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}… ({} bytes in all)", &text[..text.floor_char_boundary(most)], text.len())
 }
 
-/// Who claims and why, as a claim writes it beside itself in an engine that keeps free text with an entry (ZooKeeper, etcd).
+/// The holder and the reason of a claim, stored as text with its entry in engines that keep such a text (ZooKeeper, etcd).
 /// It is compact JSON, for people and programs of any language. What decides about a grant and is read from it: the numbers of
 /// [`Mode::Permits`], the [`place`](ClaimRecord::place), and whether it is one of ours at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ pub struct ClaimRecord {
     pub holder: HolderInfo,
     /// Wall-clock microseconds since 1970 at which it arrived. Zero: unknown.
     pub since_micros: u64,
-    /// What for.
+    /// The reason of the claim.
     pub reason: Option<String>,
     /// It has been evicted and runs out.
     pub evicted: bool,
@@ -166,7 +166,7 @@ impl ClaimRecord {
     }
 
     /// As operators see it. `mode` is what the engine knows of it, `token` that of its grant if it holds, `now` the wall clock
-    /// of whoever looks, `since` the engine's own word on when the entry arrived, for payloads that don't say; zero: it has none.
+    /// of the reader, `since` the engine's own word on when the entry arrived, for payloads that don't say; zero: it has none.
     pub fn into_info(self, mode: Mode, token: Option<Token>, now: u64, since: u64) -> ClaimInfo {
         let since_micros = if self.since_micros == 0 { since } else { self.since_micros };
         // An unknown time is no age.

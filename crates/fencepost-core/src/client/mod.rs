@@ -49,12 +49,12 @@ impl Client {
     /// The default lease: 30 s, renewed every 10 s. Where an engine has none as long, its longest.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// What is true of the engine as it is deployed.
+    /// Returns the capabilities of the engine as it is deployed.
     pub fn capabilities(&self) -> &Capabilities {
         &self.client.capabilities
     }
 
-    /// What this client lends to its engine: for functions of engine crates that work beside it.
+    /// Returns the client's clock and tasks: for functions of engine crates that work beside it.
     pub fn runtime(&self) -> &Runtime {
         &self.client.runtime
     }
@@ -155,7 +155,7 @@ impl Client {
         }
     }
 
-    /// Who holds `name` and who waits for it.
+    /// Returns the holders of `name` and the claims that wait for it.
     ///
     /// # Errors
     /// A bad name, an engine without that, or one that does not answer.
@@ -200,9 +200,9 @@ impl Client {
         self.client.backend.evict(&name, token, &how).await.map_err(|error| error.of(name.clone()))
     }
 
-    /// Makes no more grants, finishes the cleanup under way and ends the client's thread. Whoever still waits is answered with
-    /// [`is_closed`](Error::is_closed). Guards that still exist should be released before: nobody renews them any more, and whoever
-    /// watches one is told that it is lost.
+    /// Closes the client: it makes no more grants, finishes the cleanup under way and ends its thread. Calls that still wait fail
+    /// with [`is_closed`](Error::is_closed). Release the guards before: the client renews them no more, and a view of one says
+    /// that it is lost.
     ///
     /// # Cancel safety
     /// Safe; the client stays closed and cleanup goes on.

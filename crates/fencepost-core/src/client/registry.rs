@@ -65,7 +65,7 @@ impl Registry {
         open(address, runtime).await
     }
 
-    /// What is wrong with a URL of no known engine, and what to write. What is behind its colon may be a secret.
+    /// Explains why a URL names no known engine, and how to write it. The text behind the colon may be a secret.
     fn unknown(&self, address: &BackendUrl) -> String {
         let scheme = &*address.scheme;
         let port = address.rest.split(|c: char| !c.is_ascii_digit()).next();

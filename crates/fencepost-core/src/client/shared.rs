@@ -1,4 +1,4 @@
-//! What all locks and guards of one client share.
+//! The parts that all locks and guards of one client share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::runtime::renewer::Renewer;
 use crate::runtime::thread::Thread;
 use crate::time::Moment;
 
-/// What all locks and guards of one client share.
+/// The parts that all locks and guards of one client share.
 pub(crate) struct ClientShared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) capabilities: Capabilities,

@@ -34,7 +34,7 @@ impl BackendUrl {
             ));
         }
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        // What stands before it may be the end of a password, which no message is to repeat.
+        // The text before it may be the end of a password, and no message repeats that.
         if query.is_some_and(|query| query.contains('@')) {
             return Err(Error::invalid(
                 "an @ stands behind the ?, where options are: in a password write %3F for ?, and in an option %40 for @",
@@ -110,7 +110,7 @@ impl BackendUrl {
     }
 
     /// The duration that option `key` says: a whole number and one of `units`, which are among `ms`, `s`, `m`, `h` and `d`.
-    /// So many milliseconds are allowed; `rule` tells the user which.
+    /// The range of milliseconds that is allowed; `rule` tells the user which.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid), with `rule`.

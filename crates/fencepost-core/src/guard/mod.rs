@@ -116,7 +116,7 @@ impl Owned {
                 Some(Err(error)) => error,
                 None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
             };
-            // What asking again does not mend is left to the cleaner, which tries as long as the lease lasts.
+            // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
             if !error.is_transient() || clock.now() + pause >= until {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
                                its lease at the latest";
@@ -233,8 +233,8 @@ impl Guard {
         self.owned.claim.validity.lost(self.owned.client.runtime.clock()).await
     }
 
-    /// What the engine said to the last renewal, if that failed and none was confirmed since: with a guard that is Suspect or lost,
-    /// most likely the cause.
+    /// Returns the error of the last renewal, unless a later renewal was confirmed. For a guard that is Suspect or lost it is most
+    /// likely the cause.
     pub fn last_renewal_error(&self) -> Option<Arc<str>> {
         self.owned.claim.validity.trouble()
     }
@@ -244,7 +244,7 @@ impl Guard {
         self.owned.claim.validity.detail()
     }
 
-    /// What work that is held to it may know of it.
+    /// Returns a view for work that does not own the guard.
     pub(crate) fn view(&self) -> GuardView {
         GuardView::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
     }

@@ -12,7 +12,7 @@ use crate::lock::{AcquireAll, MultiGuard, TryAcquireAll};
 
 /// One lock that is held, or several.
 trait Held: Sized {
-    /// What the work gets.
+    /// The argument of the work.
     type View;
 
     fn view(&self) -> Self::View;

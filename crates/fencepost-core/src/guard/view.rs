@@ -1,4 +1,4 @@
-//! What is known of a lock by those who do not own it.
+//! A guard seen by work that does not own it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl GuardView {
         Err(Error::new(ErrorKind::Timeout, message).transient(true).of(self.name().clone()).on(self.engine))
     }
 
-    /// What the engine said to the last renewal, if that failed and none was confirmed since.
+    /// Returns the error of the last renewal, unless a later renewal was confirmed.
     pub fn last_renewal_error(&self) -> Option<Arc<str>> {
         self.claim.validity.trouble()
     }

@@ -100,7 +100,7 @@ impl MultiLock {
     /// All of them, or `None` if one is busy.
     ///
     /// # Errors
-    /// What the engine says; nothing is held then.
+    /// Errors of the engine; nothing is held then.
     ///
     /// # Cancel safety
     /// Dropped at any await it leaves nothing behind.
@@ -152,7 +152,7 @@ impl<'a> Options<'a> {
         let began = clock.now();
         loop {
             match self.all(began).await? {
-                // While the last ones were waited for, the first one's lease may have ended: then all begin anew.
+                // The first lease may have ended while the last locks were waited for: then all are acquired again.
                 Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
                 answer => return Ok(answer.map(|guards| MultiGuard { guards })),
             }

@@ -58,7 +58,7 @@ impl Mutex {
     /// The lock, or `None` if it is busy, at once or after [`wait`](TryAcquire::wait).
     ///
     /// # Errors
-    /// What the engine says.
+    /// Errors of the engine.
     ///
     /// # Cancel safety
     /// As for [`lock`](Mutex::lock).

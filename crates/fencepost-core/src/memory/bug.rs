@@ -4,7 +4,7 @@
 #[cfg(feature = "planted")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Bug {
-    /// Releasing frees whoever holds the name, not one's own grant.
+    /// A release frees the grant of any holder of the name, not its own.
     ReleaseByName,
     /// A woken waiter takes the lock without looking whether it won.
     NoRecheck,

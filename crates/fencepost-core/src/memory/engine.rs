@@ -19,7 +19,7 @@ use crate::time::Clock;
 use crate::validity::{Loss, Validity};
 
 const SHARDS: usize = 16;
-/// So many queues a shard may hold before empty ones are dropped.
+/// How many queues a shard may hold before empty ones are dropped.
 const IDLE_QUEUES: usize = 64;
 
 /// By name, hashed with a key of the process.

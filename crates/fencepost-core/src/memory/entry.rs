@@ -20,7 +20,7 @@ pub(super) struct MemoryEntry {
     at: At,
 }
 
-/// What the entry knows of its node.
+/// The state of the entry.
 #[derive(Clone, Copy)]
 enum At {
     /// Nothing was asked yet.

@@ -33,7 +33,7 @@ pub(super) struct Queue {
     soonest: Moment,
     /// For when the alarm is set, if it is.
     alarm: Option<Moment>,
-    /// Who is told when the resource may be free.
+    /// The claims that are told when the resource may be free.
     pub(super) voters: Voters,
 }
 
@@ -202,7 +202,7 @@ impl Queue {
     }
 
     /// Marks the grant with this token as evicted, or ends it at once. Its validity is to be ended by the caller, outside of the
-    /// queue's lock: that wakes whoever watches it.
+    /// queue's lock: that wakes its watchers.
     pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Validity>> {
         let of_token =
             |node: &Node| matches!(node.state, NodeState::Holding { token: has, .. } if has == token);
@@ -252,7 +252,7 @@ impl Queue {
             return None;
         }
         let given = || (!clock.is_stopped()).then(|| clock.clone());
-        // Nobody is left whose clock runs: whoever comes next looks by himself.
+        // No clock that runs is left: the next claim checks the leases itself.
         let clock = self.clock().or_else(given)?;
         self.alarm = Some(self.soonest);
         Some((self.soonest, clock))
@@ -364,11 +364,11 @@ impl Queue {
         })
     }
 
-    /// What the planted bug takes for the time.
+    /// Returns the time as the planted bug reads it.
     fn wall_moment(&self, now: Moment) -> Moment {
         const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
         self.clock()
-            // Steps forward alone: backward ones would set alarms into the past for ever.
+            // Only steps forward: a step backward would set each alarm into the past.
             .map_or(now, |clock| {
                 Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000).max(now)
             })

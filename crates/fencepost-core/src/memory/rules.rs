@@ -1,4 +1,4 @@
-//! What the queues of one engine share: tokens, the length of leases, planted bugs.
+//! The parts that the queues of one engine share: tokens, the length of leases, planted bugs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::token::Token;
 
 impl Queue {
-    /// A vote is asked for: granted if it fits beside what is held, whoever else was refused before.
+    /// Votes for the claim: it is granted if it fits beside the holders, whichever claims were refused before.
     pub(super) fn vote(
         &mut self,
         claim: &Arc<Claim>,

@@ -65,12 +65,12 @@ impl Voters {
         self.0.retain(|voter| voter.until > now);
         for voter in &mut self.0 {
             let mode = voter.claim.want().mode;
-            // Whoever fits is granted, so nobody stands in anybody's way here.
+            // A claim that fits is granted, so a claim that does not fit blocks no other.
             if !held.fits(mode) {
                 continue;
             }
             held.add(mode);
-            // Until it asks again, or whoever is woken would find nothing new and sleep on.
+            // The hint stays until the claim asks again; without it a claim that is woken would sleep on.
             voter.hinted = true;
             wakers.push(voter.waker.take());
         }

@@ -21,7 +21,7 @@ impl Client {
     /// Examines the engine: how it is set up and how it fares, and what that means for locks. Takes a lock of its own,
     /// `fencepost/doctor`, hands it on to itself and releases it, which shows whether the engine really grants any.
     ///
-    /// What is wrong is a [`Finding`] with what to do about it, no error.
+    /// A fault is no error but a [`Finding`] with advice.
     ///
     /// # Errors
     /// Where nothing at all could be looked at.

@@ -1,4 +1,4 @@
-//! Who holds or waits, as operators see it. Never a claim's id, which is a secret.
+//! Holders and waiters as operators see them. A claim's id is a secret and never shown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::backend::admission::Mode;
 use crate::token::Token;
 
-/// Who claims a resource, as shown to operators. It carries no rights: two processes may show the same.
+/// A holder as operators see it. It carries no rights: two processes may show the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HolderInfo {
     /// Any text of up to [`MAX_BYTES`](HolderInfo::MAX_BYTES); by default `user@host/program`.
@@ -87,11 +87,11 @@ pub struct ClaimInfo {
     pub since_micros: u64,
     /// It holds, and `since_micros` is when it arrived in line: the engine does not keep when it was granted, which was then or later.
     pub from_arrival: bool,
-    /// How long ago that was, by the clock of whoever looks; for showing only.
+    /// How long ago that was, by the clock of the reader; for showing only.
     pub age: Duration,
     /// How long its lease still runs if nobody renews it. `None`: it has none, or is not a holder.
     pub expires_in: Option<Duration>,
-    /// What the holder says it is for.
+    /// The reason that the holder gave.
     pub reason: Option<String>,
     /// It has been evicted and runs out.
     pub evicted: bool,

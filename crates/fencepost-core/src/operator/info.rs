@@ -1,4 +1,4 @@
-//! What operators ask for and get: resources, listings, evictions.
+//! Resources, listings and evictions, as operators use them.
 
 use crate::name::Name;
 use crate::operator::holder::{ClaimInfo, HolderInfo};

@@ -1,4 +1,4 @@
-//! What an examination of an engine finds: see [`Client::examine`](crate::Client::examine).
+//! The findings of an examination of an engine: see [`Client::examine`](crate::Client::examine).
 
 use std::fmt;
 
@@ -38,13 +38,13 @@ impl fmt::Display for Severity {
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// What it is about, in a word or two: `persistence`.
+    /// The subject in a word or two: `persistence`.
     pub subject: &'static str,
     /// Where, if the engine has several places: `host:port`, without secrets.
     pub place: Option<String>,
-    /// What was found, and what it means for locks.
+    /// The fault, and its meaning for locks.
     pub says: String,
-    /// What to do about it.
+    /// The remedy.
     pub advice: Option<String>,
 }
 

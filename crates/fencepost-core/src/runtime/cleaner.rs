@@ -27,7 +27,7 @@ struct Inner {
     gathered: Mutex<Gathered>,
 }
 
-/// What the host goes on with next.
+/// The tasks that go on.
 #[derive(Default)]
 struct Gathered {
     jobs: Vec<Task>,

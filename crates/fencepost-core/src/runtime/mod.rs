@@ -1,4 +1,4 @@
-//! What core lends to engines and layers: a clock, a place for tasks, a cleaner.
+//! The runtime of a client: its clock, the place where its tasks run, and the cleaner.
 
 pub(crate) mod cleaner;
 pub(crate) mod cleanup;
@@ -15,7 +15,7 @@ use crate::runtime::cleaner::Cleaner;
 use crate::runtime::spawner::Spawner;
 use crate::time::Clock;
 
-/// What core lends to engines and layers. Clones are one `Arc`.
+/// The client's clock and where its tasks run. Clones share it.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
@@ -23,25 +23,25 @@ struct Inner {
     client: u64,
     ids: ClaimIds,
     clock: Clock,
-    host: Arc<dyn Spawner>,
+    spawner: Arc<dyn Spawner>,
     cleaner: Cleaner,
 }
 
 impl Runtime {
-    pub(crate) fn new(clock: Clock, host: Arc<dyn Spawner>) -> Runtime {
+    pub(crate) fn new(clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
         // Zero would be as good an id as any other; randomness failing is not.
         let client = getrandom::u64().expect("the system has no randomness");
-        Runtime::with(client, ClaimIds::Random, clock, host)
+        Runtime::with(client, ClaimIds::Random, clock, spawner)
     }
 
     /// The runtime of client number `client`: for simulations, where nothing may be random. Its claims' ids can be computed.
-    pub fn for_client(client: u64, clock: Clock, host: Arc<dyn Spawner>) -> Runtime {
-        Runtime::with(client, ClaimIds::counted(client), clock, host)
+    pub fn for_client(client: u64, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
+        Runtime::with(client, ClaimIds::counted(client), clock, spawner)
     }
 
-    fn with(client: u64, ids: ClaimIds, clock: Clock, host: Arc<dyn Spawner>) -> Runtime {
-        let cleaner = Cleaner::new(clock.clone(), Arc::clone(&host));
-        Runtime(Arc::new(Inner { client, ids, clock, host, cleaner }))
+    fn with(client: u64, ids: ClaimIds, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
+        let cleaner = Cleaner::new(clock.clone(), Arc::clone(&spawner));
+        Runtime(Arc::new(Inner { client, ids, clock, spawner, cleaner }))
     }
 
     /// An id that no other claim has.
@@ -59,19 +59,19 @@ impl Runtime {
         &self.0.clock
     }
 
-    /// Where tasks run.
-    pub fn host(&self) -> &Arc<dyn Spawner> {
-        &self.0.host
+    /// Returns the place where tasks run.
+    pub fn spawner(&self) -> &Arc<dyn Spawner> {
+        &self.0.spawner
     }
 
-    /// Who cleans up.
+    /// Returns the cleaner.
     pub fn cleaner(&self) -> &Cleaner {
         &self.0.cleaner
     }
 
-    /// Runs `task` on the host.
+    /// Runs `task` where the tasks of the client run.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.host.spawn(Box::pin(task));
+        self.0.spawner.spawn(Box::pin(task));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::validity::{RenewalFailure, State};
 
 /// `Claim::kept` while a round is under way for it.
 const IN_FLIGHT: u64 = u64::MAX;
-/// What is due within this time is renewed along, or within a tenth of its lease if that is shorter.
+/// A round also renews claims that are due within this time, or within a tenth of their lease if that is shorter.
 const SLACK: Duration = Duration::from_secs(1);
 /// Nothing is asked for again sooner.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ fn key(due: Moment, claim: &Claim) -> Key {
     (due, (id ^ (id >> 64)) as u64)
 }
 
-/// What is renewed together.
+/// The claims that one request renews.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 
 struct Renewals {

@@ -124,7 +124,7 @@ impl Clock {
         .await
     }
 
-    /// Wakes `waker` once at `at`; early when the clock stops, so that whoever relies on it can look for another clock.
+    /// Wakes `waker` once at `at`; early when the clock stops, so that its user can look for another clock.
     pub fn alarm(&self, at: Moment, waker: Waker) {
         let mut schedule = self.schedule();
         if schedule.stopped {

@@ -18,7 +18,7 @@ pub struct RenewalFailure {
 }
 
 impl RenewalFailure {
-    /// What the engine said to a renewal.
+    /// Makes the record of a renewal that failed with `error`.
     pub fn of(error: Error) -> RenewalFailure {
         let error = error.without_effect();
         RenewalFailure { why: error.to_string().into(), kind: error.kind(), transient: error.is_transient() }

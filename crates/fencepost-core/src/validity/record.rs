@@ -28,7 +28,7 @@ pub struct Validity {
     pub(super) end: OnceLock<Loss>,
     /// Its holder has given it back. The engine may know of it for a while yet.
     given_back: AtomicBool,
-    /// What few of many lives have.
+    /// The parts that few of many validities have.
     pub(super) optional: OnceLock<Box<Optional>>,
 }
 
@@ -55,7 +55,7 @@ impl Validity {
     /// The engine has confirmed the grant by a request sent at `sent`: it lives for `ttl` from then on. Returns
     /// whether it does: a validity that is over is not revived, whatever the engine says.
     pub fn confirm(&self, clock: &Clock, sent: Moment, ttl: Duration) -> bool {
-        // A first confirmation needs no look at the clock: whoever uses the grant takes that look.
+        // A first confirmation does not read the clock: the user of the grant does.
         if self.end.get().is_some()
             || (self.until.load(Ordering::Acquire) != 0 && !self.is_valid(clock.now()))
         {
@@ -68,7 +68,7 @@ impl Validity {
         self.end.get().is_none()
     }
 
-    /// What [`confirm`](Validity::confirm) must never do: for the planted bug alone.
+    /// Revives a validity that has ended: the planted bug does what [`confirm`](Validity::confirm) must never do.
     #[cfg(feature = "planted")]
     pub(crate) fn revive(&self, sent: Moment, ttl: Duration) {
         self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
@@ -125,7 +125,7 @@ impl Validity {
         if let Some(old) = rest.of.write().unwrap_or_else(PoisonError::into_inner).get_mut(number) {
             *old = Arc::clone(validity);
         }
-        // Whoever begins or ends to watch meanwhile finds the new one there.
+        // A watcher that comes or goes meanwhile finds the new one there.
         let status = self.optional().status();
         for (key, waker) in &status.watchers {
             validity.set_watch(*key, Some(waker));
@@ -201,7 +201,7 @@ impl Validity {
                 if let State::Lost(why) = self.seen(clock.now()) {
                     return Poll::Ready(Some(why));
                 }
-                // Renewed meanwhile, or one of those that it rests on has ended: sleep anew.
+                // Renewed meanwhile, or one of those that it rests on has ended: sleep again.
                 if self.until() < until {
                     return Poll::Ready(None);
                 }
@@ -239,7 +239,7 @@ impl Validity {
             && !self.rests_in_doubt(now)
     }
 
-    /// What most of the lives that it rests on ended by.
+    /// Returns the loss that ended most of the validities that this one needs.
     fn why_invalid(&self) -> Loss {
         let ended: Vec<Loss> = self
             .rest()
@@ -293,14 +293,14 @@ pub(crate) fn left(until: Moment, now: Moment) -> Option<Duration> {
 
 #[derive(Default)]
 pub(super) struct Optional {
-    /// What else must live.
+    /// The validities that this one needs.
     pub(super) rest: OnceLock<Rest>,
-    /// What the engine knows of a loss beside its kind.
+    /// The details of a loss.
     pub(super) detail: OnceLock<(Loss, Arc<str>)>,
     status: Mutex<Status>,
 }
 
-/// So many of these must live.
+/// `q` of these validities must be valid.
 pub(super) struct Rest {
     pub(super) q: usize,
     pub(super) of: RwLock<Vec<Arc<Validity>>>,

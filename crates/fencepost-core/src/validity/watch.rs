@@ -1,4 +1,4 @@
-//! What few of many validities have: details of a loss, failed renewals, watchers.
+//! Details of a loss, failed renewals and watchers: few of many validities have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -109,7 +109,7 @@ impl Validity {
             (None, None) => {}
         }
         drop(status);
-        // Whoever ends the validity has seen the watcher, or it is over by now for whoever looks next: see `wake`.
+        // The caller that ends the validity has seen this watcher, or the watcher sees the end with its next check: see `wake`.
         fence(Ordering::SeqCst);
         if let Some(rest) = self.rest() {
             rest.of().iter().for_each(|validity| validity.set_watch(key, waker));

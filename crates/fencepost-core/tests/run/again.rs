@@ -93,7 +93,7 @@ async fn a_lease_that_runs_out_stops_the_work_and_it_begins_anew() {
     assert_eq!(runs, 2);
 }
 
-/// Work that asks by itself may hear of the loss first; and what it did last it may have done too late.
+/// Work that checks by itself may notice the loss first. Its last step may have come too late.
 #[tokio::test]
 async fn a_run_that_ends_after_the_loss_does_not_count() {
     let mut stage = Stage::new();
@@ -217,7 +217,7 @@ async fn several_are_lost_and_got_back_together() {
     }
 }
 
-/// What watches a view, and the reason that it was told.
+/// A task that watches a view, and the reason that it was told.
 fn watcher(held: &GuardView) -> tokio::task::JoinHandle<Loss> {
     let held = held.clone();
     tokio::spawn(async move { held.lost().await })

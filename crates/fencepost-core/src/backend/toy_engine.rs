@@ -1,0 +1,146 @@
+// A complete engine over a `HashMap`: exclusive locks with leases, for the tasks of one process. Waiters poll.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, ErrorKind, Eviction, Info, Listing, Loss,
+    Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token, Validity,
+};
+
+/// How long a waiter pauses between two attempts.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A name in the table.
+#[derive(Default)]
+struct Row {
+    last_token: u64,
+    /// The id of the holder's claim, and the end of its lease.
+    holder: Option<(ClaimId, Moment)>,
+}
+
+/// The engine: one table of names.
+pub(crate) struct Toy {
+    rows: Mutex<HashMap<Name, Row>>,
+    validity: Arc<Validity>,
+    me: Weak<Toy>,
+}
+
+impl Toy {
+    /// Makes an empty engine.
+    pub(crate) fn open() -> Arc<Toy> {
+        let validity = Arc::new(Validity::forever()); // each claim has a validity of its own
+        Arc::new_cyclic(|me| Toy { rows: Mutex::default(), validity, me: me.clone() })
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<Name, Row>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for Toy {
+    fn capabilities(&self) -> Capabilities {
+        let none = Capabilities { fair: false, shared: false, permits: false, ..Capabilities::full("toy") };
+        Capabilities { replicas: false, detach: false, inspect: false, evict: false, ..none }
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let toy = self.me.upgrade().expect("the caller holds the engine");
+        Box::new(ToyEntry { toy, claim, removed: None })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.enter(claim)
+    }
+
+    fn inspect<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<Info>> {
+        unsupported()
+    }
+
+    fn list<'a>(&'a self, _: &'a str, _: &'a Page) -> Reply<'a, Result<Listing>> {
+        unsupported()
+    }
+
+    fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
+        unsupported()
+    }
+}
+
+impl Session for Toy {
+    fn id(&self) -> u64 {
+        0
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        for claim in due {
+            let now = claim.runtime.clock().now(); // read before the request is sent
+            let mut rows = self.rows();
+            match rows.get_mut(&claim.want().name).and_then(|row| row.holder.as_mut()) {
+                // A renewal never creates, and never revives a lease that has ended.
+                Some((id, end)) if *id == claim.id && *end > now => {
+                    *end = (*end).max(now + claim.ttl());
+                    claim.confirm(now, claim.ttl());
+                }
+                _ => claim.validity.end(Loss::Deleted),
+            }
+        }
+        Reply::ready(Ok(()))
+    }
+}
+
+/// One claim at the engine.
+struct ToyEntry {
+    toy: Arc<Toy>,
+    claim: Arc<Claim>,
+    /// The answer of an earlier withdrawal, which a repeated one gets again.
+    removed: Option<Removed>,
+}
+
+impl Entry for ToyEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        let (claim, now) = (&self.claim, self.claim.runtime.clock().now());
+        let mut rows = self.toy.rows();
+        let row = rows.entry(claim.want().name.clone()).or_default();
+        match row.holder.filter(|(_, end)| *end > now) {
+            Some((id, _)) if id == claim.id => {} // the reply to an earlier attempt was lost
+            Some(_) => return Reply::ready(Ok(Attempt::Blocked { again: Some(now + POLL), ahead: None })),
+            None => row.last_token += 1,
+        }
+        row.holder = Some((claim.id, now + claim.ttl()));
+        claim.confirm(now, claim.ttl());
+        Reply::ready(Ok(Attempt::Granted(Token::new(row.last_token))))
+    }
+
+    fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+        Poll::Pending // no notification: core's timer makes the next attempt
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Toy>::clone(&self.toy) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        let now = self.claim.runtime.clock().now();
+        let mut rows = self.toy.rows();
+        let row = rows.entry(self.claim.want().name.clone()).or_default();
+        let ours = row.holder.take_if(|(id, _)| *id == self.claim.id);
+        let valid = ours.is_some_and(|(_, end)| end > now);
+        let removed = if valid { Removed::Released } else { Removed::Nothing };
+        Reply::ready(Ok(*self.removed.get_or_insert(removed)))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        unsupported()
+    }
+}
+
+/// Core never calls a method that the capabilities exclude.
+fn unsupported<T>() -> Reply<'static, Result<T>> {
+    Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine cannot do that")))
+}

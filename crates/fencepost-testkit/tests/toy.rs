@@ -1,0 +1,59 @@
+//! The conformance suite on the engine of core's documentation.
+
+#[path = "../../fencepost-core/src/backend/toy_engine.rs"]
+mod toy_engine;
+
+use std::sync::Arc;
+
+use fencepost_core::{Backend, Result, Runtime};
+use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
+
+use toy_engine::Toy;
+
+struct Toys;
+
+struct One(Arc<Toy>);
+
+impl Fixture for Toys {
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        Box::pin(async { Box::new(One(Toy::open())) as Box<dyn Namespace> })
+    }
+}
+
+impl Namespace for One {
+    fn open(&self, _: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let toy: Arc<dyn Backend> = Arc::<Toy>::clone(&self.0);
+        Box::pin(async { Ok(toy) })
+    }
+}
+
+fencepost_testkit::conformance!(Toys, excused: [
+    a_changed_lease_is_not_believed,
+    a_detached_lease_ends,
+    a_detached_lease_that_has_ended_cannot_be_released,
+    a_lease_opens_no_other_claim,
+    a_permit_in_line_is_not_overtaken,
+    a_small_claim_waits_behind_a_large_one,
+    a_waiting_writer_is_not_overtaken,
+    crash_frees,
+    detach_and_attach,
+    engine_out_of_reach,
+    evict_marks,
+    evict_now,
+    evict_says_who_and_why,
+    evict_wants_the_right_token,
+    first_come_first_served,
+    inspect,
+    list_by_prefix_and_page,
+    mixed_modes,
+    network_gets_slow,
+    network_goes_dark,
+    network_is_dark_within_a_lease,
+    permits,
+    readers_go_together,
+    server_killed_and_restarted,
+    shared,
+    stop_and_continue,
+    what_is_attached_heeds_its_secret,
+    who_waits_hears_of_an_outage,
+]);
