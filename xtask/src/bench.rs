@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Where the figures were taken: enough to read them, nothing that names the machine.
 #[derive(Deserialize, Default)]
-pub(crate) struct Spawner {
+pub(crate) struct Host {
     cpu: String,
     cores: usize,
     kernel: String,
@@ -50,7 +50,7 @@ struct Named {
 pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let workspace = &Workspace::find();
     let bench = build(workspace)?;
-    let host = Spawner::of(workspace, &bench)?;
+    let host = Host::of(workspace, &bench)?;
     let mut arguments = vec!["figures"];
     arguments.extend(engines.iter().map(String::as_str));
     let figures = workspace.program("figures", &bench, &arguments).limit(Duration::from_secs(3600));
@@ -89,9 +89,9 @@ pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
 }
 
-impl Spawner {
+impl Host {
     /// Asks the bench, which knows the versions that it was built with.
-    pub(crate) fn of(workspace: &Workspace, bench: &str) -> Result<Spawner, String> {
+    pub(crate) fn of(workspace: &Workspace, bench: &str) -> Result<Host, String> {
         let output = workspace.program("host", bench, &["host"]).run()?;
         serde_json::from_str(output.text.trim()).map_err(|error| format!("{}: {error}", output.text))
     }
@@ -99,7 +99,7 @@ impl Spawner {
     /// One sentence for a page.
     pub(crate) fn shown(&self) -> String {
         format!(
-            "Measured on {} ({} cores, {}), {}, with {}.",
+            "Measured on {} ({} cores, {}), {}, with\n{}.",
             self.cpu,
             self.cores,
             self.kernel,
@@ -110,17 +110,18 @@ impl Spawner {
 }
 
 /// The page with these figures; engines that were not measured now keep their tables of the page before.
-fn page(host: &Spawner, figures: &[Figure], old: &str) -> String {
+fn page(host: &Host, figures: &[Figure], old: &str) -> String {
     let mut page = String::from(
-        "# Benchmarks\n\n`cargo xtask bench` measures every row again and writes this page, \
-         `cargo xtask bench ENGINE` the table of one engine. The floor is the same work done with \
-         the bare driver in the same run; ours and the floor alternate over several rounds, and the ratio is the median of the \
-         rounds' ratios. Only ratios carry over to another machine. The bare transactions write and remove the row that a lock by \
-         hand has, with the engine's durability and the driver's defaults otherwise. tokio's Mutex is first come, first \
-         served, as ours is; async-lock's lets a running task go before those that wait. On Redis a lock by hand is `SET NX PX` \
-         and a script that compares and deletes, without a token or a line; a handoff's floor is a token in a list that each \
-         waiter takes by BLPOP on a connection of its own and passes on by LPUSH. There all stand in line in four processes, then \
-         the lock passes through all of them, and every handoff changes the owner; peers are told to do the same.\n\n",
+        "# Benchmarks\n\n\
+         `cargo xtask bench` measures every row again and writes this page, `cargo xtask bench ENGINE` the table of one\n\
+         engine. The floor is the same work done with the bare driver in the same run. Our figure and the floor alternate\n\
+         over several rounds, and the ratio is the median of the ratios of the rounds. Only ratios carry over to another\n\
+         machine. The bare transactions write and remove the row that a lock by hand has, with the engine's durability\n\
+         and otherwise the driver's defaults. tokio's Mutex is first come, first served, as ours is; async-lock's lets a\n\
+         running task overtake the waiters. On Redis a lock by hand is `SET NX PX` and a script that compares and\n\
+         deletes, without a token or a queue. The floor of a handoff is a token in a list: each waiter takes it by BLPOP\n\
+         on a connection of its own and passes it on by LPUSH. All waiters queue in four processes, then the lock passes\n\
+         through all of them, and every handoff changes the owner. Peers do the same.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}", host.shown());
@@ -177,7 +178,7 @@ mod tests {
             bar: String::new(),
             peers: Vec::new(),
         };
-        let host = Spawner::default();
+        let host = Host::default();
         let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], "");
         assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before), before);
         let after = page(&host, &[figure("two", 5.0), figure("three", 6.0)], &before);

@@ -128,7 +128,7 @@ fn copy_of_the_tree(workspace: &Workspace) -> Result<PathBuf, String> {
 }
 
 fn fresh(folder: &Path) -> Result<(), String> {
-    // Removed over from a run that was stopped.
+    // A run that was stopped may have left it.
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }

@@ -5,13 +5,8 @@ use crate::workspace::Workspace;
 
 /// Paths that are not rewritten yet. Their findings are counted, and listed in a file beside the logs.
 const PENDING: &[&str] = &[
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "DESIGN.md",
-    "docs/",
+    "docs/backends/",
     "benches/",
-    "xtask/",
     "crates/fencepost-cli/",
     "crates/fencepost-etcd/",
     "crates/fencepost-quorum/",

@@ -11,12 +11,12 @@ pub(crate) struct Line {
     pub(crate) id: &'static str,
     /// The engine, or `core` or `command`.
     pub(crate) engine: &'static str,
-    /// What is promised, as the page shows it.
+    /// The promise, as the page shows it.
     pub(crate) promise: &'static str,
     /// Arguments of `fencepost-bench`, which prints a [`Measured`] as its last line. Or `test`, a package, a unit test of it that
     /// runs as many cases as `FENCEPOST_CASES` says, and that number: the figure is how many passed.
     pub(crate) measure: &'static [&'static str],
-    /// What the measured figure has to keep to.
+    /// The bound of the measured figure.
     pub(crate) bound: Bound,
     /// How long it may take, in seconds.
     pub(crate) limit: u64,
@@ -31,7 +31,7 @@ pub(crate) enum Bound {
     AtLeast(f64, &'static str),
 }
 
-/// What the program found.
+/// The result of the program.
 #[derive(Deserialize)]
 pub(crate) struct Measured {
     /// The figure that the bound is for; none when something went wrong that no figure tells.

@@ -355,7 +355,7 @@ const FIRST: &[Line] = &[
     Line {
         id: "redlock-cycles",
         engine: "redis",
-        promise: "Redlock of five, 10,000 cycles of 16 contenders for one lock: no claim left and no key for ever, nobody stuck",
+        promise: "Redlock of five, 10,000 cycles of 16 contenders for one lock: no claim left and no key without an expiry, nobody stuck",
         measure: &["redlock-cycles", "10000"],
         bound: AtMost(0.0, "left or stuck"),
         limit: 600,

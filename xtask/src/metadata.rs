@@ -1,4 +1,4 @@
-//! What `cargo metadata` says, as far as the steps need it.
+//! The part of `cargo metadata` that the steps need.
 
 use crate::workspace::Workspace;
 use serde::Deserialize;
@@ -25,9 +25,9 @@ pub(crate) struct Package {
     pub(crate) source: Option<String>,
     /// Its features, with what each turns on.
     pub(crate) features: BTreeMap<String, Vec<String>>,
-    /// What it depends on.
+    /// Its dependencies.
     pub(crate) dependencies: Vec<Dependency>,
-    /// What it builds.
+    /// Its targets.
     pub(crate) targets: Vec<Target>,
     /// The oldest Rust that it promises to build with.
     pub(crate) rust_version: Option<String>,

@@ -218,7 +218,7 @@ fn resolve(
             break;
         }
     }
-    // What the root defines itself is no circle.
+    // An item of the root itself makes no circle.
     (!at.is_empty()).then_some(at)
 }
 

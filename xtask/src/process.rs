@@ -49,7 +49,7 @@ pub(crate) struct Program {
     log: PathBuf,
 }
 
-/// What a program wrote, to both of its streams together.
+/// The output of a program, of both streams together.
 pub(crate) struct Output {
     /// Everything it wrote.
     pub(crate) text: String,
@@ -109,7 +109,7 @@ impl Program {
         let status = child.wait();
         drop(ended);
         GROUP.store(0, Ordering::SeqCst);
-        // What it left running in its group would disturb the next step.
+        // A child that still runs in its group would disturb the next step.
         kill_group(group);
         let (late, overdue) = watch.join().unwrap_or_default();
 

@@ -1,6 +1,6 @@
 //! `cargo xtask prove`: a line for each point of the bar that is too long for `test`.
 
-use crate::bench::{Spawner, build};
+use crate::bench::{Host, build};
 use crate::line::Line;
 use crate::lines::LINES;
 use crate::workspace::Workspace;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// What became of one line.
+/// The outcome of one line.
 struct Verdict {
     line: &'static Line,
     measured: String,
@@ -39,7 +39,7 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
         let path = workspace.root().join("docs/proof.md");
         // Without it there is nothing to keep.
         let old = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page(&Spawner::of(workspace, &bench)?, &verdicts, &old);
+        let page = page(&Host::of(workspace, &bench)?, &verdicts, &old);
         std::fs::write(path, page).map_err(|error| format!("docs/proof.md: {error}"))?;
         println!("\nwrote docs/proof.md");
     }
@@ -69,10 +69,10 @@ fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
 }
 
 /// The page with these verdicts; lines that were not measured now keep their rows of the page before.
-fn page(host: &Spawner, verdicts: &[Verdict], old: &str) -> String {
+fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
     let mut page = String::from(
-        "# Proof\n\nWhat is promised, what was measured, and the verdict. `cargo xtask prove` measures every line again and \
-         writes this page, `cargo xtask prove ENGINE` the lines of one engine; it fails when a line falls short.\n\n",
+        "# Proof\n\nThe promises, the measured figures and the verdicts. `cargo xtask prove` measures every line again and writes\n\
+         this page. `cargo xtask prove ENGINE` measures the lines of one engine. It fails when a line falls short.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}\n", host.shown());
@@ -97,14 +97,14 @@ fn page(host: &Spawner, verdicts: &[Verdict], old: &str) -> String {
     page
 }
 
-/// What the row of a line begins with.
+/// Returns the beginning of the row of a line.
 fn row(line: &Line) -> String {
     format!("| {} `{}` |", line.engine, line.id)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES, Spawner, Verdict, page, row};
+    use super::{Host, LINES, Verdict, page, row};
 
     #[test]
     fn a_page_keeps_what_was_not_measured() {
@@ -114,7 +114,7 @@ mod tests {
             note: "a note".to_owned(),
             holds: true,
         };
-        let host = Spawner::default();
+        let host = Host::default();
         let all: Vec<Verdict> = (0..LINES.len()).map(|line| verdict(line, "old")).collect();
         let before = page(&host, &all, "");
         let after = page(&host, &[verdict(1, "new")], &before);

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// What became of a step that did not fail.
+/// The outcome of a step that did not fail.
 pub(crate) enum Done {
     /// It holds; the text, if any, is put beside its name.
     Passed(String),

@@ -22,7 +22,7 @@ pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
     let mut findings = Vec::new();
     let mut count = 0;
     for path in workspace.files()? {
-        // What is not text has nothing to check.
+        // A file that is not text is not checked.
         let Ok(text) = std::fs::read_to_string(workspace.root().join(&path)) else { continue };
         let file = File { path: path.to_string_lossy().into_owned(), text };
         for check in [length, documents_run, loose_ends, ignored_tests, sleeping_tests] as [Check; 5] {

@@ -1,4 +1,4 @@
-//! What is promised of the command.
+//! The promises of the command.
 
 use crate::line::Bound::AtMost;
 use crate::line::Line;

@@ -1,4 +1,4 @@
-//! What is promised of etcd.
+//! The promises of the etcd engine.
 
 use crate::line::Bound::{AtLeast, AtMost};
 use crate::line::Line;

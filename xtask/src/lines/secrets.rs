@@ -1,4 +1,4 @@
-//! What the text of a lease opens, on each engine that has detached leases.
+//! The promise about the text of a lease, on each engine that has detached leases.
 
 use crate::line::Bound::AtMost;
 use crate::line::Line;

@@ -1,4 +1,4 @@
-//! What is promised of ZooKeeper.
+//! The promises of the ZooKeeper engine.
 
 use crate::line::Bound::{AtLeast, AtMost};
 use crate::line::Line;

@@ -1,4 +1,4 @@
-//! What every peer's program does: see ../../README.md for the words it is spoken to with.
+//! The parts of every peer's program: see ../../README.md for its protocol.
 
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// One library behind the few calls that are measured.
 pub trait Peer: Clone + Send + Sync + 'static {
-    /// What it gives to one that holds.
+    /// The guard that a holder gets.
     type Held: Send;
 
     /// A client of these servers: one, or several of a quorum.

@@ -18,7 +18,7 @@ impl Peer for Distributed {
     }
 
     async fn lock(&self, name: &str) -> Option<RedisLockHandle> {
-        // Its `acquire` asks once, whatever time it is given, and answers at once that this has run out. So whoever waits
+        // Its `acquire` asks once, whatever time it is given, and answers at once that this has run out. So a caller that waits
         // asks again, with the pauses that the library's own semaphore makes.
         let (lock, start, mut pause) = (self.0.create_lock(name), Instant::now(), Duration::from_millis(10));
         loop {

@@ -1,4 +1,4 @@
-//! redlock on the measuring line. It is a blocking library that connects anew for every command.
+//! redlock on the measuring line. It is a blocking library that connects again for every command.
 
 use peers::{LEASE, PATIENCE, Peer};
 use redlock::{Lock, RedLock};
