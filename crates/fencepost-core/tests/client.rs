@@ -222,6 +222,18 @@ async fn each_name_of_a_multi_lock_has_its_kind() {
 }
 
 #[tokio::test]
+async fn one_may_take_all_permits() {
+    let locks = client(&Memory::new());
+    let semaphore = locks.semaphore("a", 2).unwrap();
+    let guard = semaphore.acquire_many(2).await.unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    for n in [0, 3] {
+        assert!(semaphore.acquire_many(n).await.unwrap_err().is_invalid(), "{n}");
+    }
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_before_anything_is_sent() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();

@@ -198,6 +198,23 @@ mod tests {
     }
 
     #[test]
+    fn holders_are_counted_in_and_out() {
+        let mut held = Held::default();
+        let modes = [S, S, p(2), p(1), X, S];
+        for (count, mode) in (1..).zip(modes) {
+            held.add(mode);
+            assert_eq!(held.holders(), count);
+        }
+        for (count, mode) in (0..6).rev().zip(modes) {
+            assert!(!held.is_free());
+            held.remove(mode);
+            assert_eq!(held.holders(), count);
+        }
+        assert_eq!(held, Held::default());
+        assert!(held.is_free() && held.fits(p(3)));
+    }
+
+    #[test]
     fn nobody_overtakes() {
         let writer_waits = line(&[(1, S, true), (2, X, false), (3, S, false)]);
         assert_eq!(admit(&writer_waits, &3, S), Verdict::Blocked { ahead: 2 });

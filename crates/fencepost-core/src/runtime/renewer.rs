@@ -282,3 +282,6 @@ fn next_due(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now:
     let left = if confirmed { validity.until().since(now) } else { claim.ttl() };
     Some(now + (left / 8).clamp(AT_ONCE, SLACK))
 }
+
+#[cfg(test)]
+mod tests;

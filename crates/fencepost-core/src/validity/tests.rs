@@ -213,6 +213,58 @@ fn a_short_lease_ends_fifty_milliseconds_early() {
 }
 
 #[test]
+fn a_validity_without_an_end_ends_when_it_is_told() {
+    let clock = Clock::manual();
+    let validity = Validity::forever();
+    let later = after(&clock, TTL * 1_000_000);
+    assert!(validity.is_confirmed());
+    assert_eq!((validity.state(later), left(validity.until(), later)), (State::Held, None));
+    assert_eq!(left(later + TTL, later), Some(TTL));
+    validity.end(Loss::SessionEnded);
+    assert_eq!(validity.state(later), State::Lost(Loss::SessionEnded));
+}
+
+#[test]
+fn a_part_is_in_doubt_from_half_of_its_lease_on() {
+    let clock = Clock::manual();
+    let (part, whole) = (Arc::new(Validity::new()), Validity::new());
+    let sent = clock.now();
+    assert!(part.confirm(&clock, sent, TTL));
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    assert_eq!(whole.state((sent + TTL / 2).less(Duration::from_nanos(1))), State::Held);
+    assert_eq!(whole.state(sent + TTL / 2), State::Suspect);
+}
+
+#[test]
+fn each_watcher_is_woken_as_long_as_it_watches() {
+    let validity = Validity::new();
+    let flags: Vec<_> = (0..3).map(|_| crate::testing::flag()).collect();
+    let (stale, unused) = crate::testing::flag();
+    let mut watches: Vec<_> = flags.iter().map(|_| validity.watch()).collect();
+    for watch in &mut watches {
+        watch.set(&unused);
+    }
+    for (watch, (_, waker)) in watches.iter_mut().zip(&flags) {
+        watch.set(waker);
+    }
+    drop(watches.remove(1));
+    validity.end(Loss::Evicted);
+    assert_eq!(flags.iter().map(|(flag, _)| flag.is_set()).collect::<Vec<_>>(), [true, false, true]);
+    assert!(!stale.is_set(), "another waker took its place");
+}
+
+#[test]
+fn a_watch_on_what_is_over_wakes_at_once() {
+    for end in [|validity: &Validity| validity.end(Loss::Evicted), Validity::give_back] {
+        let (flag, waker) = crate::testing::flag();
+        let validity = Validity::new();
+        end(&validity);
+        validity.watch().set(&waker);
+        assert!(flag.is_set());
+    }
+}
+
+#[test]
 fn a_quorum_is_suspect_when_too_few_of_its_parts_are_held() {
     let clock = Clock::manual();
     let parts: Vec<_> = (0..3).map(|_| Arc::new(Validity::new())).collect();

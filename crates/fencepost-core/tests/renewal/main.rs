@@ -1,10 +1,10 @@
-//! Grants and renewals whose answers are late, lost or errors.
+//! Grants, renewals and releases whose answers are late, lost or errors.
 
 mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Guard, Loss, Result, State};
+use fencepost_core::{Client, Guard, Loss, Memory, Result, State};
 use tokio::task::JoinHandle;
 
 use stage::{Answer, Stage};
@@ -181,4 +181,71 @@ async fn failures_with_an_answer_between_them_are_no_long_outage() {
     stage.pass(secs(1)).await;
     assert!(waiting.is_finished());
     waiting.await.unwrap().expect("it asked again").release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_lease_is_told() {
+    let stage = Stage::new();
+    let locks = stage.client(Client::builder());
+    let guard = locks.mutex("lock").unwrap().lock().ttl(TTL).no_renewal().await.unwrap();
+    // The margin is a fiftieth.
+    assert_eq!(guard.remaining(), Duration::from_millis(29_400));
+    stage.clock.advance_to(stage.clock.now() + secs(20));
+    assert_eq!(guard.remaining(), Duration::from_millis(9_400));
+    stage.clock.advance_to(guard.valid_until());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+/// A claim waits in the process before the engine learns of it.
+#[tokio::test]
+async fn a_lock_that_passed_the_local_queue_is_renewed() {
+    let stage = Stage::on(Memory::with_process_identity());
+    let guard = stage.client(Client::builder().ttl(TTL)).mutex("lock").unwrap().lock().await.unwrap();
+    stage.pass(TTL * 2).await;
+    assert_eq!(guard.state(), State::Held);
+}
+
+#[tokio::test]
+async fn a_try_that_is_busy_asks_the_engine_for_nothing_more() {
+    let stage = Stage::new();
+    let locks = stage.client(Client::builder());
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    assert!(locks.mutex("lock").unwrap().try_lock().await.unwrap().is_none());
+    stage.pass(secs(1)).await;
+    assert_eq!(stage.removals(), 0);
+    guard.release().await.unwrap();
+    assert_eq!(stage.removals(), 1);
+}
+
+#[tokio::test]
+async fn a_release_that_fails_is_tried_again_with_longer_pauses() {
+    let stage = Stage::new();
+    let guard = stage.client(Client::builder()).mutex("lock").unwrap().lock().await.unwrap();
+    stage.releases([Answer::Fails; 4]);
+    let release = tokio::spawn(guard.release());
+    // The pauses are 10, 20, 40 and 80 ms.
+    stage.pass(Duration::from_millis(149)).await;
+    assert_eq!((stage.removals(), release.is_finished()), (4, false));
+    stage.pass(Duration::from_millis(1)).await;
+    release.await.unwrap().expect("the engine is back");
+    assert_eq!(stage.removals(), 5);
+}
+
+#[tokio::test]
+async fn a_release_that_the_engine_refuses_is_not_tried_again_by_its_caller() {
+    let stage = Stage::new();
+    let guard = stage.client(Client::builder()).mutex("lock").unwrap().lock().await.unwrap();
+    stage.releases([Answer::Refuses]);
+    let (released, ()) = tokio::join!(guard.release(), stage.pass(secs(1)));
+    assert!(released.unwrap_err().is_denied());
+}
+
+#[tokio::test]
+async fn the_answer_to_a_release_is_waited_for() {
+    let stage = Stage::new();
+    let guard = stage.client(Client::builder()).mutex("lock").unwrap().lock().await.unwrap();
+    stage.releases([Answer::After(secs(1))]);
+    let (released, ()) = tokio::join!(guard.release(), stage.pass(secs(1)));
+    released.expect("the engine has confirmed it");
+    assert_eq!(stage.removals(), 1);
 }

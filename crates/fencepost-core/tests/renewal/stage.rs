@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) enum Answer {
     FailsAfter(Duration),
     /// It knows none of the claims any more.
     Forgets,
+    /// It fails, and will fail again.
+    Refuses,
 }
 
 #[derive(Clone)]
@@ -39,6 +42,9 @@ pub(crate) struct Engine {
     renewals: Arc<Mutex<VecDeque<Answer>>>,
     /// The length of the lease that each request for a renewal asked for.
     asked: Arc<Mutex<Vec<Duration>>>,
+    releases: Arc<Mutex<VecDeque<Answer>>>,
+    /// How many requests for a release or a withdrawal there were.
+    removals: Arc<AtomicUsize>,
 }
 
 impl Engine {
@@ -110,7 +116,17 @@ impl Entry for EngineEntry {
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.entry.withdraw()
+        self.engine.removals.fetch_add(1, Ordering::Relaxed);
+        let answer = self.engine.releases.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
+        match answer {
+            Answer::Fails => Reply::ready(Err(failure())),
+            Answer::Refuses => Reply::ready(Err(Error::new(ErrorKind::Denied, "the engine refuses"))),
+            Answer::After(time) => Reply::coming(async move {
+                self.engine.clock.sleep_until(self.engine.clock.now() + time).await;
+                self.entry.withdraw().await
+            }),
+            _ => self.entry.withdraw(),
+        }
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {
@@ -144,7 +160,7 @@ impl Session for Engine {
                 }
                 Answer::Never => pending().await,
                 Answer::PauseThen(pause) => self.pause(pause),
-                Answer::AsMemory | Answer::ThenPause(_) => {}
+                Answer::AsMemory | Answer::ThenPause(_) | Answer::Refuses => {}
             }
             for claim in due.iter().filter(|claim| !claim.validity.is_confirmed()) {
                 claim.validity.waiting(self.clock.now(), claim.ttl());
@@ -171,9 +187,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Stage {
+        Stage::on(Memory::new())
+    }
+
+    pub(crate) fn on(memory: Arc<Memory>) -> Stage {
         let clock = Clock::manual();
         let (attempts, renewals, asked) = Default::default();
-        let engine = Engine { memory: Memory::new(), clock: clock.clone(), attempts, renewals, asked };
+        let (releases, removals) = Default::default();
+        let engine = Engine { memory, clock: clock.clone(), attempts, renewals, asked, releases, removals };
         Stage { clock, engine }
     }
 
@@ -192,6 +213,16 @@ impl Stage {
     /// The answers to the next renewals.
     pub(crate) fn renewals(&self, answers: impl IntoIterator<Item = Answer>) {
         self.engine.renewals.lock().unwrap().extend(answers);
+    }
+
+    /// The answers to the next releases.
+    pub(crate) fn releases(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.engine.releases.lock().unwrap().extend(answers);
+    }
+
+    /// Returns how many requests for a release or a withdrawal there were.
+    pub(crate) fn removals(&self) -> usize {
+        self.engine.removals.load(Ordering::Relaxed)
     }
 
     /// The lengths of the leases that renewals have asked for.
