@@ -65,7 +65,7 @@ impl QuorumEntry {
                 (sorted[sorted.len() / 2].get() as i64, self.shared.clock.wall_micros() as i64);
             self.shared.offset.store(median.saturating_sub(wall), Ordering::Relaxed);
             // Beside others who hold it with us, the next token is soon somebody else's: ours is put where theirs do not come.
-            let alone = self.claim.want().mode == Mode::Exclusive && !outbid;
+            let alone = self.claim.want().mode == Mode::Exclusive;
             if outbid || (!alone && self.target == Token::default()) {
                 self.outbids += 1;
                 let spread = (self.claim.id.derive(self.outbids).as_u128() >> 100) as u64 % 1024;

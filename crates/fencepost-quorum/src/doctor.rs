@@ -54,6 +54,13 @@ mod tests {
         assert_eq!(report.findings[0].says, "2 of 3 nodes can grant, 2 are needed");
         let places: Vec<_> = report.findings.iter().filter_map(|finding| finding.place.as_deref()).collect();
         assert_eq!(places, ["host:1", "node 2", "host:1"]);
+        let majority = |answers| {
+            let report = merged(answers, 2);
+            (report.findings[0].severity, report.findings[0].advice.is_some())
+        };
+        assert_eq!(majority(vec![well(), ill(), well()]), (Severity::Warning, true));
+        assert_eq!(majority(vec![well(), ill(), None]), (Severity::Problem, true));
+        assert_eq!(majority(vec![well(), well(), well()]), (Severity::Ok, false));
         assert_eq!(merged(vec![well(), ill(), None], 2).worst(), Severity::Problem);
         assert_eq!(merged(vec![well(), well(), well()], 2).worst(), Severity::Ok);
     }

@@ -304,3 +304,39 @@ fn jittered(now: Moment, base: Duration, id: ClaimId, count: u32) -> Moment {
     let spread = (id.derive(count).as_u128() >> 96) as u32;
     now + base + Duration::from_nanos((base.as_nanos() as u64 / 1024) * u64::from(spread % 1024))
 }
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Memory;
+
+    use super::*;
+
+    #[test]
+    fn pauses_are_spread_between_the_base_and_twice_that() {
+        let (now, base) = (Moment::ZERO + Duration::from_secs(7), Duration::from_millis(1_024));
+        let pauses = (0..200).map(|id| jittered(now, base, ClaimId::from_u128(id), 1).since(now));
+        let mut pauses: Vec<_> = pauses.collect();
+        pauses.sort_unstable();
+        let (first, last) = (pauses[0], pauses[199]);
+        assert!(first >= base && first < base * 5 / 4, "{first:?}");
+        assert!(last < base * 2 && last > base * 7 / 4, "{last:?}");
+    }
+
+    #[test]
+    fn a_name_is_contended_for_a_while_and_few_are_remembered() {
+        let nodes = (0..3).map(|_| Memory::new() as Arc<dyn Backend>).collect();
+        let Quorum(shared) = Quorum::new("quorum", nodes, Clock::manual()).unwrap();
+        let name = |number: usize| Name::new(&format!("lock/{number}")).unwrap();
+        let now = Moment::ZERO + Duration::from_secs(7);
+        let end = now + CONTENDED;
+        (0..=REMEMBERED).for_each(|number| shared.note_contended(&name(number), now));
+        assert!(shared.is_contended(&name(0), end.less(Duration::from_nanos(1))));
+        assert!(!shared.is_contended(&name(REMEMBERED), now), "there is no room for it");
+        assert!(!shared.is_contended(&name(0), end));
+        // One that was noted later stays when the old ones go.
+        shared.note_contended(&name(0), now + CONTENDED / 2);
+        shared.note_contended(&name(REMEMBERED), end);
+        assert!(shared.is_contended(&name(0), end) && shared.is_contended(&name(REMEMBERED), end));
+        assert_eq!(shared.contended.lock().unwrap().len(), 2);
+    }
+}

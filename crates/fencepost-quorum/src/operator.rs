@@ -72,3 +72,6 @@ pub(crate) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: us
     }
     Listing { resources, next: end }
 }
+
+#[cfg(test)]
+mod tests;

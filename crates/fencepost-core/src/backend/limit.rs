@@ -353,3 +353,6 @@ impl Session for Waits {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+use super::*;
+use crate::backend::claim::Want;
+use crate::operator::holder::HolderInfo;
+use crate::runtime::Runtime;
+use crate::runtime::spawner::{Spawner, Task};
+use crate::time::Clock;
+
+const P: Mode = Mode::Permits { n: 1, of: 9 };
+
+struct Nowhere;
+
+impl Spawner for Nowhere {
+    fn spawn(&self, _: Task) {}
+}
+
+struct Stage {
+    queues: Arc<Queues>,
+    runtime: Runtime,
+}
+
+impl Stage {
+    fn new(most: u32) -> Stage {
+        let queues = Arc::new(Queues { most, all: Mutex::default() });
+        Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
+    }
+
+    fn place_of(&self, name: &str, mode: Mode, join: bool) -> Place {
+        let want = Want { name: Name::new(name).unwrap(), mode };
+        let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
+        let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
+        let mut claim = Claim::new(id, want, ttl, holder, self.runtime.clone());
+        claim.join = join;
+        Place { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
+    }
+
+    fn place(&self, mode: Mode) -> Place {
+        self.place_of("a", mode, true)
+    }
+
+    /// A claim that waits at the engine.
+    fn inside(&self, name: &str, mode: Mode) -> Place {
+        let mut place = self.place_of(name, mode, true);
+        assert_eq!(place.pass(), Ok(()));
+        place.answered();
+        assert!(place.at == At::Inside);
+        place
+    }
+
+    fn names(&self) -> usize {
+        self.queues.all.lock().unwrap().len()
+    }
+}
+
+#[test]
+fn a_claim_that_excludes_is_sent_alone() {
+    for (first, second) in
+        [(Mode::Exclusive, Mode::Shared), (Mode::Exclusive, Mode::Exclusive), (P, Mode::Exclusive)]
+    {
+        let stage = Stage::new(9);
+        let (mut first, mut second, mut third) = (stage.place(first), stage.place(second), stage.place(P));
+        assert_eq!(first.pass(), Ok(()));
+        assert_eq!(second.pass(), Err(1));
+        assert_eq!(third.pass(), Err(2), "behind the one that waits");
+        first.answered();
+        assert_eq!((second.pass(), third.pass()), (Ok(()), Err(2)), "each that waited is sent alone");
+        second.answered();
+        assert_eq!(third.pass(), Ok(()));
+    }
+}
+
+#[test]
+fn claims_that_hold_together_are_sent_together() {
+    let stage = Stage::new(3);
+    let mut readers = [(); 3].map(|()| stage.place(Mode::Shared));
+    readers.iter_mut().for_each(|reader| assert_eq!(reader.pass(), Ok(())));
+    let mut late = stage.place(Mode::Shared);
+    assert_eq!(late.pass(), Err(3), "that is the limit");
+    readers[0].hear(Some(&Ok(Attempt::Granted(Token::new(1)))));
+    assert_eq!(late.pass(), Err(2), "the others have no answer yet");
+    readers[1].hear(Some(&Ok(Attempt::Blocked { again: None, ahead: None })));
+    drop(readers);
+    assert_eq!(late.pass(), Ok(()));
+}
+
+#[test]
+fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
+    let stage = Stage::new(2);
+    let _first = stage.inside("a", Mode::Exclusive);
+    let mut passes = stage.place_of("a", Mode::Exclusive, false);
+    assert!(passes.pass() == Ok(()) && passes.at == At::Through);
+    let second = stage.inside("a", Mode::Exclusive);
+    let mut refused = stage.place_of("a", Mode::Exclusive, false);
+    for _ in 0..2 {
+        assert!(refused.pass() == Err(2) && refused.at == At::Outside);
+    }
+    drop(second);
+    let _third = stage.inside("a", Mode::Exclusive);
+    let mut waiting = stage.place(Mode::Exclusive);
+    assert_eq!(waiting.pass(), Err(2), "the refused one is not before it");
+    assert_eq!(refused.pass(), Err(3));
+}
+
+#[test]
+fn names_that_nobody_claims_are_forgotten_and_no_others() {
+    let stage = Stage::new(1);
+    let held: Vec<_> = (0..3).map(|n| stage.inside(&format!("held/{n}"), Mode::Exclusive)).collect();
+    for n in 0..2 * IDLE {
+        drop(stage.inside(&format!("gone/{n}"), Mode::Exclusive));
+        assert_eq!(stage.names(), (3 + n + 1).min(IDLE));
+    }
+    for place in &held {
+        let name = place.claim.want().name.as_str();
+        assert_eq!(stage.place_of(name, Mode::Exclusive, true).pass(), Err(1), "{name}");
+    }
+}

@@ -1,0 +1,94 @@
+use std::time::Duration;
+
+use fencepost_core::{HolderInfo, Mode, Token};
+
+use super::*;
+
+const NODES: usize = 3;
+const NEED: usize = 2;
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+/// A claim with this label: a holder if it has a token.
+fn claim(label: &str, token: Option<u64>) -> ClaimInfo {
+    ClaimInfo {
+        holder: HolderInfo { label: label.to_owned(), host: String::new(), pid: 1 },
+        mode: Mode::Shared,
+        token: token.map(Token::new),
+        since_micros: 0,
+        from_arrival: false,
+        age: Duration::ZERO,
+        expires_in: None,
+        reason: None,
+        evicted: false,
+        detached: false,
+        endless: false,
+    }
+}
+
+fn node(name_of: &str, claims: Vec<ClaimInfo>) -> Info {
+    Info { name: name(name_of), last_token: None, claims }
+}
+
+/// The labels of what is shown of these answers.
+fn shown(answers: &[&[ClaimInfo]]) -> Vec<String> {
+    let answers = answers.iter().map(|claims| node("a", claims.to_vec())).collect();
+    info(name("a"), answers, NODES, NEED).claims.into_iter().map(|claim| claim.holder.label).collect()
+}
+
+#[test]
+fn a_holder_is_shown_if_a_majority_may_have_it_and_a_waiter_if_one_has_it() {
+    let (one, other, waits) = (claim("one", Some(1)), claim("other", Some(1)), claim("waits", None));
+    let [one, other, waits] = [&[one][..], &[other], &[waits]];
+    assert_eq!(shown(&[one, one, one]), ["one"]);
+    assert_eq!(shown(&[one, one, &[]]), ["one"]);
+    assert!(shown(&[one, &[], &[]]).is_empty(), "two nodes have said no");
+    assert_eq!(shown(&[one, &[]]), ["one"], "the third node may have it");
+    assert!(shown(&[one, other, &[]]).is_empty(), "these are two claims");
+    assert_eq!(shown(&[waits, &[], &[]]), ["waits"]);
+}
+
+#[test]
+fn claims_that_differ_in_what_they_say_are_several() {
+    let reasons =
+        ["x", "y"].map(|reason| ClaimInfo { reason: Some(reason.to_owned()), ..claim("one", Some(1)) });
+    let tokens = [1, 2].map(|token| claim("one", Some(token)));
+    for [first, second] in [reasons, tokens] {
+        let [first, second] = [&[first][..], &[second]];
+        assert!(shown(&[first, second, &[]]).is_empty());
+        assert_eq!(shown(&[first, first, second]), ["one"]);
+    }
+}
+
+#[test]
+fn a_holder_is_evicted_when_a_majority_has_evicted_it() {
+    let evicted = |count: usize| {
+        let claim = |evicted| ClaimInfo { evicted, ..claim("one", Some(1)) };
+        let answers = (0..NODES).map(|number| node("a", vec![claim(number >= NODES - count)])).collect();
+        info(name("a"), answers, NODES, NEED).claims[0].evicted
+    };
+    assert_eq!([0, 1, 2, 3].map(evicted), [false, false, true, true]);
+}
+
+#[test]
+fn a_page_ends_where_the_shortest_of_the_nodes_ends() {
+    let part = |names: &[&str], next: Option<&str>| Listing {
+        resources: names.iter().map(|name| node(name, vec![claim("one", Some(1))])).collect(),
+        next: next.map(name),
+    };
+    let names = |limit, parts: Vec<Listing>| {
+        let page = Page { after: None, limit };
+        let listing = listing(parts, &page, NODES, NEED);
+        let names: Vec<_> = listing.resources.iter().map(|info| info.name.as_str().to_owned()).collect();
+        (names.join(" "), listing.next.map(|next| next.as_str().to_owned()))
+    };
+    let all = || part(&["a", "b", "c"], None);
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(names(9, vec![all(), all(), all()]), ("a b c".to_owned(), None));
+    assert_eq!(names(9, vec![part(&["a", "b"], Some("b")), all(), all()]), ("a b".to_owned(), some("b")));
+    assert_eq!(names(2, vec![all(), all(), all()]), ("a b".to_owned(), some("b")));
+    assert_eq!(names(3, vec![all(), all(), all()]), ("a b c".to_owned(), None));
+    assert_eq!(names(9, vec![all(), part(&["b"], None), part(&["c"], None)]), ("b c".to_owned(), None));
+}
