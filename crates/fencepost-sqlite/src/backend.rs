@@ -1,4 +1,4 @@
-//! The engine as core sees it.
+//! The engine as state sees it.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use fencepost_core::{
     Result, Runtime, Token,
 };
 
+use crate::client::session::SqliteSession;
+use crate::client::{BUSY_TIMEOUT, Client};
 use crate::config::Config;
+use crate::doctor::examine;
 use crate::entry::SqliteEntry;
-use crate::error::{ENGINE, Trouble};
-use crate::examine::examine;
-use crate::session::SqliteSession;
-use crate::shared::{PATIENCE, Shared};
-use crate::{evict, listing};
+use crate::error::{ENGINE, Failure};
+use crate::operator::{evict, list};
 
 /// Opens the database that a `sqlite:` URL names, making it if it is not there: register it as
 /// `Registry::new().with("sqlite", fencepost_sqlite::open)`.
@@ -35,26 +35,26 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
 async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // Many processes may make the file at once, and only one at a time can. Clients of a file that was removed go away.
     let clock = runtime.clock();
-    let until = clock.now() + PATIENCE;
+    let until = clock.now() + BUSY_TIMEOUT;
     let mut pause = std::time::Duration::from_millis(1);
     loop {
-        match Shared::open(&config, &runtime) {
-            Ok(shared) => {
-                let shared = Arc::new(shared);
-                let session = Arc::new(SqliteSession::new(Arc::clone(&shared)));
-                return Ok(Arc::new(SqliteBackend { shared, session }));
+        match Client::open(&config, &runtime) {
+            Ok(client) => {
+                let client = Arc::new(client);
+                let session = Arc::new(SqliteSession::new(Arc::clone(&client)));
+                return Ok(Arc::new(SqliteBackend { client, session }));
             }
-            Err(Trouble::Busy | Trouble::Strays(_)) if clock.now() < until => {
+            Err(Failure::Busy | Failure::OtherFiles(_)) if clock.now() < until => {
                 clock.sleep_until(clock.now() + pause).await;
                 pause = (pause * 2).min(std::time::Duration::from_millis(20));
             }
-            Err(trouble) => return Err(trouble.at(&config.path)),
+            Err(failure) => return Err(failure.at(&config.path)),
         }
     }
 }
 
 struct SqliteBackend {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
     session: Arc<SqliteSession>,
 }
 
@@ -64,32 +64,33 @@ impl Backend for SqliteBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SqliteEntry::new(Arc::clone(&self.shared), Arc::clone(&self.session), claim, false))
+        Box::new(SqliteEntry::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SqliteEntry::new(Arc::clone(&self.shared), Arc::clone(&self.session), claim, true))
+        Box::new(SqliteEntry::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, true))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.shared.patiently(PATIENCE, move || listing::inspect(&self.shared, name))
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || list::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.shared.patiently(PATIENCE, move || listing::list(&self.shared, prefix, page))
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || list::list(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        let mut told = None;
-        self.shared.patiently(PATIENCE, move || evict::evict(&self.shared, name, token, how, &mut told))
+        let mut marked = None;
+        self.client
+            .retry_while_busy(BUSY_TIMEOUT, move || evict::evict(&self.client, name, token, how, &mut marked))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        self.shared.patiently(PATIENCE, move || examine(&self.shared.store))
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || examine(&self.client.database))
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        self.shared.retire();
+        self.client.retire();
         Reply::ready(())
     }
 }

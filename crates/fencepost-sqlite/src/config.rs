@@ -1,6 +1,6 @@
 //! What a URL says: `sqlite:/var/lib/locks.db?durability=full`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fencepost_core::{BackendUrl, Error, Result};
 
@@ -77,15 +77,10 @@ fn invalid(message: &str) -> Error {
     Error::invalid(message).on(ENGINE)
 }
 
-/// Where the side files of a database are.
-pub(crate) fn folder(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-fencepost");
-    PathBuf::from(name)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn parse(url: &str) -> Result<Config> {

@@ -8,52 +8,54 @@ use std::time::Duration;
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
 
+use crate::process;
+
 /// A failure within the engine, before it is known what was being done.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Failure {
     /// Another process is writing. To be asked again soon.
     Busy,
     /// Other clients have the database open by files that are no longer at their paths. To be asked again soon.
-    Strays(usize),
+    OtherFiles(usize),
     /// SQLite's own.
     Sql(rusqlite::Error),
     /// A side file's, or a bell's.
-    Side(io::Error),
+    File(io::Error),
     /// Already worded.
-    Said(Error),
+    Error(Error),
 }
 
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Trouble {
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
-            _ => Trouble::Sql(error),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Failure::Busy,
+            _ => Failure::Sql(error),
         }
     }
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Side(error)
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::File(error)
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Said(error)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
     }
 }
 
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "sqlite";
 
-impl Trouble {
+impl Failure {
     /// Returns whether the file is no longer the database that it was: somebody has truncated or overwritten it.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             // There is no such table.
-            Trouble::Sql(rusqlite::Error::SqlInputError { .. }) => true,
-            Trouble::Sql(rusqlite::Error::SqliteFailure(error, _)) => {
+            Failure::Sql(rusqlite::Error::SqlInputError { .. }) => true,
+            Failure::Sql(rusqlite::Error::SqliteFailure(error, _)) => {
                 matches!(error.code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
                     || [ffi::SQLITE_ERROR, ffi::SQLITE_IOERR_SHORT_READ].contains(&error.extended_code)
             }
@@ -65,27 +67,27 @@ impl Trouble {
     pub(crate) fn at(self, path: &Path) -> Error {
         let shown = path.display();
         let error = match self {
-            Trouble::Said(error) => error,
-            Trouble::Busy => Error::new(
+            Failure::Error(error) => error,
+            Failure::Busy => Error::new(
                 ErrorKind::Unreachable,
                 format!("{shown} is being written by another process; try again"),
             ),
-            Trouble::Strays(n) => Error::new(
+            Failure::OtherFiles(n) => Error::new(
                 ErrorKind::Unreachable,
                 format!(
                     "{shown}, its -wal or its -shm was removed or replaced while {n} other clients use it; their locks are lost, \
                      and no lock is granted before their programs have ended: wait for them, or end them"
                 ),
             ),
-            Trouble::Side(error) => side(error, path),
-            Trouble::Sql(error) => sql(error, path),
+            Failure::File(error) => file_failure(error, path),
+            Failure::Sql(error) => sql_failure(error, path),
         };
         error.on(ENGINE)
     }
 }
 
-fn side(error: io::Error, path: &Path) -> Error {
-    let folder = crate::config::folder(path);
+fn file_failure(error: io::Error, path: &Path) -> Error {
+    let folder = process::folder(path);
     let shown = folder.display();
     let (kind, message) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
@@ -112,7 +114,7 @@ fn side(error: io::Error, path: &Path) -> Error {
     Error::new(kind, message).because(error)
 }
 
-fn sql(error: rusqlite::Error, path: &Path) -> Error {
+fn sql_failure(error: rusqlite::Error, path: &Path) -> Error {
     let shown = path.display();
     let (kind, message) = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
@@ -159,13 +161,13 @@ fn near_the_limit(database: &Path) -> bool {
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size")?.split_whitespace().next());
     // "unlimited" is no number.
     let limit = limit.and_then(|limit| limit.parse::<u64>().ok());
-    limit.is_some_and(|limit| crate::files::largest(database).saturating_add(NEAR) > limit)
+    limit.is_some_and(|limit| crate::db::files::largest(database).saturating_add(NEAR) > limit)
 }
 
 /// Somebody has kept the write lock for too long. Names the process if the kernel does.
 pub(crate) fn blocked(path: &Path, waited: Duration) -> Error {
-    let who = crate::locker::find(path)
-        .map_or_else(|| "by another process".to_owned(), |locker| format!("by {locker}"));
+    let who = crate::checks::lock_owner::find(path)
+        .map_or_else(|| "by another process".to_owned(), |owner| format!("by {owner}"));
     let message = format!(
         "{} has been locked {who} for {:.1} s in the middle of a write; let that process go on, or end it",
         path.display(),

@@ -50,29 +50,18 @@
 //! [`native`](fencepost_core::Guard::native) gives the [`Holding`].
 
 mod backend;
-mod bell;
-mod census;
+mod checks;
+mod client;
 mod config;
+mod db;
+mod doctor;
 mod entry;
 mod error;
-mod evict;
-mod examine;
-mod files;
-mod lease;
-mod line;
-mod listing;
-mod locker;
-mod network;
-mod pump;
-mod row;
-mod session;
-mod shared;
-mod side;
-mod slots;
-mod store;
+mod operator;
+mod process;
 #[cfg(test)]
 mod testing;
-mod watch;
+mod waiters;
 
 pub use backend::open;
 pub use entry::Holding;
@@ -85,5 +74,5 @@ pub use entry::Holding;
 /// # Errors
 /// When the file is gone or cannot be written.
 pub fn mark_over(side_file: &std::path::Path) -> std::io::Result<()> {
-    side::mark_over(side_file)
+    process::heartbeat_file::mark_over(side_file)
 }

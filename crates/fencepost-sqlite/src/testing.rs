@@ -6,12 +6,13 @@ use fencepost_core::{BackendUrl, Mode};
 use fencepost_testkit::server::TempDir;
 use rusqlite::Connection;
 
-use crate::census::{Census, Now};
 use crate::config::Config;
-use crate::error::Trouble;
-use crate::line::Ask;
-use crate::side::{BootId, Key, Side};
-use crate::store::Store;
+use crate::db::Database;
+use crate::db::queue::Request;
+use crate::error::Failure;
+use crate::process;
+use crate::process::heartbeat_file::{BootId, ClientKey, HeartbeatFile};
+use crate::process::liveness::{LivenessCheck, Now};
 
 /// Returns a folder that is removed on drop.
 pub(crate) fn folder() -> TempDir {
@@ -19,12 +20,12 @@ pub(crate) fn folder() -> TempDir {
 }
 
 /// A database with a living process, a dead one, one from before a restart and one whose file is missing.
-pub(crate) struct Place {
+pub(crate) struct TestDb {
     pub(crate) folder: TempDir,
-    pub(crate) store: Store,
-    pub(crate) side: Side,
+    pub(crate) database: Database,
+    pub(crate) heartbeat: HeartbeatFile,
     pub(crate) boot: BootId,
-    pub(crate) dead: Key,
+    pub(crate) dead: ClientKey,
 }
 
 /// When the tests happen, on both clocks.
@@ -32,53 +33,64 @@ pub(crate) const NOW: Now = Now { boot: 1_000_000_000_000, wall: 1_700_000_000_0
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl TestDb {
+    pub(crate) fn new() -> TestDb {
         let folder = folder();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
         let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
-        let store = Store::open(&config).unwrap_or_else(|trouble| panic!("{trouble:?}"));
+        let database = Database::open(&config).unwrap_or_else(|failure| panic!("{failure:?}"));
         let boot = BootId::read().unwrap();
-        let sides = crate::config::folder(store.path());
-        let make =
-            || Side::create(&sides, Key::fresh().unwrap(), boot, store.files().digest(), NOW.boot).unwrap();
+        let files_folder = process::folder(database.path());
+        let make = || {
+            HeartbeatFile::create(
+                &files_folder,
+                ClientKey::fresh().unwrap(),
+                boot,
+                database.files().digest(),
+                NOW.boot,
+            )
+            .unwrap()
+        };
         let dead = make().key();
-        Place { side: make(), folder, store, boot, dead }
+        TestDb { heartbeat: make(), folder, database, boot, dead }
     }
 
-    pub(crate) fn sides(&self) -> PathBuf {
-        crate::config::folder(self.store.path())
+    pub(crate) fn files_folder(&self) -> PathBuf {
+        process::folder(self.database.path())
     }
 
     /// What a third process sees `after` nanoseconds.
     pub(crate) fn later<T>(
         &self,
         after: u64,
-        work: impl FnOnce(&Connection, &mut Census<'_>) -> Result<T, Trouble>,
+        work: impl FnOnce(&Connection, &mut LivenessCheck<'_>) -> Result<T, Failure>,
     ) -> T {
         let now = Now { boot: NOW.boot + after, wall: NOW.wall + after / 1_000 };
-        let sides = self.sides();
-        let mut census = Census::new(&sides, self.boot, None, now);
-        self.store.write(|db| work(db, &mut census)).unwrap_or_else(|trouble| panic!("{trouble:?}"))
+        let files_folder = self.files_folder();
+        let mut liveness = LivenessCheck::new(&files_folder, self.boot, None, now);
+        self.database.write(|db| work(db, &mut liveness)).unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
-    pub(crate) fn now<T>(&self, work: impl FnOnce(&Connection, &mut Census<'_>) -> Result<T, Trouble>) -> T {
+    pub(crate) fn now<T>(
+        &self,
+        work: impl FnOnce(&Connection, &mut LivenessCheck<'_>) -> Result<T, Failure>,
+    ) -> T {
         self.later(0, work)
     }
 
     pub(crate) fn sql(&self, sql: &str) {
-        self.store
+        self.database
             .write(|db| Ok(db.execute_batch(sql)?))
-            .unwrap_or_else(|trouble| panic!("{sql}: {trouble:?}"));
+            .unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
     }
 
     /// A request of the living process.
-    pub(crate) fn ask(&self, id: u8, mode: Mode) -> Ask<'static> {
-        Ask {
+    pub(crate) fn request(&self, id: u8, mode: Mode) -> Request<'static> {
+        Request {
             resource: "r",
             id: [id; 16],
             mode,
-            process: self.side.key(),
+            process: self.heartbeat.key(),
             ttl: 30 * SECOND,
             join: true,
             pinned: false,
@@ -86,7 +98,7 @@ impl Place {
             sent: NOW.boot,
             holder: "1 host label",
             reason: None,
-            place: None,
+            seq: None,
         }
     }
 }

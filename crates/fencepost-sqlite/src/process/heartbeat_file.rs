@@ -49,13 +49,13 @@ const WHOLE: Range = (0, 0);
 
 /// Names a client in the database and in the folder of side files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key(pub(crate) [u8; 16]);
+pub(crate) struct ClientKey(pub(crate) [u8; 16]);
 
-impl Key {
-    pub(crate) fn fresh() -> io::Result<Key> {
+impl ClientKey {
+    pub(crate) fn fresh() -> io::Result<ClientKey> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|e| io::Error::other(format!("no random bytes: {e}")))?;
-        Ok(Key(bytes))
+        Ok(ClientKey(bytes))
     }
 
     /// Half of it, as a number.
@@ -64,20 +64,20 @@ impl Key {
     }
 
     /// Reads the 32 hex digits of a file name.
-    pub(crate) fn parse(name: &str) -> Option<Key> {
+    pub(crate) fn parse(name: &str) -> Option<ClientKey> {
         let digits = (name.len() == 32).then_some(name)?;
         (digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(())?;
-        u128::from_str_radix(digits, 16).ok().map(|n| Key(n.to_be_bytes()))
+        u128::from_str_radix(digits, 16).ok().map(|n| ClientKey(n.to_be_bytes()))
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -93,18 +93,19 @@ impl BootId {
         let text = std::fs::read_to_string(path)
             .map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}; is /proc mounted?")))?;
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        let key = Key::parse(&digits).ok_or_else(|| io::Error::other(format!("{path}: not a boot id")))?;
+        let key =
+            ClientKey::parse(&digits).ok_or_else(|| io::Error::other(format!("{path}: not a boot id")))?;
         Ok(BootId(key.0))
     }
 }
 
 /// What the side file of a process says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pulse {
+pub(crate) enum ProcessState {
     /// Somebody holds its lock.
     Locked { renewed_at: u64, over: bool },
     /// Nobody holds its lock: the process and all who inherited the descriptor are gone.
-    Free,
+    Unlocked,
     /// It was written before the machine was started again.
     OtherBoot,
     /// No such file, or not one of ours: nothing is known.
@@ -112,25 +113,38 @@ pub(crate) enum Pulse {
 }
 
 /// The own side file.
-pub(crate) struct Side {
+pub(crate) struct HeartbeatFile {
     folder: PathBuf,
-    key: Key,
+    key: ClientKey,
     boot: BootId,
     files: u64,
     /// The locked descriptions. The mutex also orders renewals, so that none writes an older time over a newer one.
-    file: Mutex<Linked>,
+    file: Mutex<NamedFile>,
     renewed_at: AtomicU64,
 }
 
-impl Side {
+impl HeartbeatFile {
     /// Creates the file, locked and renewed at `now`, under its final name in one step.
     /// `files` are those that the client has open.
-    pub(crate) fn create(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Result<Side> {
-        let file = Mutex::new(place(folder, key, boot, files, now)?);
-        Ok(Side { folder: folder.to_owned(), key, boot, files, file, renewed_at: AtomicU64::new(now) })
+    pub(crate) fn create(
+        folder: &Path,
+        key: ClientKey,
+        boot: BootId,
+        files: u64,
+        now: u64,
+    ) -> io::Result<HeartbeatFile> {
+        let file = Mutex::new(create_locked(folder, key, boot, files, now)?);
+        Ok(HeartbeatFile {
+            folder: folder.to_owned(),
+            key,
+            boot,
+            files,
+            file,
+            renewed_at: AtomicU64::new(now),
+        })
     }
 
-    pub(crate) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> ClientKey {
         self.key
     }
 
@@ -154,7 +168,7 @@ impl Side {
         write_all_at(&file.file, &record(self.boot, now), 0)?;
         if !file.is_at(&self.path())? {
             tracing::warn!(path = %self.path().display(), "the side file was removed; making it again");
-            *file = place(&self.folder, self.key, self.boot, self.files, now)?;
+            *file = create_locked(&self.folder, self.key, self.boot, self.files, now)?;
         }
         self.renewed_at.store(now, Ordering::Release);
         Ok(now)
@@ -183,17 +197,17 @@ impl Side {
 }
 
 /// A file that should still have its name.
-struct Linked {
+struct NamedFile {
     file: File,
     /// Holds the lock that no child inherits.
     _open: Option<File>,
     identity: (u64, u64),
 }
 
-impl Linked {
-    fn new(file: File, open: Option<File>) -> io::Result<Linked> {
+impl NamedFile {
+    fn new(file: File, open: Option<File>) -> io::Result<NamedFile> {
         let meta = file.metadata()?;
-        Ok(Linked { file, _open: open, identity: (meta.dev(), meta.ino()) })
+        Ok(NamedFile { file, _open: open, identity: (meta.dev(), meta.ino()) })
     }
 
     /// Does `path` still name this file?
@@ -207,7 +221,7 @@ impl Linked {
 }
 
 /// Makes a locked file with its first record and moves it into place, so that nobody ever sees it unlocked.
-fn place(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Result<Linked> {
+fn create_locked(folder: &Path, key: ClientKey, boot: BootId, files: u64, now: u64) -> io::Result<NamedFile> {
     let path = folder.join(key.to_string());
     let new = folder.join(format!("{key}.new"));
     let mut options = File::options();
@@ -222,7 +236,7 @@ fn place(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Res
     bytes[FILES_AT..].copy_from_slice(&files.to_le_bytes());
     write_all_at(&file, &bytes, 0)?;
     std::fs::rename(&new, &path)?;
-    Linked::new(file, Some(open))
+    NamedFile::new(file, Some(open))
 }
 
 /// Looks at the side file of another process.
@@ -230,50 +244,50 @@ fn place(folder: &Path, key: Key, boot: BootId, files: u64, now: u64) -> io::Res
 /// # Errors
 /// When the file is there and cannot be looked at (permissions, no descriptor left): that says nothing about its process,
 /// and must not be taken for its death.
-pub(crate) fn pulse(folder: &Path, key: Key, boot: BootId) -> io::Result<Pulse> {
+pub(crate) fn state(folder: &Path, key: ClientKey, boot: BootId) -> io::Result<ProcessState> {
     let path = folder.join(key.to_string());
-    let Some(file) = open(&path)? else { return Ok(Pulse::Unknown) };
+    let Some(file) = open(&path)? else { return Ok(ProcessState::Unknown) };
     if !is_locked(&file, ALIVE)? {
-        return Ok(Pulse::Free);
+        return Ok(ProcessState::Unlocked);
     }
     // A renewal takes less than a microsecond, so the next look is whole.
     for _ in 0..8 {
         let mut bytes = [0; FILES_AT];
         if pread(&file, &mut bytes, 0)? < RECORD || bytes[..8] != MAGIC[..] {
-            return Ok(Pulse::Unknown);
+            return Ok(ProcessState::Unknown);
         }
         if fnv(&bytes[..32]).to_le_bytes() != bytes[32..40] {
             continue;
         }
         if bytes[8..24] != boot.0 {
-            return Ok(Pulse::OtherBoot);
+            return Ok(ProcessState::OtherBoot);
         }
         let renewed_at = u64::from_le_bytes(bytes[24..32].try_into().unwrap_or_default());
-        return Ok(Pulse::Locked { renewed_at, over: bytes[OVER_AT..] == OVER[..] });
+        return Ok(ProcessState::Locked { renewed_at, over: bytes[OVER_AT..] == OVER[..] });
     }
-    Ok(Pulse::Unknown)
+    Ok(ProcessState::Unknown)
 }
 
 /// Returns the clients that have the database open by other files than these: somebody removed or replaced one of them. Clients
 /// whose grants are over do not count.
-pub(crate) fn strays(folder: &Path, files: u64) -> io::Result<Vec<Key>> {
+pub(crate) fn clients_of_other_files(folder: &Path, files: u64) -> io::Result<Vec<ClientKey>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
-    let mut strays = Vec::new();
+    let mut clients_of_other_files = Vec::new();
     for entry in entries {
-        let Some(key) = entry?.file_name().to_str().and_then(Key::parse) else { continue };
+        let Some(key) = entry?.file_name().to_str().and_then(ClientKey::parse) else { continue };
         let Some(file) = open(&folder.join(key.to_string()))? else { continue };
         let mut bytes = [0; SIZE];
         let whole = pread(&file, &mut bytes, 0)? == SIZE && bytes[..8] == MAGIC[..];
         let over = bytes[OVER_AT..FILES_AT] == OVER[..];
         if whole && !over && bytes[FILES_AT..] != files.to_le_bytes() && is_locked(&file, OPEN)? {
-            strays.push(key);
+            clients_of_other_files.push(key);
         }
     }
-    Ok(strays)
+    Ok(clients_of_other_files)
 }
 
 fn open(path: &Path) -> io::Result<Option<File>> {
@@ -301,7 +315,7 @@ pub(crate) fn remove_dead(path: &Path) -> io::Result<bool> {
         Err(e) => return Err(e),
     };
     // The lock is held until the name is gone.
-    let file = Linked::new(file, None)?;
+    let file = NamedFile::new(file, None)?;
     if !lock(&file.file, WHOLE)? || !file.is_at(path)? {
         return Ok(false);
     }

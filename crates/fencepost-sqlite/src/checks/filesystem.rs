@@ -46,21 +46,21 @@ const LOCAL: &[(u32, &str)] = &[
 
 /// What a file lies on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ground {
+pub(crate) enum Filesystem {
     Local(String),
     Fuse,
     Network(&'static str),
 }
 
 /// What the file system below `path`, which must exist, is.
-pub(crate) fn ground(path: &Path) -> nix::Result<Ground> {
+pub(crate) fn detect(path: &Path) -> nix::Result<Filesystem> {
     let kind = kind(path)?;
-    Ok(match judge(kind) {
-        Some(Refusal::Fuse) => Ground::Fuse,
-        Some(Refusal::Network(name)) => Ground::Network(name),
+    Ok(match refusal(kind) {
+        Some(Refusal::Fuse) => Filesystem::Fuse,
+        Some(Refusal::Network(name)) => Filesystem::Network(name),
         None => {
             let known = LOCAL.iter().find(|(magic, _)| *magic == kind);
-            Ground::Local(known.map_or_else(|| format!("type {kind:#x}"), |(_, name)| (*name).to_owned()))
+            Filesystem::Local(known.map_or_else(|| format!("type {kind:#x}"), |(_, name)| (*name).to_owned()))
         }
     })
 }
@@ -75,7 +75,7 @@ pub(crate) enum Refusal {
 /// Looks at the file system below `path`, which must exist.
 pub(crate) fn check(path: &Path, trusted: bool) -> nix::Result<Option<Refusal>> {
     let kind = kind(path)?;
-    Ok(if trusted { None } else { judge(kind) })
+    Ok(if trusted { None } else { refusal(kind) })
 }
 
 /// The type is a signed long on some platforms, an unsigned int on others; the numbers are of 32 bits.
@@ -83,7 +83,7 @@ fn kind(path: &Path) -> nix::Result<u32> {
     Ok(statfs(path)?.filesystem_type().0 as u32)
 }
 
-fn judge(kind: u32) -> Option<Refusal> {
+fn refusal(kind: u32) -> Option<Refusal> {
     if kind == FUSE {
         return Some(Refusal::Fuse);
     }
@@ -96,11 +96,11 @@ mod tests {
 
     #[test]
     fn network_file_systems_are_named() {
-        assert_eq!(judge(0x6969), Some(Refusal::Network("NFS")));
-        assert_eq!(judge(0xff53_4d42), Some(Refusal::Network("CIFS")));
-        assert_eq!(judge(0x6573_5546), Some(Refusal::Fuse));
-        assert_eq!(judge(0xef53), None, "ext4");
-        assert_eq!(judge(0x0102_1994), None, "tmpfs");
+        assert_eq!(refusal(0x6969), Some(Refusal::Network("NFS")));
+        assert_eq!(refusal(0xff53_4d42), Some(Refusal::Network("CIFS")));
+        assert_eq!(refusal(0x6573_5546), Some(Refusal::Fuse));
+        assert_eq!(refusal(0xef53), None, "ext4");
+        assert_eq!(refusal(0x0102_1994), None, "tmpfs");
     }
 
     #[test]

@@ -5,22 +5,22 @@ use std::time::Duration;
 use fencepost_core::{ClaimInfo, HolderInfo, Info, Listing, Name, Page, Token};
 use rusqlite::{Connection, params};
 
-use crate::census::{Census, Standing};
-use crate::error::Trouble;
-use crate::row::{Row, columns, number};
-use crate::shared::Shared;
+use crate::client::Client;
+use crate::db::rows::{Row, columns, number};
+use crate::error::Failure;
+use crate::process::liveness::{Liveness, LivenessCheck};
 
 /// One resource: its living claims, and its last token.
-pub(crate) fn inspect(shared: &Shared, name: &Name) -> Result<Info, Trouble> {
-    let now = shared.now();
-    shared.store.read(|db| one(db, &mut shared.census(now), name))
+pub(crate) fn inspect(client: &Client, name: &Name) -> Result<Info, Failure> {
+    let now = client.now();
+    client.database.read(|db| one(db, &mut client.liveness(now), name))
 }
 
 /// A page of the resources that somebody alive holds or waits for.
-pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing, Trouble> {
-    let now = shared.now();
-    shared.store.read(|db| {
-        let mut census = shared.census(now);
+pub(crate) fn list(client: &Client, prefix: &str, page: &Page) -> Result<Listing, Failure> {
+    let now = client.now();
+    client.database.read(|db| {
+        let mut liveness = client.liveness(now);
         let mut listing = Listing::default();
         // Names that begin with the prefix stand together, since they are compared byte by byte.
         let after = page.after.as_ref().map_or("", |name| name.as_str());
@@ -37,7 +37,7 @@ pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing
                 listing.next = listing.resources.last().map(|info| info.name.clone());
                 break;
             }
-            let info = one(db, &mut census, &Name::new(&text)?)?;
+            let info = one(db, &mut liveness, &Name::new(&text)?)?;
             if !info.claims.is_empty() {
                 listing.resources.push(info);
             }
@@ -46,19 +46,19 @@ pub(crate) fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing
     })
 }
 
-fn one(db: &Connection, census: &mut Census<'_>, name: &Name) -> Result<Info, Trouble> {
+fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result<Info, Failure> {
     let sql =
         concat!("SELECT ", columns!(), ", since, holder, reason FROM line WHERE resource = ?1 ORDER BY seq");
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([name.as_str()])?;
     let mut info = Info { name: name.clone(), last_token: None, claims: Vec::new() };
     while let Some(columns) = rows.next()? {
-        info.last_token = info.last_token.or(Row::last(columns)?.map(Token::new));
+        info.last_token = info.last_token.or(Row::last_token(columns)?.map(Token::new));
         let Some(row) = Row::read(columns)? else { continue };
-        let Standing::Alive { until, .. } = census.judge(&row)? else { continue };
+        let Liveness::Alive { until, .. } = liveness.check(&row)? else { continue };
         let since_micros = number(columns.get(12)?);
-        let age = Duration::from_micros(census.now.wall.saturating_sub(since_micros));
-        let left = until.map(|until| Duration::from_nanos(until.saturating_sub(census.now.boot)));
+        let age = Duration::from_micros(liveness.now.wall.saturating_sub(since_micros));
+        let left = until.map(|until| Duration::from_nanos(until.saturating_sub(liveness.now.boot)));
         info.claims.push(ClaimInfo {
             holder: HolderInfo::from_line(&columns.get::<_, String>(13)?),
             mode: row.mode,

@@ -11,16 +11,22 @@ use fencepost_core::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::bell::{self, Ring};
-use crate::config::{self, Config, Durability};
-use crate::error::{self, ENGINE, Trouble};
-use crate::files::Files;
-use crate::network::{self, Refusal};
-use crate::row::{APPLICATION, SCHEMA, VERSION};
-use crate::side;
+pub(crate) mod files;
+pub(crate) mod lease;
+pub(crate) mod queue;
+pub(crate) mod rows;
+mod schema;
+
+use crate::checks::filesystem::{self, Refusal};
+use crate::config::{Config, Durability};
+use crate::db::files::Files;
+use crate::error::{self, ENGINE, Failure};
+use crate::process;
+use crate::process::heartbeat_file;
+use crate::process::notify_fifo::{self, Notice};
 
 /// One client's connection. Transactions run on the caller's thread: a hop to another costs more than the transaction.
-pub(crate) struct Store {
+pub(crate) struct Database {
     /// Held for one transaction at a time, never across an await. `None`: given up, because somebody changed the files.
     db: Mutex<Option<Connection>>,
     path: PathBuf,
@@ -28,13 +34,13 @@ pub(crate) struct Store {
     files: Files,
 }
 
-impl Store {
-    /// Opens the database, and makes it where there is none. [`Trouble::Busy`]: try again soon.
-    pub(crate) fn open(config: &Config) -> Result<Store, Trouble> {
+impl Database {
+    /// Opens the database, and makes it where there is none. [`Failure::Busy`]: try again soon.
+    pub(crate) fn open(config: &Config) -> Result<Database, Failure> {
         let path = find(config)?;
         // SQLite would remove the log of an emptied database, and make one where it was removed: so this comes first.
         let before = Files::at(&path)?;
-        refuse_strays(&path, before)?;
+        refuse_other_files(&path, before)?;
         make(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&path, flags)?;
@@ -48,21 +54,21 @@ impl Store {
             Durability::Full => "FULL",
         };
         db.pragma_update(None, "synchronous", synchronous)?;
-        install(&db, &path)?;
+        schema::install(&db, &path)?;
         let files = Files::at(&path)?;
         if files != before {
             // Somebody may have opened the database in between by files that were removed since.
-            refuse_strays(&path, files)?;
+            refuse_other_files(&path, files)?;
         }
         if !files.are_there() {
-            return Err(Trouble::Busy);
+            return Err(Failure::Busy);
         }
         // Only now is the file known to be ours: nothing is to appear beside somebody else's.
         make_folder(&path)?;
-        if let Err(error) = files.remember(&config::folder(&path)) {
+        if let Err(error) = files.remember(&process::folder(&path)) {
             tracing::debug!(%error, "the next client looks at all side files, too");
         }
-        Ok(Store { db: Mutex::new(Some(db)), path, files })
+        Ok(Database { db: Mutex::new(Some(db)), path, files })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -95,8 +101,8 @@ impl Store {
     }
 
     /// Says that a file was changed.
-    pub(crate) fn changed_error(&self, file: &dyn Display) -> Trouble {
-        said(
+    pub(crate) fn changed_error(&self, file: &dyn Display) -> Failure {
+        failure(
             ErrorKind::Configuration,
             format!(
                 "{} was removed or replaced while it was in use; connect again, or start this program again",
@@ -108,21 +114,21 @@ impl Store {
     /// Runs `work` in a write transaction. Unless all of it succeeds nothing is changed.
     pub(crate) fn write<T>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.transaction("BEGIN IMMEDIATE", work)
     }
 
     /// Runs `work` on one state of the database. Needs no lock that a writer holds.
-    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, Failure> {
         self.transaction("BEGIN", work)
     }
 
     /// Does the same past what the connection has cached: a file that was overwritten shows its new content.
     pub(crate) fn read_from_file<T>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.once(|db| db.execute_batch("PRAGMA shrink_memory"))?;
         self.read(work)
     }
@@ -131,7 +137,7 @@ impl Store {
     pub(crate) fn once<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, Failure> {
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(work(self.connection(&db)?)?)
     }
@@ -139,13 +145,13 @@ impl Store {
     fn transaction<T>(
         &self,
         begin: &str,
-        work: impl FnOnce(&Connection) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
         transaction(self.connection(&db)?, begin, work)
     }
 
-    fn connection<'a>(&self, db: &'a Option<Connection>) -> Result<&'a Connection, Trouble> {
+    fn connection<'a>(&self, db: &'a Option<Connection>) -> Result<&'a Connection, Failure> {
         db.as_ref().ok_or_else(|| self.changed_error(&self.path.display()))
     }
 }
@@ -153,8 +159,8 @@ impl Store {
 fn transaction<T>(
     db: &Connection,
     begin: &str,
-    work: impl FnOnce(&Connection) -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
+    work: impl FnOnce(&Connection) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     db.prepare_cached(begin)?.execute([])?;
     let undo = Undo(db);
     let value = work(db)?;
@@ -163,73 +169,21 @@ fn transaction<T>(
     Ok(value)
 }
 
-/// Makes the table in an empty file, and checks that it is ours in any other.
-fn install(db: &Connection, path: &Path) -> Result<(), Trouble> {
-    // One state of the file: between two looks another process could make the table.
-    if transaction(db, "BEGIN", |db| is_ours(db, path))? {
-        return Ok(());
-    }
-    // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
-    db.pragma_update(None, "page_size", 1024)?;
-    let mode: String = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    if !mode.eq_ignore_ascii_case("wal") {
-        return Err(said(
-            ErrorKind::Configuration,
-            format!(
-                "{} cannot be put into WAL mode; its disk cannot share memory between processes",
-                path.display()
-            ),
-        ));
-    }
-    transaction(db, "BEGIN IMMEDIATE", |db| {
-        // Somebody else may have been faster.
-        if !is_ours(db, path)? {
-            db.execute_batch(SCHEMA)?;
-            db.pragma_update(None, "application_id", APPLICATION)?;
-            db.pragma_update(None, "user_version", VERSION)?;
-        }
-        Ok(())
-    })
-}
-
-/// `false`: the file is empty.
-fn is_ours(db: &Connection, path: &Path) -> Result<bool, Trouble> {
-    let get = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let (application, version) = (get("application_id")?, get("user_version")?);
-    if application == APPLICATION && version == VERSION {
-        let mode: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-        return Ok(mode.eq_ignore_ascii_case("wal"));
-    }
-    if application == APPLICATION {
-        return Err(said(
-            ErrorKind::Configuration,
-            format!(
-                "{} has layout {version}, this program knows {VERSION}; use one version of fencepost for all who share it",
-                path.display()
-            ),
-        ));
-    }
-    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-    if tables == 0 && application == 0 {
-        return Ok(false);
-    }
-    Err(said(
-        ErrorKind::Configuration,
-        format!("{} is the database of another program; give the locks a file of their own", path.display()),
-    ))
-}
-
 /// Fails if a living client has the database open by other files than these, and tells it to look at them.
-fn refuse_strays(path: &Path, files: Files) -> Result<(), Trouble> {
-    let folder = config::folder(path);
+fn refuse_other_files(path: &Path, files: Files) -> Result<(), Failure> {
+    let folder = process::folder(path);
     if files.are_known(&folder) {
         return Ok(());
     }
-    let strays = side::strays(&folder, files.digest())?;
-    for key in &strays {
-        bell::ring(&folder, *key, Ring::Files);
+    let clients_of_other_files = heartbeat_file::clients_of_other_files(&folder, files.digest())?;
+    for key in &clients_of_other_files {
+        notify_fifo::send(&folder, *key, Notice::Files);
     }
-    if strays.is_empty() { Ok(()) } else { Err(Trouble::Strays(strays.len())) }
+    if clients_of_other_files.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::OtherFiles(clients_of_other_files.len()))
+    }
 }
 
 /// Rolls back unless forgotten: after an error, and after a panic, nothing is half done and the write lock is free.
@@ -247,7 +201,7 @@ impl Drop for Undo<'_> {
 }
 
 /// Looks at the file system, and returns the absolute path.
-fn find(config: &Config) -> Result<PathBuf, Trouble> {
+fn find(config: &Config) -> Result<PathBuf, Failure> {
     let parent = match config.path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -258,14 +212,14 @@ fn find(config: &Config) -> Result<PathBuf, Trouble> {
             return Err(cannot_make(&config.path, error));
         }
         Err(_) => {
-            return Err(said(
+            return Err(failure(
                 ErrorKind::Configuration,
                 format!("the folder of {} does not exist; make it, or name another", config.path.display()),
             ));
         }
     };
     let Some(name) = config.path.file_name() else {
-        return Err(said(
+        return Err(failure(
             ErrorKind::Configuration,
             format!("{} names no file; name one in it", config.path.display()),
         ));
@@ -276,10 +230,10 @@ fn find(config: &Config) -> Result<PathBuf, Trouble> {
         Err(_) => parent.join(name),
     };
     let place = path.parent().unwrap_or(&parent);
-    match network::check(place, config.trusted).map_err(io::Error::from)? {
+    match filesystem::check(place, config.trusted).map_err(io::Error::from)? {
         None => {}
         Some(Refusal::Network(kind)) => {
-            return Err(said(
+            return Err(failure(
                 ErrorKind::Configuration,
                 format!(
                     "{} lies on {kind}, where locks do not hold between machines; use a local disk, or an engine with a server",
@@ -288,7 +242,7 @@ fn find(config: &Config) -> Result<PathBuf, Trouble> {
             ));
         }
         Some(Refusal::Fuse) => {
-            return Err(said(
+            return Err(failure(
                 ErrorKind::Configuration,
                 format!(
                     "{} lies on a FUSE file system, which may reach over a network; use a local disk, or add \
@@ -302,7 +256,7 @@ fn find(config: &Config) -> Result<PathBuf, Trouble> {
 }
 
 /// Makes the file, private, unless it is there.
-fn make(path: &Path) -> Result<(), Trouble> {
+fn make(path: &Path) -> Result<(), Failure> {
     // Only a file that did not exist is opened here: closing a descriptor of a database in use would drop its locks.
     match File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => {}
@@ -312,10 +266,10 @@ fn make(path: &Path) -> Result<(), Trouble> {
     let there = std::fs::symlink_metadata(path)?;
     if !there.is_file() {
         let message = format!("{} is no regular file; name a file for the locks", path.display());
-        return Err(said(ErrorKind::Configuration, message));
+        return Err(failure(ErrorKind::Configuration, message));
     }
     if there.nlink() > 1 {
-        return Err(said(
+        return Err(failure(
             ErrorKind::Configuration,
             format!(
                 "{} has {} names (hard links), and locks taken under one do not hold under another; remove all but one",
@@ -328,8 +282,8 @@ fn make(path: &Path) -> Result<(), Trouble> {
 }
 
 /// Makes the folder of side files: its owner alone may write there, for who can remove a side file can break a lock.
-fn make_folder(database: &Path) -> Result<(), Trouble> {
-    let folder = config::folder(database);
+fn make_folder(database: &Path) -> Result<(), Failure> {
+    let folder = process::folder(database);
     match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -337,13 +291,13 @@ fn make_folder(database: &Path) -> Result<(), Trouble> {
     }
     let there = std::fs::symlink_metadata(&folder)?;
     if !there.is_dir() || there.mode() & 0o022 != 0 {
-        return Err(said(
+        return Err(failure(
             ErrorKind::Configuration,
             format!("{} must be a folder that only its owner can write: chmod 700", folder.display()),
         ));
     }
     if there.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(said(
+        return Err(failure(
             ErrorKind::Denied,
             format!(
                 "{} belongs to another user (uid {}): processes of one user share a database; run as that user, or use \
@@ -356,7 +310,7 @@ fn make_folder(database: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn cannot_make(path: &Path, error: io::Error) -> Trouble {
+fn cannot_make(path: &Path, error: io::Error) -> Failure {
     let shown = path.display();
     let (kind, message) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
@@ -373,11 +327,11 @@ fn cannot_make(path: &Path, error: io::Error) -> Trouble {
         io::ErrorKind::FileTooLarge => error::too_large(&shown),
         _ => (ErrorKind::Configuration, format!("{shown} cannot be made; look at the cause")),
     };
-    Trouble::Said(Error::new(kind, message).on(ENGINE).because(error))
+    Failure::Error(Error::new(kind, message).on(ENGINE).because(error))
 }
 
-fn said(kind: ErrorKind, message: String) -> Trouble {
-    Trouble::Said(Error::new(kind, message).on(ENGINE))
+fn failure(kind: ErrorKind, message: String) -> Failure {
+    Failure::Error(Error::new(kind, message).on(ENGINE))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::side::fnv;
+use crate::process::heartbeat_file::fnv;
 
 /// How the paths end: the database, its log, the log's index.
 const ENDS: [&str; 3] = ["", "-wal", "-shm"];

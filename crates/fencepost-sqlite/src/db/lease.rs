@@ -5,25 +5,25 @@ use std::time::Duration;
 use fencepost_core::{Claim, Loss, Want};
 use rusqlite::{Connection, params};
 
-use crate::census::{Census, Now, Standing};
-use crate::error::Trouble;
-use crate::row::{self, Row, integer};
+use crate::db::rows::{self, Row, integer};
+use crate::error::Failure;
+use crate::process::liveness::{Liveness, LivenessCheck, Now};
 
 /// Cuts a grant loose from its process: from now on it ends `ttl` after now. `false`: there is no such grant.
 pub(crate) fn detach(
     db: &Connection,
-    census: &Census<'_>,
+    liveness: &LivenessCheck<'_>,
     resource: &str,
     id: &[u8; 16],
     ttl: Duration,
-) -> Result<bool, Trouble> {
-    match row::find(db, resource, id)? {
+) -> Result<bool, Failure> {
+    match rows::find(db, resource, id)? {
         Some(row) if row.holds() && !row.is_evicted() => {
             // Neither pinned nor fixed any more.
             let sql =
                 "UPDATE line SET process = NULL, flags = 0, missing = NULL WHERE resource = ?1 AND seq = ?2";
             db.prepare_cached(sql)?.execute(params![resource, row.seq])?;
-            set_end(db, census, resource, row.seq, ttl, 0)?;
+            set_end(db, liveness, resource, row.seq, ttl, 0)?;
             Ok(true)
         }
         _ => Ok(false),
@@ -34,15 +34,15 @@ pub(crate) fn detach(
 /// another mode.
 pub(crate) fn extend(
     db: &Connection,
-    census: &Census<'_>,
+    liveness: &LivenessCheck<'_>,
     want: &Want,
     id: &[u8; 16],
     ttl: Duration,
-) -> Result<Option<u64>, Trouble> {
+) -> Result<Option<u64>, Failure> {
     let resource = want.name.as_str();
-    match row::find(db, resource, id)?.filter(|row| row.mode == want.mode) {
-        Some(row) if row.process.is_none() && !row.is_evicted() && census.detached_lives(&row) => {
-            set_end(db, census, resource, row.seq, ttl, census.end_of(&row))?;
+    match rows::find(db, resource, id)?.filter(|row| row.mode == want.mode) {
+        Some(row) if row.process.is_none() && !row.is_evicted() && liveness.detached_lives(&row) => {
+            set_end(db, liveness, resource, row.seq, ttl, liveness.end_of(&row))?;
             Ok(Some(row.token))
         }
         _ => Ok(None),
@@ -50,7 +50,7 @@ pub(crate) fn extend(
 }
 
 /// What became of a lease.
-pub(crate) enum Kept {
+pub(crate) enum Renewed {
     /// It now runs that long: from the request on if its end is in the row, else from the time in the side file.
     For {
         ttl: Duration,
@@ -60,26 +60,26 @@ pub(crate) enum Kept {
 }
 
 /// Renews a lease in its row.
-pub(crate) fn keep(db: &Connection, census: &Census<'_>, claim: &Claim) -> Result<Kept, Trouble> {
+pub(crate) fn keep(db: &Connection, liveness: &LivenessCheck<'_>, claim: &Claim) -> Result<Renewed, Failure> {
     let resource = claim.want().name.as_str();
     let id = claim.id.as_u128().to_be_bytes();
-    let Some(row) = row::find(db, resource, &id)? else { return Ok(Kept::Lost(Loss::Deleted)) };
+    let Some(row) = rows::find(db, resource, &id)? else { return Ok(Renewed::Lost(Loss::Deleted)) };
     if row.is_evicted() {
-        return Ok(Kept::Lost(Loss::Evicted));
+        return Ok(Renewed::Lost(Loss::Evicted));
     }
     let ttl = claim.ttl();
     // Never shorter than before: somebody may have been told of the longer one.
     if row.process.is_none() {
-        if !census.detached_lives(&row) {
-            return Ok(Kept::Lost(Loss::Expired));
+        if !liveness.detached_lives(&row) {
+            return Ok(Renewed::Lost(Loss::Expired));
         }
-        set_end(db, census, resource, row.seq, ttl, census.end_of(&row))?;
+        set_end(db, liveness, resource, row.seq, ttl, liveness.end_of(&row))?;
     } else {
-        if row.is_fixed() && row.until.is_some_and(|until| until <= census.now.boot) {
-            return Ok(Kept::Lost(Loss::Expired));
+        if row.is_fixed() && row.until.is_some_and(|until| until <= liveness.now.boot) {
+            return Ok(Renewed::Lost(Loss::Expired));
         }
         let until =
-            row.is_fixed().then(|| census.now.boot.saturating_add(nanos(ttl)).max(row.until.unwrap_or(0)));
+            row.is_fixed().then(|| liveness.now.boot.saturating_add(nanos(ttl)).max(row.until.unwrap_or(0)));
         let sql = "UPDATE line SET ttl = max(ttl, ?3), until = ?4 WHERE resource = ?1 AND seq = ?2";
         db.prepare_cached(sql)?.execute(params![
             resource,
@@ -88,38 +88,38 @@ pub(crate) fn keep(db: &Connection, census: &Census<'_>, claim: &Claim) -> Resul
             until.map(integer)
         ])?;
     }
-    Ok(Kept::For { ttl, in_row: row.process.is_none() || row.is_fixed() })
+    Ok(Renewed::For { ttl, in_row: row.process.is_none() || row.is_fixed() })
 }
 
 /// Writes the end of a lease, `least` or later, on the clock of this boot, and on the wall clock for after a restart.
 fn set_end(
     db: &Connection,
-    census: &Census<'_>,
+    liveness: &LivenessCheck<'_>,
     resource: &str,
     seq: i64,
     ttl: Duration,
     least: u64,
-) -> Result<(), Trouble> {
-    let Now { boot, wall } = census.now;
+) -> Result<(), Failure> {
+    let Now { boot, wall } = liveness.now;
     let until = boot.saturating_add(nanos(ttl)).max(least);
     let on_the_wall = wall.saturating_add((until - boot) / 1_000);
     let sql = "UPDATE line SET ttl = ?3, until = ?4, wall = ?5, boot = ?6 WHERE resource = ?1 AND seq = ?2";
     let values =
-        params![resource, seq, integer(nanos(ttl)), integer(until), integer(on_the_wall), census.boot];
+        params![resource, seq, integer(nanos(ttl)), integer(until), integer(on_the_wall), liveness.boot];
     db.prepare_cached(sql)?.execute(values)?;
     Ok(())
 }
 
-impl Census<'_> {
+impl LivenessCheck<'_> {
     fn detached_lives(&self, row: &Row) -> bool {
-        matches!(self.judge_detached(row), Standing::Alive { .. })
+        matches!(self.check_detached(row), Liveness::Alive { .. })
     }
 
     /// When a detached lease ends, on the clock of this boot.
     fn end_of(&self, row: &Row) -> u64 {
-        match self.judge_detached(row) {
-            Standing::Alive { until, .. } => until.unwrap_or(0),
-            Standing::Dead => 0,
+        match self.check_detached(row) {
+            Liveness::Alive { until, .. } => until.unwrap_or(0),
+            Liveness::Dead => 0,
         }
     }
 }

@@ -9,32 +9,32 @@ use std::task::{Context, Poll, Waker};
 use fencepost_core::{Claim, Loss};
 
 /// One entry, as the rest of the client sees it.
-pub(crate) struct Slot {
+pub(crate) struct Waiter {
     pub(crate) claim: Arc<Claim>,
     /// A detached lease: its row names no process.
     pub(crate) attached: bool,
     /// Its own release or withdrawal is on its way: a row that is missing is no news.
-    leaving: AtomicBool,
+    releasing: AtomicBool,
     /// Asked to look again, and has not yet. Set before the waker is woken, taken before the question is sent.
-    rung: AtomicBool,
+    woken: AtomicBool,
     waker: Mutex<Option<Waker>>,
     /// The ring came from the watch on a file: its lock may fall a moment later.
-    alarmed: AtomicBool,
+    file_closed: AtomicBool,
     /// Only holders stood before it when it last looked.
     first: AtomicBool,
     /// Rounds of renewal while it waited.
     rounds: AtomicU32,
 }
 
-impl Slot {
-    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> Slot {
-        Slot {
+impl Waiter {
+    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> Waiter {
+        Waiter {
             claim,
             attached,
-            leaving: AtomicBool::new(false),
-            rung: AtomicBool::new(false),
+            releasing: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
             waker: Mutex::default(),
-            alarmed: AtomicBool::new(false),
+            file_closed: AtomicBool::new(false),
             first: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
         }
@@ -48,16 +48,16 @@ impl Slot {
         self.claim.want().name.as_str()
     }
 
-    pub(crate) fn leave(&self) {
-        self.leaving.store(true, Ordering::SeqCst);
+    pub(crate) fn start_release(&self) {
+        self.releasing.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::SeqCst)
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.releasing.load(Ordering::SeqCst)
     }
 
     /// Called once a round while it waits: is the line to be looked at? Always for the first in line, else each third time.
-    pub(crate) fn wants_a_look(&self) -> bool {
+    pub(crate) fn is_poll_due(&self) -> bool {
         self.first.load(Ordering::Relaxed) || self.rounds.fetch_add(1, Ordering::Relaxed) % 3 == 2
     }
 
@@ -66,8 +66,8 @@ impl Slot {
     }
 
     /// It is worth asking again.
-    pub(crate) fn ring(&self) {
-        self.rung.store(true, Ordering::SeqCst);
+    pub(crate) fn wake(&self) {
+        self.woken.store(true, Ordering::SeqCst);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
             waker.wake();
@@ -75,75 +75,75 @@ impl Slot {
     }
 
     /// A process before it has closed its side file.
-    pub(crate) fn alarm(&self) {
-        self.alarmed.store(true, Ordering::SeqCst);
-        self.ring();
+    pub(crate) fn wake_file_closed(&self) {
+        self.file_closed.store(true, Ordering::SeqCst);
+        self.wake();
     }
 
-    /// Was it alarmed since the last call?
-    pub(crate) fn take_alarm(&self) -> bool {
-        self.alarmed.swap(false, Ordering::SeqCst)
+    /// Was it file_closed since the last call?
+    pub(crate) fn take_file_closed(&self) -> bool {
+        self.file_closed.swap(false, Ordering::SeqCst)
     }
 
     /// A question is about to be sent: rings from before it are answered by it.
-    pub(crate) fn hush(&self) {
-        self.rung.store(false, Ordering::SeqCst);
+    pub(crate) fn clear_woken(&self) {
+        self.woken.store(false, Ordering::SeqCst);
     }
 
-    pub(crate) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.rung.swap(false, Ordering::SeqCst) {
+    pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.woken.swap(false, Ordering::SeqCst) {
             return Poll::Ready(());
         }
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         // Rung between the look and the waker.
-        if self.rung.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        if self.woken.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 /// All entries of a client, by claim id.
 #[derive(Default)]
-pub(crate) struct Slots(Mutex<HashMap<[u8; 16], Arc<Slot>, BuildHasherDefault<IdHasher>>>);
+pub(crate) struct Waiters(Mutex<HashMap<[u8; 16], Arc<Waiter>, BuildHasherDefault<IdHasher>>>);
 
-impl Slots {
-    pub(crate) fn insert(&self, slot: Arc<Slot>) {
-        let id = slot.id();
-        self.map().insert(id, slot);
+impl Waiters {
+    pub(crate) fn insert(&self, waiter: Arc<Waiter>) {
+        let id = waiter.id();
+        self.map().insert(id, waiter);
     }
 
-    /// Removes the slot of an entry, unless another entry has the id by now.
-    pub(crate) fn remove(&self, slot: &Arc<Slot>) {
-        let id = slot.id();
+    /// Removes the waiter of an entry, unless another entry has the id by now.
+    pub(crate) fn remove(&self, waiter: &Arc<Waiter>) {
+        let id = waiter.id();
         let mut map = self.map();
-        if map.get(&id).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+        if map.get(&id).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
             let removed = map.remove(&id);
             drop(map);
             drop(removed);
         }
     }
 
-    pub(crate) fn get(&self, id: &[u8; 16]) -> Option<Arc<Slot>> {
+    pub(crate) fn get(&self, id: &[u8; 16]) -> Option<Arc<Waiter>> {
         self.map().get(id).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Slot>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Waiter>> {
         self.map().values().cloned().collect()
     }
 
-    pub(crate) fn ring(&self, id: &[u8; 16]) {
-        if let Some(slot) = self.get(id) {
-            slot.ring();
+    pub(crate) fn wake(&self, id: &[u8; 16]) {
+        if let Some(waiter) = self.get(id) {
+            waiter.wake();
         }
     }
 
     /// An operator has evicted it. `by` says who and why.
     pub(crate) fn evict(&self, id: &[u8; 16], by: &str) {
-        if let Some(slot) = self.get(id) {
-            slot.claim.validity.end_with(Loss::Evicted, by);
-            slot.ring();
+        if let Some(waiter) = self.get(id) {
+            waiter.claim.validity.end_with(Loss::Evicted, by);
+            waiter.wake();
         }
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Slot>, BuildHasherDefault<IdHasher>>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Waiter>, BuildHasherDefault<IdHasher>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

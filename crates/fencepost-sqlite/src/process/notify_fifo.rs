@@ -2,7 +2,7 @@
 //!
 //! A FIFO beside the side file. Its owner keeps it open for reading; who rings opens it for writing, writes one message
 //! and closes it. Unlike a datagram socket it has no limit on the path's length, and holds 3,800 messages instead of 11
-//! while its reader is busy or stopped. A full bell has been rung; a lost message costs one turn of the poll.
+//! while its reader is busy or stopped. A full bell has been woken; a lost message costs one turn of the poll.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::side::Key;
+use crate::process::heartbeat_file::ClientKey;
 
 /// One message: what happened, and mostly to which claim. Short enough to be written in one piece always (`PIPE_BUF`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ring {
-    /// The claim may be next: it should ask again.
-    Next([u8; 16]),
+pub(crate) enum Notice {
+    /// The claim may be next: it should request again.
+    Retry([u8; 16]),
     /// The claim was evicted: its owner should look.
     Evicted([u8; 16]),
     /// The database's files have changed: their user should look.
@@ -30,37 +30,37 @@ pub(crate) enum Ring {
 
 const MESSAGE: usize = 17;
 
-impl Ring {
+impl Notice {
     fn encode(self) -> [u8; MESSAGE] {
         let (kind, id) = match self {
-            Ring::Next(id) => (b'n', id),
-            Ring::Evicted(id) => (b'e', id),
-            Ring::Files => (b'f', [0; 16]),
+            Notice::Retry(id) => (b'n', id),
+            Notice::Evicted(id) => (b'e', id),
+            Notice::Files => (b'f', [0; 16]),
         };
         let mut bytes = [kind; MESSAGE];
         bytes[1..].copy_from_slice(&id);
         bytes
     }
 
-    fn decode(bytes: &[u8; MESSAGE]) -> Option<Ring> {
+    fn decode(bytes: &[u8; MESSAGE]) -> Option<Notice> {
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[1..]);
         match bytes[0] {
-            b'n' => Some(Ring::Next(id)),
-            b'e' => Some(Ring::Evicted(id)),
-            b'f' => Some(Ring::Files),
+            b'n' => Some(Notice::Retry(id)),
+            b'e' => Some(Notice::Evicted(id)),
+            b'f' => Some(Notice::Files),
             _ => None,
         }
     }
 }
 
 /// The path of a client's bell.
-pub(crate) fn path(folder: &Path, key: Key) -> PathBuf {
+pub(crate) fn path(folder: &Path, key: ClientKey) -> PathBuf {
     folder.join(format!("{key}.bell"))
 }
 
-/// Makes the own bell. It can be rung from now on, whoever reads it later.
-pub(crate) fn hang(folder: &Path, key: Key) -> io::Result<OwnedFd> {
+/// Makes the own bell. It can be woken from now on, whoever reads it later.
+pub(crate) fn create(folder: &Path, key: ClientKey) -> io::Result<OwnedFd> {
     let path = path(folder, key);
     match mkfifo(&path, Mode::from_bits_truncate(0o600)) {
         // An earlier try of ours got no further: nobody else draws this key.
@@ -77,7 +77,7 @@ pub(crate) fn hang(folder: &Path, key: Key) -> io::Result<OwnedFd> {
 }
 
 /// Rings the bell of `key`. `false`: nobody is there to hear it.
-pub(crate) fn ring(folder: &Path, key: Key, message: Ring) -> bool {
+pub(crate) fn send(folder: &Path, key: ClientKey, message: Notice) -> bool {
     let open =
         File::options().write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path(folder, key));
     let Ok(mut file) = open else { return false };
@@ -90,16 +90,16 @@ pub(crate) fn ring(folder: &Path, key: Key, message: Ring) -> bool {
 
 /// Takes messages off the own bell, and keeps the piece of one that is not whole yet.
 #[derive(Default)]
-pub(crate) struct Ear {
+pub(crate) struct Decoder {
     rest: Vec<u8>,
 }
 
-impl Ear {
+impl Decoder {
     /// Adds what was read and hands out the whole messages in it.
-    pub(crate) fn hear(&mut self, bytes: &[u8], mut each: impl FnMut(Ring)) {
+    pub(crate) fn decode(&mut self, bytes: &[u8], mut each: impl FnMut(Notice)) {
         self.rest.extend_from_slice(bytes);
         let (messages, rest) = self.rest.as_chunks::<MESSAGE>();
-        messages.iter().filter_map(Ring::decode).for_each(&mut each);
+        messages.iter().filter_map(Notice::decode).for_each(&mut each);
         self.rest = rest.to_vec();
     }
 }
@@ -113,37 +113,37 @@ mod tests {
     #[test]
     fn a_ring_is_heard_once() {
         let folder = testing::folder();
-        let key = Key::fresh().unwrap();
-        let mut bell = File::from(hang(folder.path(), key).unwrap());
-        assert!(ring(folder.path(), key, Ring::Next([7; 16])));
-        assert!(ring(folder.path(), key, Ring::Evicted([8; 16])));
+        let key = ClientKey::fresh().unwrap();
+        let mut bell = File::from(create(folder.path(), key).unwrap());
+        assert!(send(folder.path(), key, Notice::Retry([7; 16])));
+        assert!(send(folder.path(), key, Notice::Evicted([8; 16])));
         let mut buffer = [0; 64];
         let n = bell.read(&mut buffer).unwrap();
         let mut heard = Vec::new();
-        let mut ear = Ear::default();
-        ear.hear(&buffer[..20], |r| heard.push(r));
-        assert_eq!(heard, [Ring::Next([7; 16])]);
-        ear.hear(&buffer[20..n], |r| heard.push(r));
-        assert_eq!(heard, [Ring::Next([7; 16]), Ring::Evicted([8; 16])]);
+        let mut decoder = Decoder::default();
+        decoder.decode(&buffer[..20], |r| heard.push(r));
+        assert_eq!(heard, [Notice::Retry([7; 16])]);
+        decoder.decode(&buffer[20..n], |r| heard.push(r));
+        assert_eq!(heard, [Notice::Retry([7; 16]), Notice::Evicted([8; 16])]);
         assert_eq!(bell.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_bell_without_a_listener_says_so() {
         let folder = testing::folder();
-        let key = Key::fresh().unwrap();
-        assert!(!ring(folder.path(), key, Ring::Next([0; 16])));
-        drop(hang(folder.path(), key).unwrap());
-        assert!(!ring(folder.path(), key, Ring::Next([0; 16])));
+        let key = ClientKey::fresh().unwrap();
+        assert!(!send(folder.path(), key, Notice::Retry([0; 16])));
+        drop(create(folder.path(), key).unwrap());
+        assert!(!send(folder.path(), key, Notice::Retry([0; 16])));
     }
 
     #[test]
     fn a_full_bell_does_not_hold_up_the_ringer() {
         let folder = testing::folder();
-        let key = Key::fresh().unwrap();
-        let bell = hang(folder.path(), key).unwrap();
+        let key = ClientKey::fresh().unwrap();
+        let bell = create(folder.path(), key).unwrap();
         for _ in 0..10_000 {
-            assert!(ring(folder.path(), key, Ring::Next([1; 16])));
+            assert!(send(folder.path(), key, Notice::Retry([1; 16])));
         }
         drop(bell);
     }

@@ -9,35 +9,7 @@ use fencepost_core::Mode;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::side::{BootId, Key};
-
-/// The layout that this code reads and writes, as `PRAGMA user_version`.
-pub(crate) const VERSION: i64 = 2;
-
-/// `PRAGMA application_id`: "fnce".
-pub(crate) const APPLICATION: i64 = 0x666e_6365;
-
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE line (
-    resource TEXT NOT NULL,
-    seq      INTEGER NOT NULL,   -- 0: history and seat of the resource; above: its claims in order of arrival
-    token    INTEGER NOT NULL,   -- of the grant; 0 while the claim waits, or nobody has the seat
-    id       BLOB,               -- the claim's id, a secret
-    mode     INTEGER,            -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
-    process  BLOB,               -- names a side file; NULL: a detached lease
-    ttl      INTEGER,            -- length of the lease in nanoseconds
-    flags    INTEGER,            -- 1 pinned, 2 evicted, 4 fixed lease
-    since    INTEGER,            -- wall clock, microseconds: when it was granted, or began to wait
-    holder   TEXT,               -- pid, host and label, for showing
-    reason   TEXT,
-    until    INTEGER,            -- a fixed end, CLOCK_BOOTTIME in nanoseconds
-    boot     BLOB,               -- detached: the boot that `until` belongs to
-    wall     INTEGER,            -- detached: the same end on the wall clock, for after a restart of the machine
-    missing  INTEGER,            -- since when (CLOCK_BOOTTIME) the side file is not to be found
-    last     INTEGER,            -- row 0: the last token that was granted
-    PRIMARY KEY (resource, seq)
-) WITHOUT ROWID;
-";
+use crate::process::heartbeat_file::{BootId, ClientKey};
 
 const PINNED: i64 = 1;
 const EVICTED: i64 = 2;
@@ -50,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) token: u64,
     pub(crate) id: [u8; 16],
     pub(crate) mode: Mode,
-    pub(crate) process: Option<Key>,
+    pub(crate) process: Option<ClientKey>,
     pub(crate) ttl: u64,
     pub(crate) flags: i64,
     pub(crate) until: Option<u64>,
@@ -87,7 +59,7 @@ impl Row {
             token: number(token),
             id: row.get(2)?,
             mode: mode_of(row.get(3)?),
-            process: row.get::<_, Option<Key>>(4)?,
+            process: row.get::<_, Option<ClientKey>>(4)?,
             ttl: number(row.get(5)?),
             flags: row.get(6)?,
             until: row.get::<_, Option<i64>>(7)?.map(number),
@@ -98,7 +70,7 @@ impl Row {
     }
 
     /// The last token of the resource, which row 0 knows.
-    pub(crate) fn last(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<u64>> {
+    pub(crate) fn last_token(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<u64>> {
         Ok(row.get::<_, Option<i64>>(11)?.map(number))
     }
 }
@@ -112,13 +84,13 @@ macro_rules! columns {
 pub(crate) use columns;
 
 /// What is written when a claim arrives.
-pub(crate) struct Arrival<'a> {
+pub(crate) struct NewRow<'a> {
     pub(crate) resource: &'a str,
     pub(crate) seq: i64,
     pub(crate) token: u64,
     pub(crate) id: [u8; 16],
     pub(crate) mode: Mode,
-    pub(crate) process: Key,
+    pub(crate) process: ClientKey,
     pub(crate) ttl: u64,
     pub(crate) pinned: bool,
     /// The end of a lease that nobody renews.
@@ -129,14 +101,14 @@ pub(crate) struct Arrival<'a> {
     pub(crate) reason: Option<&'a str>,
 }
 
-impl Arrival<'_> {
+impl NewRow<'_> {
     fn flags(&self) -> i64 {
         i64::from(self.pinned) * PINNED + i64::from(self.fixed) * FIXED
     }
 }
 
 /// Sits down with this token, if the seat is free, nobody else is in line and the token is a new one.
-pub(crate) fn sit(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<bool> {
+pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<bool> {
     let sql = "UPDATE line SET last = ?2, token = ?2, id = ?3, mode = ?4, process = ?5, ttl = ?6, flags = ?7, since = ?8, \
                holder = ?9, reason = ?10, until = ?11, boot = NULL, wall = NULL, missing = NULL \
                WHERE resource = ?1 AND seq = 0 AND token = 0 AND last < ?2 \
@@ -158,13 +130,13 @@ pub(crate) fn sit(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<bool> {
 }
 
 /// Gets up, if nobody is in line who would have to be told.
-pub(crate) fn get_up(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<bool> {
+pub(crate) fn release_if_alone(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<bool> {
     let sql = "UPDATE line SET token = 0, id = NULL, process = NULL WHERE resource = ?1 AND seq = 0 AND id = ?2 \
                AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)";
     Ok(db.prepare_cached(sql)?.execute(params![resource, id])? > 0)
 }
 
-pub(crate) fn insert(db: &Connection, a: &Arrival<'_>) -> rusqlite::Result<()> {
+pub(crate) fn insert(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO line (resource, seq, token, id, mode, process, ttl, flags, since, holder, reason, until) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
@@ -204,7 +176,12 @@ pub(crate) fn grant(
 }
 
 /// Remembers the last token of a resource.
-pub(crate) fn remember(db: &Connection, resource: &str, token: u64, known: bool) -> rusqlite::Result<()> {
+pub(crate) fn set_last_token(
+    db: &Connection,
+    resource: &str,
+    token: u64,
+    known: bool,
+) -> rusqlite::Result<()> {
     let sql = if known {
         "UPDATE line SET last = max(last, ?2) WHERE resource = ?1 AND seq = 0"
     } else {
@@ -239,7 +216,7 @@ pub(crate) fn find_token(db: &Connection, resource: &str, token: u64) -> rusqlit
     Ok(row.flatten())
 }
 
-/// Notes that a row was evicted. Its fixed end is written in a second transaction, see [`crate::evict`].
+/// Notes that a row was evicted. Its fixed end is written in a second transaction, see [`crate::operator::evict`].
 pub(crate) fn mark_evicted(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
     let sql = "UPDATE line SET flags = flags | 2 WHERE resource = ?1 AND seq = ?2";
     db.prepare_cached(sql)?.execute(params![resource, seq])?;
@@ -297,15 +274,15 @@ pub(crate) fn number(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }
 
-impl ToSql for Key {
+impl ToSql for ClientKey {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         self.0.to_sql()
     }
 }
 
-impl FromSql for Key {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Key> {
-        <[u8; 16]>::column_result(value).map(Key)
+impl FromSql for ClientKey {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<ClientKey> {
+        <[u8; 16]>::column_result(value).map(ClientKey)
     }
 }
 

@@ -7,13 +7,13 @@ use std::path::Path;
 
 /// The process that has the write lock.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Locker {
+pub(crate) struct LockOwner {
     pid: u32,
     program: Option<String>,
     stopped: bool,
 }
 
-impl fmt::Display for Locker {
+impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
         if let Some(program) = &self.program {
@@ -29,21 +29,21 @@ impl fmt::Display for Locker {
 /// Byte of the `-shm` file that SQLite's write lock in WAL mode stands for (`WAL_WRITE_LOCK`, "WAL-mode File Format" 2.3.1).
 const WRITE_BYTE: &str = "120";
 
-/// Looks the lock up in `/proc/locks`. Opening the file to ask with `F_GETLK` would drop our own locks on it at the close.
-pub(crate) fn find(database: &Path) -> Option<Locker> {
+/// Looks the lock up in `/proc/locks`. Opening the file to request with `F_GETLK` would drop our own locks on it at the close.
+pub(crate) fn find(database: &Path) -> Option<LockOwner> {
     let mut shm = database.as_os_str().to_owned();
     shm.push("-shm");
     let inode = fs::metadata(shm).ok()?.ino().to_string();
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| holder(line, &inode))?;
+    let pid = locks.lines().find_map(|line| write_lock_pid(line, &inode))?;
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let stopped = status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"));
-    Some(Locker { pid, program, stopped })
+    Some(LockOwner { pid, program, stopped })
 }
 
 /// `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`: the pid, if it is the write lock of that file.
-fn holder(line: &str, inode: &str) -> Option<u32> {
+fn write_lock_pid(line: &str, inode: &str) -> Option<u32> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, "POSIX", _, "WRITE", pid, file, from, to] = fields[..] else { return None };
     let covers =
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_write_lock_is_found_among_others() {
-        let line = |rest: &str| holder(rest, "5678");
+        let line = |rest: &str| write_lock_pid(rest, "5678");
         assert_eq!(line("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120"), Some(1234));
         assert_eq!(line("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 127"), Some(1234));
         assert_eq!(line("1: POSIX  ADVISORY  READ 1234 fe:00:5678 124 124"), None);

@@ -4,23 +4,23 @@ use std::io;
 
 use fencepost_core::{Finding, Report};
 
-use crate::error::Trouble;
-use crate::network::{self, Ground};
-use crate::store::Store;
+use crate::checks::filesystem::{self, Filesystem};
+use crate::db::Database;
+use crate::error::Failure;
 
-pub(crate) fn examine(store: &Store) -> Result<Report, Trouble> {
-    let path = store.path();
-    let (journal, synchronous) = store.once(|db| {
+pub(crate) fn examine(database: &Database) -> Result<Report, Failure> {
+    let path = database.path();
+    let (journal, synchronous) = database.once(|db| {
         let journal: String = db.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
         let synchronous: i64 = db.pragma_query_value(None, "synchronous", |row| row.get(0))?;
         Ok((journal, synchronous))
     })?;
     let bytes = std::fs::metadata(path)?.len();
-    let ground = network::ground(path).map_err(io::Error::from)?;
+    let found = filesystem::detect(path).map_err(io::Error::from)?;
     Ok(vec![
         Finding::ok("file", format!("{}, {} kB", path.display(), bytes.div_ceil(1024))),
         Finding::ok("reach", "between the processes of this machine that run as the same user"),
-        filesystem(&ground),
+        filesystem(&found),
         match &*journal {
             "wal" => Finding::ok("journal", "wal: who looks waits for no writer"),
             other => Finding::note("journal", format!("{other}: who looks waits for writers")),
@@ -36,15 +36,15 @@ pub(crate) fn examine(store: &Store) -> Result<Report, Trouble> {
     .into())
 }
 
-fn filesystem(ground: &Ground) -> Finding {
-    match ground {
-        Ground::Local(name) => Finding::ok("filesystem", format!("{name}, which is this machine's own")),
-        Ground::Fuse => Finding::warning(
+fn filesystem(found: &Filesystem) -> Finding {
+    match found {
+        Filesystem::Local(name) => Finding::ok("filesystem", format!("{name}, which is this machine's own")),
+        Filesystem::Fuse => Finding::warning(
             "filesystem",
             "a FUSE filesystem: nobody can tell from here whether its locks hold",
         )
         .advice("put the file on a local disk"),
-        Ground::Network(name) => {
+        Filesystem::Network(name) => {
             let says = format!("{name}: its locks do not hold between machines, and two may hold one lock");
             Finding::problem("filesystem", says).advice("put the file on a local disk, or use redis:")
         }
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn a_filesystem_that_was_trusted_is_judged_all_the_same() {
-        assert_eq!(filesystem(&Ground::Local("ext4".into())).severity, Severity::Ok);
-        assert_eq!(filesystem(&Ground::Fuse).severity, Severity::Warning);
-        assert_eq!(filesystem(&Ground::Network("NFS")).severity, Severity::Problem);
+        assert_eq!(filesystem(&Filesystem::Local("ext4".into())).severity, Severity::Ok);
+        assert_eq!(filesystem(&Filesystem::Fuse).severity, Severity::Warning);
+        assert_eq!(filesystem(&Filesystem::Network("NFS")).severity, Severity::Problem);
     }
 }

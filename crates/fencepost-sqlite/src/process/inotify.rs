@@ -17,24 +17,24 @@ use fencepost_core::{Clock, Runtime};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
-use crate::side::Key;
-use crate::slots::Slots;
+use crate::process::heartbeat_file::ClientKey;
+use crate::waiters::Waiters;
 
 type Id = [u8; 16];
 
 /// The watches of one client.
-pub(crate) struct Watch {
+pub(crate) struct CloseWatch {
     folder: PathBuf,
-    slots: Arc<Slots>,
+    waiters: Arc<Waiters>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// Whom each claim waits for.
-    wants: HashMap<Id, Vec<Key>>,
+    by_claim: HashMap<Id, Vec<ClientKey>>,
     /// The watches that are set, and for which claims.
-    set: HashMap<Key, (WatchDescriptor, HashSet<Id>)>,
+    by_file: HashMap<ClientKey, (WatchDescriptor, HashSet<Id>)>,
     instance: Option<Arc<Inotify>>,
 }
 
@@ -50,38 +50,38 @@ impl AsRawFd for Readable {
     }
 }
 
-impl Watch {
-    pub(crate) fn new(folder: &Path, slots: Arc<Slots>) -> Arc<Watch> {
-        Arc::new(Watch { folder: folder.to_owned(), slots, state: Mutex::default() })
+impl CloseWatch {
+    pub(crate) fn new(folder: &Path, waiters: Arc<Waiters>) -> Arc<CloseWatch> {
+        Arc::new(CloseWatch { folder: folder.to_owned(), waiters, state: Mutex::default() })
     }
 
-    /// From now on `id` is alarmed when one of `keys` closes its side file; this replaces what was said before. A process that
+    /// From now on `id` is file_closed when one of `keys` closes its side file; this replaces what was said before. A process that
     /// died before the watch was set closes nothing any more, so the caller looks once more afterwards if this returns `true`.
-    pub(crate) fn follow(self: &Arc<Watch>, runtime: &Runtime, id: Id, keys: Vec<Key>) -> bool {
+    pub(crate) fn follow(self: &Arc<CloseWatch>, runtime: &Runtime, id: Id, keys: Vec<ClientKey>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if keys.is_empty() && state.wants.is_empty()
-            || state.wants.get(&id).is_some_and(|known| *known == keys)
+        if keys.is_empty() && state.by_claim.is_empty()
+            || state.by_claim.get(&id).is_some_and(|known| *known == keys)
         {
             return false;
         }
         state.release(&id);
         let mut news = false;
         for key in &keys {
-            news |= self.set(&mut state, runtime, id, *key);
+            news |= self.add(&mut state, runtime, id, *key);
         }
         if !keys.is_empty() {
-            state.wants.insert(id, keys);
+            state.by_claim.insert(id, keys);
         }
         news
     }
 
     /// `id` waits no more.
-    pub(crate) fn forget(self: &Arc<Watch>, runtime: &Runtime, id: Id) {
+    pub(crate) fn forget(self: &Arc<CloseWatch>, runtime: &Runtime, id: Id) {
         self.follow(runtime, id, Vec::new());
     }
 
-    fn set(self: &Arc<Watch>, state: &mut State, runtime: &Runtime, id: Id, key: Key) -> bool {
-        if let Some((_, ids)) = state.set.get_mut(&key) {
+    fn add(self: &Arc<CloseWatch>, state: &mut State, runtime: &Runtime, id: Id, key: ClientKey) -> bool {
+        if let Some((_, ids)) = state.by_file.get_mut(&key) {
             ids.insert(id);
             return false;
         }
@@ -101,51 +101,52 @@ impl Watch {
         let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_DELETE_SELF;
         match instance.add_watch(&path, flags) {
             Ok(watch) => {
-                state.set.insert(key, (watch, HashSet::from([id])));
+                state.by_file.insert(key, (watch, HashSet::from([id])));
                 true
             }
             Err(_) => false,
         }
     }
 
-    fn tell(&self, event: &InotifyEvent) {
+    fn dispatch(&self, event: &InotifyEvent) {
         let ids: Vec<Id> = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(key) = state.set.iter().find(|(_, (known, _))| *known == event.wd).map(|(key, _)| *key)
+            let Some(key) =
+                state.by_file.iter().find(|(_, (known, _))| *known == event.wd).map(|(key, _)| *key)
             else {
                 return;
             };
             if event.mask.contains(AddWatchFlags::IN_IGNORED) {
                 // The file is gone, and the watch with it; another may stand in its place.
-                let ids = state.set.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
-                ids.iter().for_each(|id| drop(state.wants.remove(id)));
+                let ids = state.by_file.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
+                ids.iter().for_each(|id| drop(state.by_claim.remove(id)));
                 ids.into_iter().collect()
             } else {
-                state.set[&key].1.iter().copied().collect()
+                state.by_file[&key].1.iter().copied().collect()
             }
         };
-        for slot in ids.iter().filter_map(|id| self.slots.get(id)) {
-            slot.alarm();
+        for waiter in ids.iter().filter_map(|id| self.waiters.get(id)) {
+            waiter.wake_file_closed();
         }
     }
 }
 
 impl State {
     fn release(&mut self, id: &Id) {
-        for key in self.wants.remove(id).unwrap_or_default() {
-            if let Some((watch, ids)) = self.set.get_mut(&key) {
+        for key in self.by_claim.remove(id).unwrap_or_default() {
+            if let Some((watch, ids)) = self.by_file.get_mut(&key) {
                 ids.remove(id);
                 if ids.is_empty() {
                     // It may be gone with its file already.
                     let _ = self.instance.as_ref().map(|instance| instance.rm_watch(*watch));
-                    self.set.remove(&key);
+                    self.by_file.remove(&key);
                 }
             }
         }
     }
 }
 
-async fn read(watch: Weak<Watch>, instance: Arc<Inotify>, clock: Clock) {
+async fn read(watch: Weak<CloseWatch>, instance: Arc<Inotify>, clock: Clock) {
     // Without tokio's reactor (a simulation's host) there are no events; the poll remains.
     if tokio::runtime::Handle::try_current().is_err() {
         return;
@@ -159,17 +160,17 @@ async fn read(watch: Weak<Watch>, instance: Arc<Inotify>, clock: Clock) {
         let Some(watch) = watch.upgrade() else { return };
         match ready {
             Some(Ok(mut ready)) => match instance.read_events() {
-                Ok(events) => events.iter().for_each(|event| watch.tell(event)),
+                Ok(events) => events.iter().for_each(|event| watch.dispatch(event)),
                 Err(_) => ready.clear_ready(),
             },
             Some(Err(_)) => return,
             None => {
                 let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-                if idle && state.set.is_empty() {
+                if idle && state.by_file.is_empty() {
                     state.instance = None;
                     return;
                 }
-                idle = state.set.is_empty();
+                idle = state.by_file.is_empty();
             }
         }
     }

@@ -1,0 +1,111 @@
+//! What runs on the client's own thread: listening to the fifo, and clearing away the dead.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use rusqlite::params;
+use tokio::net::unix::pipe::Receiver;
+
+use crate::client::Client;
+use crate::db::queue;
+use crate::error::Failure;
+use crate::process::eviction_file;
+use crate::process::heartbeat_file::{self, ClientKey, ProcessState};
+use crate::process::notify_fifo::{self, Decoder, Notice};
+use crate::waiters::Waiters;
+
+/// Passes on what is woken, until the client's thread ends.
+pub(crate) async fn listen(fifo: OwnedFd, waiters: Arc<Waiters>, client: Weak<Client>) {
+    // Without tokio's reactor (a simulation's host) nobody hears the bell; the poll remains.
+    if tokio::runtime::Handle::try_current().is_err() {
+        return;
+    }
+    let Ok(fifo) = Receiver::from_owned_fd(fifo) else { return };
+    let mut decoder = Decoder::default();
+    let mut buffer = [0; 4096];
+    while fifo.readable().await.is_ok() {
+        let Ok(n) = fifo.try_read(&mut buffer) else { continue };
+        decoder.decode(&buffer[..n], |notice| match notice {
+            Notice::Retry(id) => waiters.wake(&id),
+            Notice::Evicted(id) => {
+                let text =
+                    client.upgrade().map(|client| eviction_file::read(&client.eviction_file(client.key)));
+                waiters.evict(&id, eviction_file::reason_of(&text.unwrap_or_default(), &id));
+            }
+            Notice::Files => {
+                let checked = client.upgrade().map(|client| client.check_in_place());
+                tracing::debug!(?checked, "told to look at the database's files");
+            }
+        });
+    }
+}
+
+/// Files that lost their side file, or have none yet, are left alone for this long.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// Clears away what the dead have left, in the folder and in the lines. Done once a client; after that whoever meets a dead
+/// row does it.
+pub(crate) async fn remove_dead_clients(client: Weak<Client>) {
+    let Some(client) = client.upgrade() else { return };
+    let Ok(entries) = fs::read_dir(&client.folder) else { return };
+    let old = |entry: &fs::DirEntry| {
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > YOUNG))
+    };
+    let keys = entries.filter_map(Result::ok).filter_map(|entry| {
+        let name = entry.file_name();
+        let (key, rest) = name.to_str()?.split_at_checked(32)?;
+        // A side file is locked before it gets its name, so an unlocked one is that of a dead process.
+        (rest.is_empty() || old(&entry)).then(|| ClientKey::parse(key)).flatten()
+    });
+    let mut dead: Vec<ClientKey> = keys.filter(|key| *key != client.key).collect();
+    dead.sort_unstable_by_key(|key| key.0);
+    dead.dedup();
+    remove_dead(Arc::downgrade(&client), dead).await;
+}
+
+/// Removes the rows and files of those among `dead` that really are.
+pub(crate) async fn remove_dead(client: Weak<Client>, dead: Vec<ClientKey>) {
+    let Some(client) = client.upgrade() else { return };
+    for key in dead {
+        if let Err(error) = remove_one(&client, key) {
+            tracing::debug!(?error, %key, "what a dead process left could not be removed");
+        }
+    }
+}
+
+fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
+    let path = client.folder.join(key.to_string());
+    let state = heartbeat_file::state(&client.folder, key, client.boot)?;
+    if let ProcessState::Locked { .. } = state {
+        return Ok(());
+    }
+    let names: Vec<String> = client.database.read(|db| {
+        let mut names = db.prepare_cached("SELECT DISTINCT resource FROM line WHERE process = ?1")?;
+        let names = names.query_map([key], |row| row.get(0))?;
+        Ok(names.collect::<rusqlite::Result<_>>()?)
+    })?;
+    // Without its file nobody knows whether the process lives; its rows end with their leases.
+    if state == ProcessState::Unknown && !names.is_empty() {
+        return Ok(());
+    }
+    for name in names {
+        let now = client.now();
+        let to_wake = client.database.write(|db| {
+            db.prepare_cached("DELETE FROM line WHERE resource = ?1 AND process = ?2")?
+                .execute(params![name, key])?;
+            queue::next(db, &mut client.liveness(now), &name)
+        })?;
+        client.wake(&to_wake);
+    }
+    // Last, for a row with its file gone would be taken for one whose process may still live.
+    if heartbeat_file::remove_dead(&path)? || !path.exists() {
+        let new = client.folder.join(format!("{key}.new"));
+        for leftover in [notify_fifo::path(&client.folder, key), client.eviction_file(key), new] {
+            let _ = fs::remove_file(leftover);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What keeps the claims of a client alive: its side file.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fencepost_core::{Claim, Loss, Reply, Result, Session, State, Validity};
+
+use crate::client::{BUSY_TIMEOUT, Client, moment};
+use crate::db::lease;
+use crate::db::queue;
+use crate::db::rows;
+use crate::error::Failure;
+use crate::process::eviction_file;
+use crate::process::liveness::WAITING_TTL;
+use crate::waiters::Waiter;
+
+/// One per client. A round is one write to the side file; only leases that change their length, fixed ones and detached ones
+/// need the database.
+pub(crate) struct SqliteSession {
+    client: Arc<Client>,
+    validity: Arc<Validity>,
+}
+
+impl SqliteSession {
+    pub(crate) fn new(client: Arc<Client>) -> SqliteSession {
+        SqliteSession { client, validity: Arc::new(Validity::forever()) }
+    }
+
+    /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
+    fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Failure> {
+        let client = &self.client;
+        let sent = client.now().boot;
+        let renewed_at = client.renew(sent, 0)?;
+        if due.iter().any(|claim| claim.validity.is_confirmed()) {
+            // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
+            self.check_evictions()?;
+            self.check_rows(due)?;
+        }
+        let mut others = Vec::new();
+        for claim in due {
+            let Some(waiter) = client.waiters.get(&claim.id.as_u128().to_be_bytes()) else { continue };
+            let ttl = claim.ttl();
+            if !claim.validity.is_confirmed() {
+                claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
+            } else if waiter.attached || !claim.renewed || nanos(ttl) > claim.note.load(Ordering::SeqCst) {
+                others.push(claim);
+            } else {
+                // The row says at least `ttl`; a lease that became shorter may stay longer there.
+                claim.confirm(moment(renewed_at), ttl);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Ends the claims whose rows are gone: somebody has overwritten the file, or deleted them. A database that cannot be read
+    /// now, because somebody repairs it, says nothing.
+    fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
+        let client = &self.client;
+        let looked = client.database.read_from_file(|db| {
+            let now = client.runtime.clock().now();
+            for claim in due.iter().filter(|claim| claim.validity.is_confirmed()) {
+                if let State::Lost(_) = claim.validity.state(now) {
+                    continue;
+                }
+                let id = claim.id.as_u128().to_be_bytes();
+                let Some(waiter) = client.waiters.get(&id) else { continue };
+                if rows::find(db, waiter.name(), &id)?.is_none() && !waiter.is_releasing() {
+                    claim.validity.end_with(
+                        Loss::Deleted,
+                        "its row is gone: somebody has overwritten the database, or deleted it",
+                    );
+                }
+            }
+            Ok(())
+        });
+        match looked {
+            Err(Failure::Busy) => Ok(()),
+            Err(failure) if failure.is_damage() => {
+                client.give_up(&format!("{} was overwritten", client.path().display()));
+                Err(failure)
+            }
+            looked => looked,
+        }
+    }
+
+    /// Somebody has evicted a claim of this process, or so the path says: looks which.
+    fn check_evictions(&self) -> Result<(), Failure> {
+        let client = &self.client;
+        let path = client.eviction_file(client.key);
+        let text = eviction_file::read(&path);
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        // The path was removed first, so that an eviction during the look leaves a new one.
+        let looked = client.database.read(|db| {
+            for waiter in client.waiters.all() {
+                let claim = &waiter.claim;
+                if !claim.validity.is_confirmed() || claim.validity.ended().is_some() {
+                    continue;
+                }
+                let id = claim.id.as_u128().to_be_bytes();
+                match rows::find(db, claim.want().name.as_str(), &id)? {
+                    Some(row) if !row.is_evicted() => {}
+                    None if waiter.is_releasing() => {}
+                    // Without a row it was thrown out at once.
+                    _ => claim.validity.end_with(Loss::Evicted, eviction_file::reason_of(&text, &id)),
+                }
+            }
+            Ok(())
+        });
+        if looked.is_err() {
+            let _ = eviction_file::write(&path, &text);
+        }
+        looked
+    }
+
+    /// Renews those whose row has to change.
+    fn renew_rows(&self, claims: &[&Arc<Claim>]) -> Result<(), Failure> {
+        let client = &self.client;
+        let now = client.now();
+        // This may be a later try than the round's first: others judge a row that is longer now by the time in the side file.
+        let renewed_at = client.renew(now.boot, 0)?;
+        let kept = client.database.write(|db| {
+            let liveness = client.liveness(now);
+            claims.iter().map(|claim| lease::keep(db, &liveness, claim)).collect::<Result<Vec<_>, Failure>>()
+        })?;
+        for (claim, kept) in claims.iter().zip(kept) {
+            match kept {
+                lease::Renewed::For { ttl, in_row } => {
+                    claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
+                    claim.confirm(moment(if in_row { now.boot } else { renewed_at }), ttl);
+                }
+                lease::Renewed::Lost(why) => claim.validity.end(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did. Who is first in line looks in
+    /// every round, once a second; the others in every third.
+    fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
+        let client = &self.client;
+        let waiting = due.iter().filter(|claim| !claim.validity.is_confirmed());
+        let mut waiters: Vec<Arc<Waiter>> = waiting
+            .filter_map(|claim| client.waiters.get(&claim.id.as_u128().to_be_bytes()))
+            .filter(|waiter| waiter.is_poll_due())
+            .collect();
+        waiters.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        for waiters in waiters.chunk_by(|a, b| a.name() == b.name()) {
+            self.poll_resource(waiters[0].name(), waiters)?;
+        }
+        Ok(())
+    }
+
+    fn poll_resource(&self, name: &str, waiters: &[Arc<Waiter>]) -> Result<(), Failure> {
+        let client = &self.client;
+        let now = client.now();
+        let queue = client.database.read(|db| queue::state(db, &mut client.liveness(now), name))?;
+        let to_wake = if queue.needs_repair {
+            client.database.write(|db| queue::next(db, &mut client.liveness(now), name))?
+        } else {
+            queue.to_wake
+        };
+        for waiter in waiters {
+            waiter.set_first(queue.first == Some(waiter.id()));
+        }
+        // Somebody who came later may have been granted the lock together with us.
+        let ours = to_wake.iter().chain(&queue.holders).filter(|turn| turn.process == client.key);
+        for waiter in ours.filter_map(|turn| client.waiters.get(&turn.id)) {
+            if !waiter.claim.validity.is_confirmed() {
+                waiter.wake();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Session for SqliteSession {
+    fn id(&self) -> u64 {
+        self.client.key.number()
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let others = match self.renew(due) {
+            Ok(others) => others,
+            Err(failure) => return Reply::ready(Err(failure.at(self.client.path()))),
+        };
+        // A database that is being written must not fail the round: the leases are renewed, and the poll comes again.
+        if let Err(failure) = self.poll(due) {
+            tracing::debug!(?failure, "the line could not be looked at");
+        }
+        if others.is_empty() {
+            return Reply::ready(Ok(()));
+        }
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || self.renew_rows(&others))
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,394 @@
+//! The line before a resource: joining it, being granted, releasing it. Each function is the body of one write transaction.
+//!
+//! The rule is that of [`fencepost_core::backend::admission::admit`], applied while the rows are being read: who lives is asked of heartbeat
+//! files, so it is asked only of those on whom the answer depends, holders and the waiters in front. A test holds this
+//! against `admit` itself.
+
+use fencepost_core::backend::admission::Held;
+use fencepost_core::{Mode, Removed};
+use rusqlite::Connection;
+
+use crate::db::rows::{self, NewRow, Row, columns};
+use crate::error::Failure;
+use crate::process::heartbeat_file::ClientKey;
+use crate::process::liveness::{Liveness, LivenessCheck, Repair};
+
+/// One claim's request.
+pub(crate) struct Request<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) id: [u8; 16],
+    pub(crate) mode: Mode,
+    pub(crate) process: ClientKey,
+    pub(crate) ttl: u64,
+    pub(crate) join: bool,
+    pub(crate) pinned: bool,
+    /// The lease is not renewed: it ends `ttl` after `sent`.
+    pub(crate) fixed: bool,
+    /// When this request was made, before anything was done for it.
+    pub(crate) sent: u64,
+    pub(crate) holder: &'a str,
+    pub(crate) reason: Option<&'a str>,
+    /// Its seq in line, once it has one. It is gone if there is no row any more.
+    pub(crate) seq: Option<i64>,
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Granted {
+        seq: i64,
+        token: u64,
+    },
+    /// `seq` is `None` if the claim did not want to wait; `ahead` then counts no further than need be, and
+    /// it may count some dead. `before` are those on whom it waits, the holders or the nearest
+    /// waiter, each with the time at which it is dead unless it is renewed.
+    Blocked {
+        seq: Option<i64>,
+        ahead: u32,
+        blockers: Vec<(Row, Option<u64>)>,
+    },
+    Gone,
+}
+
+/// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed:
+/// they are to be woken.
+///
+/// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
+/// of tokens is that of arrival, and no holder ever stands behind a waiter.
+pub(crate) fn attempt(
+    db: &Connection,
+    liveness: &mut LivenessCheck<'_>,
+    request: &Request<'_>,
+) -> Result<(Outcome, Vec<ClaimRef>), Failure> {
+    let mut scan = Scan::new(request.resource, Some(request.id), true, request.join);
+    let mut admitted = Vec::new();
+    scan.run(db, liveness, |held, waiter| {
+        let fits = held.fits(waiter.mode);
+        if fits {
+            admitted.push(waiter.clone());
+        }
+        fits
+    })?;
+    scan.repair(db, liveness)?;
+    if let Some(own) = &scan.own
+        && own.holds()
+    {
+        let outcome = Outcome::Granted { seq: own.seq, token: own.token };
+        // Asked again, it ends later for others too.
+        if request.fixed && own.until < end_of(request) {
+            rows::grant(
+                db,
+                request.resource,
+                own.seq,
+                own.token,
+                request.ttl,
+                end_of(request),
+                liveness.now.wall,
+            )?;
+        }
+        return Ok((outcome, Vec::new()));
+    }
+    if request.seq.is_some() && scan.own.is_none() {
+        return Ok((Outcome::Gone, Vec::new()));
+    }
+    let to_wake =
+        || admitted.iter().filter_map(|row| Some(ClaimRef { id: row.id, process: row.process? })).collect();
+    if scan.blocked || !scan.held.fits(request.mode) {
+        let seq = match &scan.own {
+            Some(own) => Some(own.seq),
+            None if request.join => Some(insert(db, liveness, request, scan.last_seq + 1, 0)?),
+            None => None,
+        };
+        let to_wake = if scan.dead.is_empty() { Vec::new() } else { to_wake() };
+        return Ok((Outcome::Blocked { seq, ahead: scan.ahead, blockers: scan.blockers }, to_wake));
+    }
+    let mut token = scan.last_token.unwrap_or(0);
+    let mut next_token = || {
+        token = liveness.now.wall.max(token + 1);
+        token
+    };
+    for row in &admitted {
+        rows::grant(db, request.resource, row.seq, next_token(), row.ttl, None, liveness.now.wall)?;
+    }
+    let token = next_token();
+    rows::set_last_token(db, request.resource, token, scan.last_token.is_some())?;
+    let seq = match &scan.own {
+        Some(own) => {
+            rows::grant(
+                db,
+                request.resource,
+                own.seq,
+                token,
+                request.ttl,
+                end_of(request),
+                liveness.now.wall,
+            )?;
+            own.seq
+        }
+        None => insert(db, liveness, request, scan.last_seq + 1, token)?,
+    };
+    Ok((Outcome::Granted { seq, token }, to_wake()))
+}
+
+/// Asks for a resource that is free, with nobody in line: one statement, which is a transaction by itself. `None`: it may be
+/// otherwise, or new, or the wall clock has been set back below the last token; [`attempt`] knows.
+pub(crate) fn grant_if_free(
+    db: &Connection,
+    request: &Request<'_>,
+    wall: u64,
+) -> rusqlite::Result<Option<Outcome>> {
+    let sits = request.seq.is_none() && rows::grant_if_free(db, &new_row(request, wall, 0, wall))?;
+    Ok(sits.then_some(Outcome::Granted { seq: 0, token: wall }))
+}
+
+/// What a withdrawal leaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Withdrawal {
+    /// The row that was there.
+    pub(crate) removed: Removed,
+    /// Whose turn it is now.
+    pub(crate) next: Vec<ClaimRef>,
+}
+
+/// A waiter that may go, and where to ring for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClaimRef {
+    pub(crate) id: [u8; 16],
+    pub(crate) process: ClientKey,
+}
+
+/// Takes one claim out of the line, and says whose turn it is.
+pub(crate) fn withdraw(
+    db: &Connection,
+    liveness: &mut LivenessCheck<'_>,
+    resource: &str,
+    id: &[u8; 16],
+    seq: Option<i64>,
+) -> Result<Withdrawal, Failure> {
+    let seq = match seq {
+        Some(seq) => Some(seq),
+        None => rows::find(db, resource, id)?.map(|row| row.seq),
+    };
+    let Some(seq) = seq else { return Ok(Withdrawal { removed: Removed::Nothing, next: Vec::new() }) };
+    let mut scan = Scan::new(resource, Some(*id), false, false);
+    let mut next = Vec::new();
+    scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
+    let own = scan.own.as_ref();
+    // A detached lease ends by itself, although nobody has removed its row yet.
+    let ended =
+        own.is_some_and(|own| own.process.is_none() && liveness.check_detached(own) == Liveness::Dead);
+    let removed = match rows::delete(db, resource, seq, id)? {
+        true if ended => Removed::Nothing,
+        true if own.is_some_and(Row::holds) => Removed::Released,
+        true => Removed::Withdrawn,
+        false => Removed::Nothing,
+    };
+    scan.repair(db, liveness)?;
+    Ok(Withdrawal { removed, next })
+}
+
+/// Whose turn it is, when nobody left by himself.
+pub(crate) fn next(
+    db: &Connection,
+    liveness: &mut LivenessCheck<'_>,
+    resource: &str,
+) -> Result<Vec<ClaimRef>, Failure> {
+    let mut scan = Scan::new(resource, None, false, false);
+    let mut next = Vec::new();
+    scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
+    scan.repair(db, liveness)?;
+    Ok(next)
+}
+
+/// What a poll finds.
+pub(crate) struct QueueState {
+    /// Whose turn it is.
+    pub(crate) to_wake: Vec<ClaimRef>,
+    /// Who holds the resource, not all of whom may know it yet.
+    pub(crate) holders: Vec<ClaimRef>,
+    /// The first waiter whose turn it is not.
+    pub(crate) first: Option<[u8; 16]>,
+    /// There is something to repair, by [`next`].
+    pub(crate) needs_repair: bool,
+}
+
+/// Whose turn it is, changing nothing.
+pub(crate) fn state(
+    db: &Connection,
+    liveness: &mut LivenessCheck<'_>,
+    resource: &str,
+) -> Result<QueueState, Failure> {
+    let mut scan = Scan::new(resource, None, false, false);
+    let mut to_wake = Vec::new();
+    let mut first = None;
+    scan.run(db, liveness, |held, waiter| {
+        let fits = collect_fitting(held, waiter, &mut to_wake);
+        if !fits {
+            first = Some(waiter.id);
+        }
+        fits
+    })?;
+    let holders = scan.blockers.iter().filter(|(row, _)| row.holds());
+    let holders =
+        holders.filter_map(|(row, _)| Some(ClaimRef { id: row.id, process: row.process? })).collect();
+    Ok(QueueState {
+        to_wake,
+        holders,
+        first,
+        needs_repair: !scan.dead.is_empty() || !scan.repairs.is_empty(),
+    })
+}
+
+fn collect_fitting(held: &Held, waiter: &Row, next: &mut Vec<ClaimRef>) -> bool {
+    let fits = held.fits(waiter.mode);
+    if fits && let Some(process) = waiter.process {
+        next.push(ClaimRef { id: waiter.id, process });
+    }
+    fits
+}
+
+fn end_of(request: &Request<'_>) -> Option<u64> {
+    request.fixed.then(|| request.sent.saturating_add(request.ttl))
+}
+
+fn insert(
+    db: &Connection,
+    liveness: &LivenessCheck<'_>,
+    request: &Request<'_>,
+    seq: i64,
+    token: u64,
+) -> Result<i64, Failure> {
+    rows::insert(db, &new_row(request, liveness.now.wall, seq, token))?;
+    Ok(seq)
+}
+
+fn new_row<'a>(request: &Request<'a>, wall: u64, seq: i64, token: u64) -> NewRow<'a> {
+    NewRow {
+        resource: request.resource,
+        seq,
+        token,
+        id: request.id,
+        mode: request.mode,
+        process: request.process,
+        ttl: request.ttl,
+        pinned: request.pinned,
+        fixed: request.fixed,
+        until: if token == 0 { None } else { end_of(request) },
+        since: wall,
+        holder: request.holder,
+        reason: request.reason,
+    }
+}
+
+/// One reading of a line from its front, in which the dead are noted.
+struct Scan<'a> {
+    resource: &'a str,
+    /// Whose row is not counted.
+    id: Option<[u8; 16]>,
+    /// Nothing behind that row matters.
+    stop_at_own: bool,
+    /// Read on behind a waiter that may not go: the claim's own row may stand there, or is to be put at the end.
+    read_all: bool,
+    own: Option<Row>,
+    held: Held,
+    /// A living waiter in front cannot go yet: nobody behind it may.
+    blocked: bool,
+    ahead: u32,
+    last_seq: i64,
+    last_token: Option<u64>,
+    /// On whom the claim waits: the holders, or the nearest waiter.
+    blockers: Vec<(Row, Option<u64>)>,
+    dead: Vec<(i64, [u8; 16])>,
+    repairs: Vec<(i64, Repair)>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(resource: &'a str, id: Option<[u8; 16]>, stop_at_own: bool, read_all: bool) -> Scan<'a> {
+        Scan {
+            resource,
+            id,
+            stop_at_own,
+            read_all,
+            own: None,
+            held: Held::default(),
+            blocked: false,
+            ahead: 0,
+            last_seq: 0,
+            last_token: None,
+            blockers: Vec::new(),
+            dead: Vec::new(),
+            repairs: Vec::new(),
+        }
+    }
+
+    /// Reads up to the claim's own row, or to the end if it has none. `goes` is asked for each living waiter in front
+    /// whether it may go; after the first that may not, rows are only counted.
+    ///
+    /// Holders always stand before living waiters: see [`attempt`].
+    fn run(
+        &mut self,
+        db: &Connection,
+        liveness: &mut LivenessCheck<'_>,
+        mut admit: impl FnMut(&Held, &Row) -> bool,
+    ) -> Result<(), Failure> {
+        let mut statement = db.prepare_cached(SELECT_LINE)?;
+        let mut rows = statement.query([self.resource])?;
+        while let Some(row) = rows.next()? {
+            self.last_token = self.last_token.or(Row::last_token(row)?);
+            let Some(row) = Row::read(row)? else { continue };
+            self.last_seq = row.seq;
+            if Some(row.id) == self.id {
+                self.own = Some(row);
+                if self.stop_at_own {
+                    break;
+                }
+                continue;
+            }
+            if self.blocked {
+                self.ahead += 1;
+                self.blockers = vec![(row, None)];
+                continue;
+            }
+            let until = match liveness.check(&row)? {
+                Liveness::Dead => {
+                    self.dead.push((row.seq, row.id));
+                    continue;
+                }
+                Liveness::Alive { until, repair } => {
+                    self.repairs.extend(repair.map(|repair| (row.seq, repair)));
+                    until
+                }
+            };
+            self.ahead += 1;
+            if !row.holds() {
+                self.blocked = !admit(&self.held, &row);
+                if self.blocked && !self.read_all {
+                    break;
+                }
+                self.blockers.clear();
+            }
+            self.held.add(row.mode);
+            self.blockers.push((row, until));
+        }
+        Ok(())
+    }
+
+    /// Removes the dead and writes what later readers have to know.
+    fn repair(&self, db: &Connection, liveness: &LivenessCheck<'_>) -> Result<(), Failure> {
+        for (seq, id) in &self.dead {
+            rows::delete(db, self.resource, *seq, id)?;
+        }
+        for (seq, repair) in &self.repairs {
+            match *repair {
+                Repair::Missing(since) => rows::set_missing(db, self.resource, *seq, since)?,
+                Repair::Until(until) => rows::set_until(db, self.resource, *seq, until, liveness.boot)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+const SELECT_LINE: &str = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 ORDER BY seq");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Evicting a holder.
+//!
+//! Three steps, in this order:
+//! 1. a transaction marks the row (or, with `--now`, deletes it);
+//! 2. a file `<key>.evicted` appears beside the owner's side file, and its bell rings. The owner looks for the file in each
+//!    round of renewal, after noting the round's time and before confirming anything;
+//! 3. a second transaction writes the row's last end, one full lease from now.
+//!
+//! A round that missed the file noted its time before step 2, so what it confirmed ends before the end written in step 3,
+//! however long the evictor was stopped in between. Until step 3 the row lives on by its renewals: an evictor that dies half
+//! way has evicted nobody, or only marked the owner.
+
+use fencepost_core::{Error, ErrorKind, Eviction, Name, Result, Token};
+
+use crate::client::Client;
+use crate::db::queue;
+use crate::db::rows::{self, Row};
+use crate::error::Failure;
+use crate::process::eviction_file;
+use crate::process::liveness::Liveness;
+use crate::process::notify_fifo::{self, Notice};
+
+/// `told` is what of it is done: a call that found the database busy is made again, and by then the owner may have gone, as it was
+/// marked to.
+pub(crate) fn evict(
+    client: &Client,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+    marked: &mut Option<Row>,
+) -> Result<(), Failure> {
+    let now = how.now;
+    let row = match marked {
+        Some(row) => row,
+        None => marked.insert(mark(client, name, token, how)?),
+    };
+    if !now && row.process.is_some() && !row.is_fixed() {
+        let time = client.now();
+        client.database.write(|db| {
+            if let Some(row) = rows::find(db, name.as_str(), &row.id)?
+                && row.until.is_none()
+            {
+                rows::set_until(db, name.as_str(), row.seq, time.boot.saturating_add(row.ttl), client.boot)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Marks or deletes the row, and tells its owner.
+fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Row, Failure> {
+    let resource = name.as_str();
+    let time = client.now();
+    let (row, to_wake) = client.database.write(|db| {
+        let mut liveness = client.liveness(time);
+        let found = rows::find_token(db, resource, token.get())?;
+        let living = match found {
+            Some(row) if !matches!(liveness.check(&row)?, Liveness::Dead) => Some(row),
+            _ => None,
+        };
+        let Some(row) = living else {
+            let message = format!(
+                "no holder of this lock has token {token}; look again who holds it, it may have been released"
+            );
+            return Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).into());
+        };
+        if how.now {
+            rows::delete(db, resource, row.seq, &row.id)?;
+            let to_wake = queue::next(db, &mut liveness, resource)?;
+            return Ok((row, to_wake));
+        }
+        rows::mark_evicted(db, resource, row.seq)?;
+        Ok((row, Vec::new()))
+    })?;
+    notify_owner(client, &row, how.reason.as_deref().unwrap_or_default())?;
+    client.wake(&to_wake);
+    Ok(row)
+}
+
+fn notify_owner(client: &Client, row: &Row, by: &str) -> Result<(), Failure> {
+    let Some(process) = row.process else { return Ok(()) };
+    if process == client.key {
+        client.waiters.evict(&row.id, by);
+        return Ok(());
+    }
+    eviction_file::write(&client.eviction_file(process), &eviction_file::line(&row.id, by))?;
+    notify_fifo::send(&client.folder, process, Notice::Evicted(row.id));
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Operations of operators: eviction and listing.
+
+pub(crate) mod evict;
+pub(crate) mod list;
