@@ -281,7 +281,11 @@ impl fmt::Display for Error {
         if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
             f.write_str("; it may have taken effect all the same, and is being undone")?;
         }
-        let source = inner.source.as_ref().map(ToString::to_string);
+        // A driver's text can have several lines; a log has one for each error.
+        let source = inner.source.as_ref().map(|source| {
+            let text = source.to_string();
+            text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+        });
         if let Some(source) = &source {
             write!(f, ": {source}")?;
         }
@@ -331,6 +335,13 @@ mod tests {
              [redis]"
         );
         assert!(error.is_transient() && error.is_unreachable());
+    }
+
+    #[test]
+    fn a_cause_of_several_lines_is_written_in_one() {
+        let error = Error::new(ErrorKind::Configuration, "h:1 does not speak as Redis does").on("redis");
+        let text = error.because("Parse error at 1\nUnexpected `33`\n").to_string();
+        assert_eq!(text, "h:1 does not speak as Redis does: Parse error at 1; Unexpected `33` [redis]");
     }
 
     #[test]

@@ -239,6 +239,8 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     let mutex = locks.mutex("a").unwrap();
     assert!(mutex.lock().ttl(Duration::from_millis(1)).await.unwrap_err().is_invalid());
     assert!(mutex.lock().ttl(secs(10_000_000)).no_renewal().await.unwrap_err().is_invalid());
+    let error = mutex.lock().ttl(secs(40 * 86_400)).await.unwrap_err().to_string();
+    assert!(error.contains("of 40d is out of bounds: this deployment has 200ms to 30d"), "{error}");
     assert!(locks.semaphore("a", 0).unwrap_err().is_invalid());
     assert!(locks.semaphore("a", 2).unwrap().acquire_many(3).await.unwrap_err().is_invalid());
     assert!(locks.multi([]).unwrap_err().is_invalid());

@@ -74,8 +74,11 @@ impl ClientShared {
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
         if ttl < min || ttl > max {
-            let message =
-                format!("a lease (ttl) of {ttl:?} is out of bounds: this deployment has {min:?} to {max:?}");
+            let message = format!(
+                "a lease (ttl) of {} is out of bounds: this deployment has {min:?} to {}",
+                shown(ttl),
+                shown(max)
+            );
             return Err(Error::invalid(message).on(self.engine()));
         }
         Ok(())
@@ -133,5 +136,13 @@ impl Drop for ClientShared {
                 self.thread.take(),
             ));
         }
+    }
+}
+
+/// Writes a lease as a user does: whole days as `30d`.
+fn shown(ttl: Duration) -> String {
+    match ttl.as_secs() {
+        seconds if seconds > 0 && seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        _ => format!("{ttl:?}"),
     }
 }
