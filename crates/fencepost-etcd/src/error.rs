@@ -128,6 +128,14 @@ impl Failure {
             return Failure::new(ErrorKind::Configuration, message).because(why).of(What::Member);
         }
         let failure = match status.code() {
+            _ if is_unconnected(status) && (said("tls handshake") || said("InvalidContentType")) => Failure::new(
+                ErrorKind::Unreachable,
+                format!(
+                    "{member} takes connections and does not answer in TLS; look whether it speaks TLS at this port: a URL with \
+                     etcds: is for TLS, one with etcd: goes without"
+                ),
+            )
+            .of(What::Member),
             _ if is_unconnected(status) => Failure::unconnected(member),
             _ if said("requested lease not found") => Failure::lease_gone(),
             _ if said("lease already exists") => {
@@ -156,7 +164,8 @@ impl Failure {
             Code::PermissionDenied => Failure::new(
                 ErrorKind::Denied,
                 format!(
-                    "{member} does not let this user do that; he needs to read and write all keys of the prefix"
+                    "{member}: permission denied; grant the user read and write access to the key prefix, or name another prefix in \
+                     the URL (prefix=)"
                 ),
             ),
             _ if said("database space exceeded") => {
@@ -200,6 +209,13 @@ impl Failure {
                     "{member} hung up; does it want TLS (etcds:), or to know its clients by certificates (cert and key in \
                      the URL), and does it accept ours?"
                 ),
+            )
+            .of(What::Member)
+            .unsure(),
+            // The first bytes of another protocol, taken for the head of an HTTP/2 frame.
+            _ if said("frame with invalid size") => Failure::new(
+                ErrorKind::Unreachable,
+                format!("{member} does not speak as etcd does; look at the port, and whether it wants TLS (etcds:)"),
             )
             .of(What::Member)
             .unsure(),
@@ -320,5 +336,8 @@ mod tests {
         assert!(!failure.sure && failure.error().is_unreachable());
         let error = read(Code::PermissionDenied, "etcdserver: permission denied").error();
         assert!(error.is_denied() && !error.is_transient() && error.to_string().contains("h:1"));
+        assert!(error.to_string().contains("prefix"), "{error}");
+        let error = read(Code::Unknown, "connection error detected: frame with invalid size").error();
+        assert!(error.is_unreachable() && error.to_string().contains("look at the port"), "{error}");
     }
 }

@@ -22,12 +22,12 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Report> {
     let mut findings = Vec::new();
     let (asked, given) = (shared.config.session, link.length);
     findings.push(if given == asked {
-        Finding::ok("session", format!("it lasts {given:?} without a word of its client, as asked for"))
+        Finding::ok("session", format!("its timeout is {given:?}, as requested"))
     } else {
         let bound = if given > asked { "no shorter" } else { "no longer" };
         Finding::note(
             "session",
-            format!("it lasts {given:?} without a word of its client: the server gives {bound} ones ({asked:?} was asked for)"),
+            format!("its timeout is {given:?}: the server gives {bound} ones ({asked:?} was requested)"),
         )
         .advice("see to minSessionTimeout, maxSessionTimeout and tickTime, or ask for this with session=")
     });

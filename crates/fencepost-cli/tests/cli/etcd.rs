@@ -120,7 +120,7 @@ fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
     let holder = place.running(&["--ttl", "4s"], "backup", HOLD);
     look.of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
     let said = holder.kid.said();
-    said.expect(76).complains(&["could not be renewed in time (", "does not let this user"]);
+    said.expect(76).complains(&["could not be renewed in time (", "grant the user read and write access"]);
     assert!(!said.err.contains("hunter2"), "{said:?}");
 }
 

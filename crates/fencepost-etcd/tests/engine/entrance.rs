@@ -139,7 +139,7 @@ async fn who_loses_a_right_is_told_so_with_the_loss() {
     let error = guard.ensure_held().unwrap_err();
     let told = error.to_string();
     assert!(
-        error.is_lost() && told.contains("renewal failed") && told.contains("does not let this user"),
+        error.is_lost() && told.contains("renewal failed") && told.contains("grant the user read and write"),
         "{told}"
     );
     assert!(!told.contains("hunter2"), "{told}");

@@ -201,7 +201,7 @@ pub(super) async fn rights(visit: &mut Visit, prefix: &str) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::ok(
             "rights",
-            format!("{who} may publish and scan; whether he may lock is tried below, by a lock"),
+            format!("{who} may publish and scan; the cycle below shows whether it may lock"),
         ));
     }
     findings
