@@ -20,7 +20,8 @@ use crate::wait::{Wait, unless_ended};
 /// with its time unless it is extended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  export FENCEPOST_LEASE=$(fencepost acquire --ttl 10m deploy) || exit
+  FENCEPOST_LEASE=$(fencepost acquire --ttl 10m deploy) || exit
+  export FENCEPOST_LEASE
   fencepost extend --ttl 10m
   fencepost release")]
 pub(crate) struct Args {

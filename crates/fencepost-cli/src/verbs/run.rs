@@ -36,18 +36,19 @@ const PAUSE: Duration = Duration::from_millis(500);
   fencepost run -n --at-least 1m nightly -- ./report.sh   # cron on three hosts, one of them runs it
   fencepost run -w 30s --permits 4 gpu -- python train.py
 
-The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. Of several names, name and token
-stand a line each, sorted by name.
+The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. \
+With several names, FENCEPOST_NAME and FENCEPOST_TOKEN have a line for each, sorted by name.
 
-Exit codes: the program's own, or 128+N if signal N ended it; 75 busy, 76 the lock was lost, 69 the engine cannot be reached, 64
-wrong usage, 77 the engine refuses us, 78 wrong configuration, 125 fencepost failed, 126 the program cannot be run, 127 there is
-no such program.")]
+Exit codes: the program's own, or 128+N if signal N ended it; 75 busy, 76 the lock was lost, 69 the engine \
+cannot be reached, 64 wrong usage, 77 the engine refuses us, 78 wrong configuration, 125 fencepost failed, 126 the program cannot \
+be run, 127 there is no such program.")]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; at least 2s
+    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; at least 2s. On
+    /// ZooKeeper it then stays taken until the session ends (?session= in the URL)
     #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
     /// Stop the program after so long
