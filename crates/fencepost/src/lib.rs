@@ -134,4 +134,6 @@ mod pages {
     struct Design;
     #[doc = include_str!("../../../docs/guarantees.md")]
     struct Guarantees;
+    #[doc = include_str!("../../../docs/library.md")]
+    struct Library;
 }
