@@ -5,10 +5,12 @@ use crate::workspace::Workspace;
 
 /// Paths that are not rewritten yet. Their findings are counted, and listed in a file beside the logs.
 const PENDING: &[&str] = &[
-    "docs/backends/",
+    "docs/backends/memory.md",
+    "docs/backends/redis.md",
+    "docs/backends/sqlite.md",
+    "docs/backends/zookeeper.md",
     "benches/",
     "crates/fencepost-cli/",
-    "crates/fencepost-etcd/",
     "crates/fencepost-quorum/",
     "crates/fencepost-redis/",
     "crates/fencepost-sqlite/",

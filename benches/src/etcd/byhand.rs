@@ -56,7 +56,7 @@ impl ByHand {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.tcp_nodelay(true).connect().await.expect("a server that answers");
         let mut hand = ByHand { grpc: Grpc::new(channel), lease: 0 };
-        let granted: Granted = hand.ask("/etcdserverpb.DetachedLease/LeaseGrant", Grant { ttl: 600 }).await;
+        let granted: Granted = hand.ask("/etcdserverpb.Lease/LeaseGrant", Grant { ttl: 600 }).await;
         hand.lease = granted.id;
         hand
     }
@@ -77,7 +77,7 @@ impl ByHand {
 
     /// Ends somebody's lease.
     pub(super) async fn revoke(&mut self, id: i64) {
-        let _: Done = self.ask("/etcdserverpb.DetachedLease/LeaseRevoke", Revoke { id }).await;
+        let _: Done = self.ask("/etcdserverpb.Lease/LeaseRevoke", Revoke { id }).await;
     }
 
     async fn ask<Q: Message + 'static, A: Message + Default + 'static>(

@@ -16,6 +16,7 @@
 //! Most programs use the crate `fencepost`, which adds the engines. To write an engine, start with the [`backend`] module.
 
 pub mod backend;
+pub mod sync;
 
 mod acquire;
 mod client;
@@ -62,6 +63,7 @@ pub use operator::report::{Finding, Report, Severity};
 pub use runtime::Runtime;
 pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};
+pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
 pub use time::{Clock, Moment, Sleep};
 pub use token::Token;

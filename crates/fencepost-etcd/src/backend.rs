@@ -1,4 +1,4 @@
-//! The engine as core sees it.
+//! Implements core's [`Backend`].
 
 use std::sync::Arc;
 
@@ -6,81 +6,86 @@ use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
     Report, Result, Runtime, Token,
 };
+use tokio::sync::mpsc;
 
+use crate::client::EtcdClient;
 use crate::config::Config;
+use crate::doctor;
 use crate::entry::EtcdEntry;
 use crate::error::ENGINE;
-use crate::examine::examine;
 use crate::lease::SHORTEST;
-use crate::listing;
-use crate::shared::Shared;
+use crate::operator;
+use crate::watch::stream;
 
-/// Opens the cluster that a URL names: register it as `Registry::new().with("etcd", fencepost_etcd::open)`, and so for each of
-/// [`SCHEMES`](crate::SCHEMES).
+/// At most `MAX_QUEUED` claims of a process wait for a name at the server; the others wait in the process. More puts would slow down
+/// other clients.
+const MAX_QUEUED: u32 = 64;
+
+/// Opens the cluster that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
+/// `Registry::new().with("etcd", fencepost_etcd::open)`.
 ///
 /// # Errors
 /// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
 /// [`is_unreachable`](fencepost_core::Error::is_unreachable), [`is_denied`](fencepost_core::Error::is_denied), or
-/// [`is_configuration`](fencepost_core::Error::is_configuration) for a cluster that cannot work, with what to do about it.
+/// [`is_configuration`](fencepost_core::Error::is_configuration) for a cluster that cannot work.
 ///
 /// # Cancel safety
 /// May be dropped; nothing stays at the server.
 pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
-    match Config::parse(&address) {
-        Ok(config) => Reply::coming(async move {
-            // Clients with another URL for the same cluster are on their own.
-            let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
-            let shared = Shared::open(config, runtime).await?;
-            let backend = Arc::new(EtcdBackend { shared });
-            Ok(Arc::new(Limit::new(backend, WAITING, &engine)) as Arc<dyn Backend>)
-        }),
-        Err(error) => Reply::ready(Err(error)),
-    }
+    let config = match Config::parse(&address) {
+        Ok(config) => config,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    Reply::coming(async move {
+        // Clients whose URLs differ share no limit.
+        let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
+        let (sender, commands) = mpsc::unbounded_channel();
+        let client = EtcdClient::open(config, runtime.clone(), sender).await?;
+        runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
+        let backend = Arc::new(EtcdBackend { client });
+        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
+    })
 }
 
-/// At most `WAITING` claims of a process wait for a name at the server. Their puts would slow down other clients, and all of them read
-/// the name's folder.
-const WAITING: u32 = 64;
-
-pub(crate) struct EtcdBackend {
-    shared: Arc<Shared>,
+struct EtcdBackend {
+    client: Arc<EtcdClient>,
 }
 
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
-        // A grant is at a majority before it is answered: there is nothing left to wait for.
+        // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
         Capabilities { replicas: false, min_ttl: SHORTEST, ..Capabilities::full(ENGINE) }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(EtcdEntry::new(&self.shared, claim, false))
+        Box::new(EtcdEntry::new(&self.client, claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(EtcdEntry::new(&self.shared, claim, true))
+        Box::new(EtcdEntry::new(&self.client, claim, true))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(listing::inspect(&self.shared, name))
+        Reply::coming(operator::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(listing::list(&self.shared, prefix, page))
+        Reply::coming(operator::list(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(listing::evict(&self.shared, name, token, how))
+        Reply::coming(operator::evict(&self.client, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(examine(&self.shared))
+        Reply::coming(doctor::examine(&self.client))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { Ok(self.shared.reach().await?) })
+        Reply::coming(async { Ok(self.client.reach().await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.shared.close())
+        Reply::coming(self.client.close())
     }
 }

@@ -1,4 +1,4 @@
-//! What a URL says: `etcd://user:password@host1,host2:2379?prefix=locks/`.
+//! Reads the URL: `etcd://user:password@host1,host2:2379?prefix=locks/`.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,31 +15,31 @@ pub const SCHEMES: &[&str] = &["etcd", "etcds"];
 
 const PORT: u16 = 2379;
 
-/// Where etcd is and how it is used.
+/// The contents of a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
-    /// `host:port` of each member that was named.
+    /// `host:port` of each member in the URL.
     pub(crate) members: Vec<String>,
-    pub(crate) login: Option<Login>,
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) tls: Option<Tls>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(crate) prefix: String,
-    /// How long an attempt to connect may take.
+    /// The time limit of an attempt to connect.
     pub(crate) connect_timeout: Duration,
-    /// How long a call may take, with all its attempts.
+    /// The time limit of a request with all its attempts.
     pub(crate) timeout: Duration,
 }
 
-/// Who we are. `Debug` does not show it.
+/// The user and the password. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Login {
+pub(crate) struct Credentials {
     pub(crate) user: String,
     pub(crate) password: String,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").finish_non_exhaustive()
+        f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
 
@@ -50,23 +50,24 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let secure = address.scheme == "etcds";
-        let known: Vec<_> =
-            OPTIONS.iter().chain(fencepost_tls::OPTIONS.iter().filter(|_| secure)).copied().collect();
-        address.only(&known)?;
+        let tls = fencepost_tls::OPTIONS.iter().filter(|_| secure);
+        address.only(&OPTIONS.iter().chain(tls).copied().collect::<Vec<_>>())?;
         let Some(rest) = address.rest.strip_prefix("//") else {
-            return Err(Error::invalid("two slashes and a host are missing; write etcd://host:2379"));
+            return Err(Error::invalid("the URL lacks two slashes and a host; write etcd://host:2379"));
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !path.is_empty() {
             return Err(Error::invalid(
-                "nothing follows the hosts; what all keys begin with is an option, as in etcd://host?prefix=locks/",
+                "the URL has a path, which etcd URLs do not have; set the prefix of all keys with etcd://host?prefix=locks/",
             ));
         }
         let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
         let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
         let prefix = address.option("prefix").unwrap_or_default().to_owned();
         if prefix.len() > 128 || prefix.chars().any(char::is_control) {
-            return Err(Error::invalid("prefix has up to 128 bytes and no control characters"));
+            return Err(Error::invalid(
+                "prefix has more than 128 bytes or a control character; choose another",
+            ));
         }
         let duration = |key, default| {
             let rule = "1ms to 1h, as in 500ms, 30s or 5m";
@@ -75,7 +76,7 @@ impl Config {
         };
         Ok(Config {
             members: BackendUrl::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
-            login: login(user, address)?,
+            credentials: credentials(user, address)?,
             tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
@@ -84,12 +85,14 @@ impl Config {
     }
 }
 
-fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
+fn credentials(user: Option<&str>, address: &BackendUrl) -> Result<Option<Credentials>> {
     let secret = address.secret("password")?;
     let Some(user) = user else {
         return match secret {
             None => Ok(None),
-            Some(_) => Err(Error::invalid("a password has a user; write etcd://user@host?password_env=NAME")),
+            Some(_) => Err(Error::invalid(
+                "the URL has a password and no user; write etcd://user@host?password_env=NAME",
+            )),
         };
     };
     let (user, password) = user.split_once(':').map_or((user, None), |(u, password)| (u, Some(password)));
@@ -98,19 +101,18 @@ fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
         None => secret,
     };
     match (BackendUrl::decode(user)?, password) {
-        (user, Some(password)) if !user.is_empty() => Ok(Some(Login { user, password })),
+        (user, Some(password)) if !user.is_empty() => Ok(Some(Credentials { user, password })),
         _ => Err(Error::invalid(
-            "a user has a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
+            "a user needs a name and a password: user:password@, or user@ with password_env=NAME or password_file=/path",
         )),
     }
 }
 
 fn member(text: &str) -> Result<String> {
-    let rule =
-        || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
+    let rule = || Error::invalid("a server is host, host:port or [IPv6]:port; separate several by commas");
     let (host, port) = BackendUrl::server(text, PORT).ok_or_else(rule)?;
-    let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-    if host.is_empty() || !host.chars().all(proper) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    if host.is_empty() || !host.chars().all(allowed) {
         return Err(rule());
     }
     Ok(if text.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
@@ -125,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_where_and_how() {
+    fn a_url_is_read() {
         let config = parsed("etcd://me:a%40b@h1,h2:2380,[::1]:1?prefix=locks/&timeout=500ms").unwrap();
         assert_eq!(config.members, ["h1:2379", "h2:2380", "[::1]:1"]);
-        assert_eq!(config.login, Some(Login { user: "me".into(), password: "a@b".into() }));
+        assert_eq!(config.credentials, Some(Credentials { user: "me".into(), password: "a@b".into() }));
         assert_eq!((config.prefix.as_str(), config.timeout), ("locks/", Duration::from_millis(500)));
         assert!(config.tls.is_none() && !format!("{config:?}").contains("a@b"));
         let config = parsed("etcds://h?ca=/ca&cert=/c&key=/k").unwrap();
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused_with_it() {
+    fn a_url_that_breaks_a_rule_is_refused() {
         for (url, rule) in [
             ("etcd:host", "two slashes"),
             ("etcd://host/locks", "prefix"),
@@ -152,7 +154,7 @@ mod tests {
             ("etcd://host?prefix=a%0a", "control"),
             ("etcd://host?timeout=0s", "duration"),
             ("etcd://a,b,a:2379", "stands twice"),
-            ("etcd://a/x,b/x", "nothing follows"),
+            ("etcd://a/x,b/x", "has a path"),
         ] {
             let error = parsed(url).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");

@@ -1,8 +1,8 @@
-//! One claim at the server.
+//! Implements core's [`Entry`]: one claim at the server.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
@@ -10,152 +10,137 @@ use fencepost_core::{
 };
 use futures_util::future::BoxFuture;
 
-use crate::enter::{Entered, attach, enter, hold};
+use crate::claim::attach::attach;
+use crate::claim::enter::{Outcome, enter, hold};
+use crate::claim::state::{ClaimState, Phase};
+use crate::claim::withdraw::{clean_up, leave_queue, release_detached, withdraw};
+use crate::claim::{eviction, lease_change};
+use crate::client::EtcdClient;
 use crate::error::Failure;
+use crate::guarded::Held;
 use crate::keys;
-use crate::leave::{Found, clean_up, leave, release};
-use crate::member::{Member, Stand};
-use crate::native::Held;
-use crate::proto::{Compare, Op, PutRequest, TxnRequest};
-use crate::session::EtcdSession;
-use crate::shared::Shared;
+use crate::lease::session::EtcdSession;
+use crate::rpc::proto::{Compare, Op, PutRequest, TxnRequest};
 
 pub(crate) struct EtcdEntry {
-    shared: Arc<Shared>,
+    client: Arc<EtcdClient>,
     claim: Arc<Claim>,
-    /// It takes up the key of a detached claim.
-    attached: bool,
+    /// It takes over the key of a detached claim.
+    attaches: bool,
     /// From the first request on.
-    member: Option<Arc<Member>>,
-    /// A request that was sent and not answered yet. Whoever drops the future of an attempt does not drop this: what became of it
-    /// is known before the claim leaves.
-    entering: Option<BoxFuture<'static, Result<Entered, Failure>>>,
-    left: Option<Removed>,
-    /// A request to leave was sent while the claim was still valid, or waiting.
-    leaving: Option<bool>,
+    state: Option<Arc<ClaimState>>,
+    /// A request that was sent and has no reply yet. It outlives the future of an attempt, because its effect must be known before the claim
+    /// is withdrawn.
+    entering: Option<BoxFuture<'static, Result<Outcome, Failure>>>,
+    removed: Option<Removed>,
+    /// The first request to withdraw was sent. `true`: while the claim was valid or waiting.
+    withdrawing: Option<bool>,
     native: Option<Held>,
 }
 
 impl EtcdEntry {
-    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> EtcdEntry {
+    pub(crate) fn new(client: &Arc<EtcdClient>, claim: Arc<Claim>, attaches: bool) -> EtcdEntry {
         EtcdEntry {
-            shared: Arc::clone(shared),
+            client: Arc::clone(client),
             claim,
-            attached,
-            member: None,
+            attaches,
+            state: None,
             entering: None,
-            left: None,
-            leaving: None,
+            removed: None,
+            withdrawing: None,
             native: None,
         }
     }
 
-    fn member(&mut self) -> Arc<Member> {
-        let member = self.member.get_or_insert_with(|| self.shared.join(&self.claim));
-        Arc::clone(member)
+    fn state(&mut self) -> Arc<ClaimState> {
+        Arc::clone(self.state.get_or_insert_with(|| self.client.add(&self.claim)))
     }
 
     fn now(&self) -> Moment {
         self.claim.runtime.clock().now()
     }
 
-    async fn ask(&mut self) -> Result<Attempt> {
-        let member = self.member();
-        if member.stand() == Stand::Nowhere {
-            let shared = &self.shared;
+    async fn enter(&mut self) -> Result<Attempt> {
+        let state = self.state();
+        if state.phase() == Phase::New {
+            let (client, own) = (&self.client, &state);
             let entering =
-                self.entering.get_or_insert_with(|| Box::pin(enter(Arc::clone(shared), Arc::clone(&member))));
-            // Dropped here, it is asked about again, or waited for before the claim leaves.
-            let entered = entering.await;
+                self.entering.get_or_insert_with(|| Box::pin(enter(Arc::clone(client), Arc::clone(own))));
+            let outcome = entering.await;
             self.entering = None;
-            match entered? {
-                Entered::First(revision) => member.put(Stand::Granted(revision)),
-                Entered::Waits(revision) => self.shared.wait(&member, revision),
-                Entered::Busy => {
-                    // What was sent twice may arrive after the answer.
-                    if member.doubt.load(Ordering::Relaxed) {
-                        leave(&self.shared, &member).await?;
+            match outcome? {
+                Outcome::First(revision) => state.set_phase(Phase::Granted(revision)),
+                Outcome::Queued(revision) => self.client.wait(&state, revision),
+                Outcome::Busy => {
+                    // A repeated request may still arrive.
+                    if state.create_unanswered.load(Relaxed) {
+                        withdraw(&self.client, &state).await?;
                     }
                     return Ok(Attempt::Blocked { again: None, ahead: None });
                 }
-                Entered::Gone => member.put(Stand::Gone),
+                Outcome::Gone => state.set_phase(Phase::Gone),
             }
-            if member.is_marked() {
-                self.shared.evicted(Arc::clone(&member));
+            if state.is_evicted() {
+                eviction::evicted(&self.client, Arc::clone(&state));
             }
         }
-        self.settled(&member).await
-    }
-
-    /// How it stands, as far as that is known here.
-    async fn settled(&mut self, member: &Arc<Member>) -> Result<Attempt> {
-        Ok(match member.stand() {
-            Stand::Granted(revision) => match hold(&self.shared, member, revision).await? {
-                Some(revision) => granted(revision),
-                None => Attempt::Gone,
-            },
-            Stand::Holding(revision) => granted(revision),
-            Stand::Waiting(revision) => self.waiting(member, revision),
-            Stand::Nowhere | Stand::Gone => Attempt::Gone,
+        Ok(match state.phase() {
+            Phase::Granted(revision) if hold(&self.client, &state, revision).await? => granted(revision),
+            Phase::Holding(revision) => granted(revision),
+            Phase::Queued(revision) => self.queued(&state, revision),
+            Phase::Granted(_) | Phase::New | Phase::Gone => Attempt::Gone,
         })
     }
 
-    fn waiting(&self, member: &Member, revision: i64) -> Attempt {
-        let until = member.lease().map_or(Moment::ZERO, |lease| lease.until());
-        if self.now() >= until {
-            member.lose(Loss::SessionEnded);
+    fn queued(&self, state: &ClaimState, revision: i64) -> Attempt {
+        let Some(lease) = state.lease().filter(|lease| !lease.is_over(self.now())) else {
+            state.lose(Loss::SessionEnded);
             return Attempt::Gone;
-        }
-        if let Some(lease) = member.lease() {
-            self.claim.validity.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));
-        }
-        let ahead = self.shared.watched(&member.folder).and_then(|folder| folder.ahead(revision));
-        Attempt::Blocked { again: Some(until), ahead }
+        };
+        self.claim.validity.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));
+        let ahead = self.client.watched(&state.queue).and_then(|queue| queue.ahead(revision));
+        Attempt::Blocked { again: Some(lease.until()), ahead }
     }
 
-    async fn take_up(&mut self) -> Result<Attempt> {
-        let member = self.member();
-        Ok(match attach(Arc::clone(&self.shared), member).await? {
-            Some(revision) => granted(revision),
-            None => Attempt::Gone,
-        })
+    async fn attach(&mut self) -> Result<Attempt> {
+        let revision = attach(Arc::clone(&self.client), self.state()).await?;
+        Ok(revision.map_or(Attempt::Gone, granted))
     }
 
-    async fn go(&mut self) -> Result<Removed> {
-        if let Some(member) = &self.member {
-            member.leaving.store(true, Ordering::Relaxed);
+    async fn remove(&mut self) -> Result<Removed> {
+        if let Some(state) = &self.state {
+            state.withdrawn.store(true, Relaxed);
         }
         if let Some(entering) = &mut self.entering {
-            // What it is answered does not matter: whether it may still arrive does, and that is noted.
+            // Its outcome does not matter. The state knows whether it may still arrive.
             let _ = entering.await;
             self.entering = None;
         }
         let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
-        let again = self.leaving.is_some();
-        let before = *self.leaving.get_or_insert(valid);
-        // Dropped here, it has left or not: the next call finds out.
-        let Found { key, repeated } = match self.member.as_ref().filter(|member| member.key().is_some()) {
-            Some(member) => leave(&self.shared, member).await?,
-            None if self.attached => {
-                let folder = keys::folder(&self.shared.config.prefix, &self.claim.want().name);
-                release(&self.shared, &folder, self.claim.id).await?
+        let again = self.withdrawing.is_some();
+        let was_valid = *self.withdrawing.get_or_insert(valid);
+        // This future may be dropped here; the next call finds out whether the key was deleted.
+        let deletion = match self.state.as_ref().filter(|state| state.key().is_some()) {
+            Some(state) => withdraw(&self.client, state).await?,
+            None if self.attaches => {
+                let queue = keys::queue(&self.client.config.prefix, &self.claim.want().name);
+                release_detached(&self.client, &queue, self.claim.id).await?
             }
             None => return Ok(Removed::Nothing),
         };
-        if !again
-            && !repeated
-            && key
-            && let Some(member) = &self.member
+        let repeated = again || deletion.repeated;
+        if !repeated
+            && deletion.found
+            && let Some(state) = &self.state
         {
-            member.spent.store(false, Ordering::Relaxed);
+            state.key_used.store(false, Relaxed);
         }
-        let left = if self.attached || self.claim.validity.is_confirmed() {
-            Removed::Released
-        } else {
-            Removed::Withdrawn
-        };
-        // An earlier request took effect, and its answer was lost.
-        Ok(if key || (again || repeated) && before { left } else { Removed::Nothing })
+        // If the key was not found, an earlier attempt may have deleted it.
+        if !(deletion.found || repeated && was_valid) {
+            return Ok(Removed::Nothing);
+        }
+        let released = self.attaches || self.claim.validity.is_confirmed();
+        Ok(if released { Removed::Released } else { Removed::Withdrawn })
     }
 
     async fn cut_loose(&mut self) -> Result<()> {
@@ -166,31 +151,29 @@ impl EtcdEntry {
             };
             Error::lost(claim.want().name.clone(), why)
         };
-        let Some((member, Stand::Holding(revision))) = self.member.as_ref().map(|m| (m, m.stand())) else {
+        let Some((state, Phase::Holding(revision))) = self.state.as_ref().map(|s| (s, s.phase())) else {
             return Err(gone(&self.claim));
         };
-        let Some(key) = member.key() else { return Err(gone(&self.claim)) };
+        let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Err(gone(&self.claim)) };
         let ttl = self.claim.ttl();
-        let lease = self.shared.private(ttl).await?;
-        let value = ClaimRecord { detached: true, ..ClaimRecord::read(&member.value()) }.to_bytes();
-        let put = PutRequest { key: key.to_vec(), value, lease: lease.id, ignore_lease: false };
-        // One that was evicted is told soon. It does not get away with a lease that nobody is told about.
-        let mark = keys::number(key).map(|number| keys::mark(&self.shared.config.prefix, number, revision));
-        let unmarked = mark.map(|mark| Compare::created(&mark, 0));
+        let lease = self.client.leases.dedicated(ttl).await?;
+        let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value()) }.to_bytes();
+        let put = PutRequest::leased(key.to_vec(), value, lease.id);
+        // An evicted claim, whose holder will be told soon, must not be detached: nobody could be told then.
+        let note = keys::eviction(&self.client.config.prefix, id, revision);
         let txn = TxnRequest {
-            compare: unmarked.into_iter().chain([Compare::created(key, revision)]).collect(),
+            compare: vec![Compare::created(&note, 0), Compare::created(key, revision)],
             success: vec![Op::Put(put).into()],
             failure: Vec::new(),
         };
-        // Dropped here, it is detached or not; the guard is still there, and releases either.
-        let answer = self.shared.txn(txn).await?;
-        if !answer.succeeded {
+        // This future may be dropped here. The guard still exists and releases the claim, detached or not.
+        let reply = self.client.cluster.call(txn, None).await.map_err(Error::from)?;
+        if !reply.succeeded {
             return Err(gone(&self.claim));
         }
-        self.shared.hung(member, &lease, answer.revision());
+        lease_change::set_lease(&self.client, state, &lease, reply.revision());
         self.claim.confirm(lease.sent(), ttl);
-        // It is there for others now.
-        self.left = Some(Removed::Nothing);
+        self.removed = Some(Removed::Nothing);
         Ok(())
     }
 }
@@ -201,63 +184,54 @@ fn granted(revision: i64) -> Attempt {
 
 impl Drop for EtcdEntry {
     fn drop(&mut self) {
-        if let Some(member) = &self.member {
-            if let Stand::Waiting(revision) = member.stand()
-                && let Some(folder) = self.shared.watched(&member.folder)
-            {
-                folder.leave(revision);
-            }
-            self.shared.part(member);
-            // Cleanup that core gave up goes on here: a lease that others share may live for ever, and the key with it.
-            if self.left.is_none() && !self.attached && member.key().is_some() && member.is_spent() {
-                self.claim.runtime.spawn(clean_up(Arc::clone(&self.shared), Arc::clone(member)));
-            }
+        let Some(state) = &self.state else { return };
+        leave_queue(&self.client, state);
+        self.client.remove(state);
+        // The cleanup that core gave up continues here: other claims may renew a shared lease without end, and the key with it.
+        if self.removed.is_none() && !self.attaches && state.key().is_some() && state.is_number_used() {
+            self.claim.runtime.spawn(clean_up(Arc::clone(&self.client), Arc::clone(state)));
         }
     }
 }
 
 impl Entry for EtcdEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        if self.left.is_some() {
+        if self.removed.is_some() {
             return Reply::ready(Ok(Attempt::Gone));
         }
-        if self.attached {
-            return Reply::coming(self.take_up());
+        if self.attaches {
+            return Reply::coming(self.attach());
         }
-        match self.member.as_ref().map(|member| (member, member.stand())) {
-            // What the watch has told costs no request.
-            Some((member, Stand::Waiting(revision))) => Reply::ready(Ok(self.waiting(member, revision))),
-            Some((_, Stand::Holding(revision))) => Reply::ready(Ok(granted(revision))),
-            Some((_, Stand::Gone)) => Reply::ready(Ok(Attempt::Gone)),
-            Some((_, Stand::Granted(_) | Stand::Nowhere)) | None => Reply::coming(self.ask()),
+        match self.state.as_ref().map(|state| (state, state.phase())) {
+            // The watch has told these; no request is needed.
+            Some((state, Phase::Queued(revision))) => Reply::ready(Ok(self.queued(state, revision))),
+            Some((_, Phase::Holding(revision))) => Reply::ready(Ok(granted(revision))),
+            Some((_, Phase::Gone)) => Reply::ready(Ok(Attempt::Gone)),
+            Some((_, Phase::Granted(_) | Phase::New)) | None => Reply::coming(self.enter()),
         }
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
-        match &self.member {
-            Some(member) => member.poll(cx),
-            None => Poll::Pending,
-        }
+        self.state.as_ref().map_or(Poll::Pending, |state| state.poll(cx))
     }
 
     fn renewal(&self) -> Option<Renewal> {
-        let member = self.member.as_ref()?;
-        if matches!(member.stand(), Stand::Nowhere | Stand::Gone) {
+        let state = self.state.as_ref()?;
+        if matches!(state.phase(), Phase::New | Phase::Gone) {
             return None;
         }
-        let session = EtcdSession { shared: Arc::downgrade(&self.shared), lease: member.lease()? };
+        let session = EtcdSession { client: Arc::downgrade(&self.client), lease: state.lease()? };
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(session) })
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        match self.left {
-            // Asked again because the answer was lost: the first one still holds.
-            Some(left) => Reply::ready(Ok(left)),
-            None if self.member.is_none() && !self.attached => Reply::ready(Ok(Removed::Nothing)),
+        match self.removed {
+            Some(removed) => Reply::ready(Ok(removed)),
+            None if self.state.is_none() && !self.attaches => Reply::ready(Ok(Removed::Nothing)),
             None => Reply::coming(async move {
-                let left = self.go().await?;
-                self.left = Some(left);
-                Ok(left)
+                let removed = self.remove().await?;
+                self.removed = Some(removed);
+                Ok(removed)
             }),
         }
     }
@@ -267,9 +241,9 @@ impl Entry for EtcdEntry {
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
-        let member = self.member.as_ref()?;
-        let Stand::Holding(revision) = member.stand() else { return None };
-        let held = Held::new(&self.shared, &self.claim, member.key()?, revision);
+        let state = self.state.as_ref()?;
+        let Phase::Holding(revision) = state.phase() else { return None };
+        let held = Held::new(&self.client, &self.claim, state.key()?, revision);
         Some(self.native.insert(held))
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Failed requests and what to do about them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,43 +9,39 @@ use tonic::{Code, Status};
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "etcd";
 
-/// Why something failed, to be told to any number of callers.
+/// A failed request. Unlike [`Error`] it can be cloned, for all callers of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: ErrorKind,
     transient: bool,
     message: String,
     cause: Option<String>,
-    what: What,
-    /// It has certainly not taken effect.
-    pub(crate) sure: bool,
+    reason: Reason,
+    uncertain: bool,
 }
 
-/// What the engine itself has to know of a failure.
+/// Failures on which the engine acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    /// The lease is not at the server any more.
-    LeaseGone,
-    /// The lease is there already.
+enum Reason {
+    LeaseNotFound,
     LeaseExists,
-    /// Our login has run out.
-    Token,
-    /// Another member may do better.
+    TokenRefused,
+    /// Another member may succeed.
     Member,
-    /// The server has no space left.
-    Full,
+    NoSpace,
     Other,
 }
 
 impl Failure {
+    /// Creates a failure of a request that has certainly had no effect.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
         Failure {
             kind,
             transient: kind == ErrorKind::Unreachable,
             message: message.into(),
             cause: None,
-            what: What::Other,
-            sure: true,
+            reason: Reason::Other,
+            uncertain: false,
         }
     }
 
@@ -54,257 +50,242 @@ impl Failure {
         self
     }
 
-    fn of(mut self, what: What) -> Failure {
-        self.what = what;
+    fn reason(mut self, reason: Reason) -> Failure {
+        self.reason = reason;
         self
     }
 
-    /// Adds what else to do.
+    fn transient(mut self) -> Failure {
+        self.transient = true;
+        self
+    }
+
+    /// Adds advice to the message.
     pub(crate) fn advising(mut self, advice: &str) -> Failure {
         self.message = format!("{}; {advice}", self.message);
         self
     }
 
-    /// It may have taken effect.
-    pub(crate) fn unsure(mut self) -> Failure {
-        self.sure = false;
+    /// Notes that the request may have had an effect.
+    pub(crate) fn uncertain(mut self) -> Failure {
+        self.uncertain = true;
         self
     }
 
-    /// The lease that the request named is gone, and all that hung on it.
-    pub(crate) fn is_lease_gone(&self) -> bool {
-        self.what == What::LeaseGone
+    /// Returns whether the request may have had an effect.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        self.uncertain
     }
 
-    /// The lease was there already.
-    pub(crate) fn is_lease_there(&self) -> bool {
-        self.what == What::LeaseExists
+    /// Returns whether the lease of the request does not exist any more, nor its keys.
+    pub(crate) fn is_lease_not_found(&self) -> bool {
+        self.reason == Reason::LeaseNotFound
     }
 
-    /// We have to log in again.
-    pub(crate) fn is_token(&self) -> bool {
-        self.what == What::Token
+    pub(crate) fn is_lease_exists(&self) -> bool {
+        self.reason == Reason::LeaseExists
     }
 
-    /// The server has no space left, and only deletes.
-    pub(crate) fn is_full(&self) -> bool {
-        self.what == What::Full
+    /// Returns whether the client has to log in again.
+    pub(crate) fn is_token_refused(&self) -> bool {
+        self.reason == Reason::TokenRefused
     }
 
-    /// Another member should be asked.
+    /// Returns whether the server has no space left and only deletes.
+    pub(crate) fn is_no_space(&self) -> bool {
+        self.reason == Reason::NoSpace
+    }
+
+    /// Returns whether another member may succeed.
     pub(crate) fn is_of_member(&self) -> bool {
-        self.what == What::Member
+        self.reason == Reason::Member
     }
 
-    /// In the server's own words, if there are any.
+    /// Returns the server's own words, if there are any.
     pub(crate) fn cause(&self) -> &str {
         self.cause.as_deref().unwrap_or(&self.message)
     }
 
     pub(crate) fn error(&self) -> Error {
         let error = Error::new(self.kind, &*self.message).transient(self.transient).on(ENGINE);
-        let error = if self.sure { error } else { error.unknown() };
+        let error = if self.uncertain { error.unknown() } else { error };
         match &self.cause {
             Some(cause) => error.because(&**cause),
             None => error,
         }
     }
 
-    /// What a server, or the way to it, has answered.
+    /// Reads the status of a failed request.
     pub(crate) fn read(status: &Status, member: &str) -> Failure {
+        use ErrorKind::{Configuration, Denied, Internal, Unreachable};
         let text = status.message();
-        let said = |part: &str| text.contains(part);
+        let says = |part: &str| text.contains(part);
         if let Some(why) = untrusted(status) {
             let message = if why.contains("received fatal alert") {
                 format!(
-                    "{member} takes no client without a certificate that it trusts; see to cert and key in the URL, or name yours \
-                     with cert=/path and key=/path"
+                    "{member} refuses the client's certificate, or wants one; check cert and key in the URL, or add them with \
+                     cert=/path and key=/path"
                 )
             } else {
                 format!(
-                    "no TLS with {member}; see to ca in the URL, and to the name that the server has there"
+                    "no TLS connection to {member}; check ca in the URL and the names in the server's certificate"
                 )
             };
-            return Failure::new(ErrorKind::Configuration, message).because(why).of(What::Member);
+            return Failure::new(Configuration, message).because(why).reason(Reason::Member);
         }
         let failure = match status.code() {
-            _ if is_unconnected(status) && (said("tls handshake") || said("InvalidContentType")) => Failure::new(
-                ErrorKind::Unreachable,
+            _ if is_unconnected(status) && (says("tls handshake") || says("InvalidContentType")) => Failure::new(
+                Unreachable,
                 format!(
-                    "{member} takes connections and does not answer in TLS; look whether it speaks TLS at this port: a URL with \
-                     etcds: is for TLS, one with etcd: goes without"
+                    "{member} accepts connections but does not reply in TLS; check the port, or use etcd: instead of etcds: for a \
+                     server without TLS"
                 ),
             )
-            .of(What::Member),
+            .reason(Reason::Member),
             _ if is_unconnected(status) => Failure::unconnected(member),
-            _ if said("requested lease not found") => Failure::lease_gone(),
-            _ if said("lease already exists") => {
-                Failure::new(ErrorKind::Internal, "the lease exists").of(What::LeaseExists)
+            _ if says("requested lease not found") => Failure::lease_not_found(),
+            _ if says("lease already exists") => {
+                Failure::new(Internal, "the lease exists already").reason(Reason::LeaseExists)
             }
-            // The last one is the text of a server that does not translate its own.
-            _ if said("invalid auth token")
-                || said("revision of auth store is old")
-                || said("auth: revision in header is old") =>
+            // Some servers send the third text, because they do not translate it.
+            _ if says("invalid auth token")
+                || says("revision of auth store is old")
+                || says("auth: revision in header is old") =>
             {
-                Failure::forgotten(member)
+                Failure::token_refused(member)
             }
-            _ if said("authentication failed") => {
-                Failure::new(ErrorKind::Denied, format!("{member} does not know this user and password"))
+            _ if says("authentication failed") => {
+                Failure::new(Denied, format!("{member} refuses this user and password; check them"))
             }
-            _ if said("authentication is not enabled") => Failure::new(
-                ErrorKind::Configuration,
-                format!(
-                    "{member} knows no users: authentication is off there; leave user and password out of the URL"
-                ),
+            _ if says("authentication is not enabled") => Failure::new(
+                Configuration,
+                format!("{member} has no users, because authentication is off; remove user and password from the URL"),
             ),
-            _ if said("user name is empty") => Failure::new(
-                ErrorKind::Denied,
-                format!("{member} wants a user; write etcd://user@host?password_env=NAME"),
-            ),
+            _ if says("user name is empty") => {
+                Failure::new(Denied, format!("{member} requires a user; write etcd://user@host?password_env=NAME"))
+            }
             Code::PermissionDenied => Failure::new(
-                ErrorKind::Denied,
-                format!(
-                    "{member}: permission denied; grant the user read and write access to the key prefix, or name another prefix in \
-                     the URL (prefix=)"
-                ),
+                Denied,
+                format!("{member}: permission denied; grant the user read and write access to the key prefix, or set another prefix in the URL (prefix=)"),
             ),
-            _ if said("database space exceeded") => {
-                let message = format!(
-                    "{member} is out of space and takes no writes; compact, defragment and disarm its alarm (etcdctl alarm)"
-                );
-                let mut failure = Failure::new(ErrorKind::Configuration, message);
-                failure.transient = true;
-                failure.of(What::Full)
-            }
-            // Refused before it was proposed to the others.
-            _ if said("no leader")
-                || said("raft proposal dropped")
-                || said("not capable")
-                || said("not ready") =>
-            {
+            _ if says("database space exceeded") => Failure::new(
+                Configuration,
+                format!(
+                    "{member} is out of space and refuses writes; compact and defragment it, then disarm its alarm (etcdctl alarm)"
+                ),
+            )
+            .reason(Reason::NoSpace)
+            .transient(),
+            // Refused before the proposal reached the other members.
+            _ if ["no leader", "raft proposal dropped", "not capable", "not ready"].iter().any(|part| says(part)) => {
                 Failure::new(
-                    ErrorKind::Unreachable,
-                    format!(
-                        "{member} finds no leader: too few members of the cluster are up or within its reach"
-                    ),
+                    Unreachable,
+                    format!("{member} has no leader, because it reaches no majority of the members; start them, or check the network"),
                 )
-                .of(What::Member)
+                .reason(Reason::Member)
             }
             Code::ResourceExhausted => {
-                let mut failure =
-                    Failure::new(ErrorKind::Unreachable, format!("{member} has too much to do; try again"));
-                failure.transient = true;
-                failure.unsure()
+                Failure::new(Unreachable, format!("{member} is overloaded; try again")).uncertain()
             }
             Code::Unimplemented => Failure::new(
-                ErrorKind::Configuration,
-                format!(
-                    "{member} does not know this request: etcd 3.4 or newer is needed, and no proxy before it"
-                ),
+                Configuration,
+                format!("{member} does not know this request; use etcd 3.4 or newer, without a proxy before it"),
             ),
-            // By whoever speaks TLS and was not asked to, or wants to know us: it says so when we take ourselves for connected.
-            _ if said("operation was canceled") || said("broken pipe") => Failure::new(
-                ErrorKind::Unreachable,
+            // A server that wants TLS, or a client certificate, closes the connection after it has accepted it.
+            _ if says("operation was canceled") || says("broken pipe") => Failure::new(
+                Unreachable,
                 format!(
-                    "{member} hung up; does it want TLS (etcds:), or to know its clients by certificates (cert and key in \
-                     the URL), and does it accept ours?"
+                    "{member} closed the connection; if it wants TLS, use etcds:, and if it wants a client certificate, set cert \
+                     and key in the URL"
                 ),
             )
-            .of(What::Member)
-            .unsure(),
-            // The first bytes of another protocol, taken for the head of an HTTP/2 frame.
-            _ if said("frame with invalid size") => Failure::new(
-                ErrorKind::Unreachable,
-                format!("{member} does not speak as etcd does; look at the port, and whether it wants TLS (etcds:)"),
+            .reason(Reason::Member)
+            .uncertain(),
+            // The first bytes of another protocol, read as the head of an HTTP/2 frame.
+            _ if says("frame with invalid size") => Failure::new(
+                Unreachable,
+                format!("{member} does not speak etcd's protocol; check the port, and whether it wants TLS (etcds:)"),
             )
-            .of(What::Member)
-            .unsure(),
+            .reason(Reason::Member)
+            .uncertain(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
-                Failure::new(ErrorKind::Unreachable, format!("{member} did not answer; try again"))
-                    .of(What::Member)
-                    .unsure()
+                Failure::new(Unreachable, format!("{member} did not reply; try again"))
+                    .reason(Reason::Member)
+                    .uncertain()
             }
-            _ => Failure::new(ErrorKind::Internal, format!("{member} refused a request")),
+            _ => Failure::new(Internal, format!("{member} refused a request")),
         };
         failure.because(text)
     }
 
-    /// No answer within the time that a request has.
-    pub(crate) fn silence(member: &str) -> Failure {
-        let message = format!("{member} did not answer in time; try again");
-        Failure::new(ErrorKind::Unreachable, message).of(What::Member).unsure()
+    /// The request's time is over.
+    pub(crate) fn timeout(member: &str) -> Failure {
+        let message = format!("{member} did not reply in time; try again");
+        Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member).uncertain()
     }
 
-    /// There is no connection, and nothing was sent.
-    pub(crate) fn unconnected(member: &str) -> Failure {
-        let message =
-            format!("nothing answers at {member}; is etcd running there, and does it want TLS (etcds:)?");
-        Failure::new(ErrorKind::Unreachable, message).of(What::Member)
+    /// There is no connection, so nothing was sent.
+    fn unconnected(member: &str) -> Failure {
+        let message = format!(
+            "no connection to {member}; check that etcd runs there, and whether it wants TLS (etcds:)"
+        );
+        Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member)
     }
 
-    /// The token of our login is not good any more.
-    pub(crate) fn forgotten(member: &str) -> Failure {
-        let message =
-            format!("{member} refuses our login again and again; see who changes its users and roles");
-        let mut failure = Failure::new(ErrorKind::Denied, message);
-        failure.transient = true;
-        failure.of(What::Token)
+    /// The login's token is not valid any more.
+    pub(crate) fn token_refused(member: &str) -> Failure {
+        let message = format!(
+            "{member} refuses each new login token; check whether something changes users and roles all the time"
+        );
+        Failure::new(ErrorKind::Denied, message).reason(Reason::TokenRefused).transient()
     }
 
-    /// A renewal may be that of a leader who was none any more.
-    pub(crate) fn elected() -> Failure {
+    /// The renewal may be one of a deposed leader.
+    pub(crate) fn leader_changed() -> Failure {
         Failure::new(
             ErrorKind::Unreachable,
-            "the cluster has a new leader; the lease has to be renewed again",
+            "the cluster has a new leader, so the lease must be renewed again",
         )
     }
 
-    /// The lease is gone, and all that hung on it.
-    pub(crate) fn lease_gone() -> Failure {
-        Failure::new(ErrorKind::Lost, "the lease is gone").of(What::LeaseGone)
+    /// The lease does not exist any more, nor its keys.
+    pub(crate) fn lease_not_found() -> Failure {
+        Failure::new(ErrorKind::Lost, "the lease does not exist any more").reason(Reason::LeaseNotFound)
     }
 
-    /// The key was never as it had been read.
+    /// The key changed between each read and the write after it.
     pub(crate) fn contested() -> Failure {
         let message =
-            "somebody else writes the lock's key again and again; see who has the secret of its lease";
+            "other programs write the lock's key all the time; check who has the secret of its lease";
         Failure::new(ErrorKind::Unreachable, message)
     }
 
-    /// What came back is no answer.
-    pub(crate) fn nonsense() -> Failure {
-        Failure::new(
-            ErrorKind::Internal,
-            "the answer of etcd lacks what was asked for; is there a proxy before it?",
-        )
-        .unsure()
+    /// The reply lacks a part.
+    pub(crate) fn malformed() -> Failure {
+        let message = "the reply lacks a part; remove the proxy before etcd, if there is one";
+        Failure::new(ErrorKind::Internal, message).uncertain()
     }
 
     /// The client was closed.
     pub(crate) fn closed() -> Failure {
-        Failure::new(ErrorKind::Closed, "the client was closed; make a new one")
+        Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
     }
 }
 
-/// Was there no connection at all, so that nothing was sent?
+/// Returns whether there was no connection, so that nothing was sent.
 fn is_unconnected(status: &Status) -> bool {
     causes(status).any(|error| error.is::<tonic::ConnectError>())
 }
 
-/// Why one side does not trust the other. A server that does not trust the client says so after it has taken the connection.
+/// Returns why one side does not trust the other. A server that does not trust the client says so after it has accepted the connection.
 fn untrusted(status: &Status) -> Option<String> {
     let why = causes(status).last()?.to_string();
     let refused = why.contains("received fatal alert");
     (refused || is_unconnected(status) && why.contains("certificate")).then_some(why)
 }
 
-fn causes(status: &Status) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    let mut next = status.source();
-    std::iter::from_fn(move || {
-        let cause = next?;
-        next = cause.source();
-        Some(cause)
-    })
+fn causes(status: &Status) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(status.source(), |error: &&'_ (dyn StdError + 'static)| (*error).source())
 }
 
 impl From<Failure> for Error {
@@ -318,26 +299,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_tells_what_to_do() {
+    fn a_status_becomes_an_error_with_advice() {
         let read = |code, text: &str| Failure::read(&Status::new(code, text), "h:1");
-        assert!(read(Code::NotFound, "etcdserver: requested lease not found").is_lease_gone());
-        assert!(read(Code::FailedPrecondition, "etcdserver: lease already exists").is_lease_there());
+        assert!(read(Code::NotFound, "etcdserver: requested lease not found").is_lease_not_found());
+        assert!(read(Code::FailedPrecondition, "etcdserver: lease already exists").is_lease_exists());
         for (code, text) in [
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
             (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
             (Code::Unknown, "auth: revision in header is old"),
         ] {
             let failure = read(code, text);
-            assert!(failure.is_token() && failure.sure && failure.error().is_transient(), "{text}");
+            assert!(failure.is_token_refused() && !failure.is_uncertain(), "{text}");
+            assert!(failure.error().is_transient(), "{text}");
         }
         let failure = read(Code::Unavailable, "etcdserver: no leader");
-        assert!(failure.is_of_member() && failure.sure && failure.error().is_transient());
+        assert!(failure.is_of_member() && !failure.is_uncertain() && failure.error().is_transient());
         let failure = read(Code::Unavailable, "etcdserver: request timed out");
-        assert!(!failure.sure && failure.error().is_unreachable());
+        assert!(failure.is_uncertain() && failure.error().is_unreachable());
         let error = read(Code::PermissionDenied, "etcdserver: permission denied").error();
         assert!(error.is_denied() && !error.is_transient() && error.to_string().contains("h:1"));
         assert!(error.to_string().contains("prefix"), "{error}");
         let error = read(Code::Unknown, "connection error detected: frame with invalid size").error();
-        assert!(error.is_unreachable() && error.to_string().contains("look at the port"), "{error}");
+        assert!(error.is_unreachable() && error.to_string().contains("check the port"), "{error}");
     }
 }

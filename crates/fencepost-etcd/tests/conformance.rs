@@ -1,4 +1,4 @@
-//! The suite that every engine passes, on one member and on three.
+//! Runs the conformance suite on one member and on three.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace,
 use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
 
-/// A deployment of one case alone, behind proxies.
+/// The deployment of one case, behind proxies.
 struct Place {
     url: String,
     look: Look,
@@ -27,7 +27,7 @@ impl Fixture for One {
     }
 }
 
-/// Three members. What ends a process ends the leader's.
+/// Three members. Faults of a process hit the leader.
 struct Three;
 
 impl Fixture for Three {
@@ -49,7 +49,7 @@ impl Namespace for Place {
     }
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        // Leases of killed processes run out, and take seconds for it; keys are what matters, and whatever hangs on a lease.
+        // The leases of killed processes expire after seconds, so only keys are checked. A key with a lease counts.
         Box::pin(async { Some(self.look.keys("")) })
     }
 
@@ -62,12 +62,12 @@ impl Namespace for Place {
     }
 
     fn crash_bound(&self, ttl: Duration) -> Duration {
-        // The server looks for leases that have ended every half second.
+        // The server checks every 0.5 s for leases that have ended.
         ttl + Duration::from_secs(1)
     }
 }
 
-/// What the other process does; nothing in this one.
+/// Runs in the other process of a test; does nothing in this one.
 #[test]
 fn hold_elsewhere() {
     hold(&registry());

@@ -53,7 +53,7 @@ fn over_tls() {
     let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
     place.output(["doctor"]).expect(0);
-    strangers_certificate(&server.url(), "see to ca");
+    strangers_certificate(&server.url(), "check ca");
 }
 
 #[test]

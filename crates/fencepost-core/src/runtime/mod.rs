@@ -3,6 +3,7 @@
 pub(crate) mod cleaner;
 pub(crate) mod cleanup;
 pub(crate) mod renewer;
+pub(crate) mod single_flight;
 pub(crate) mod spawner;
 pub(crate) mod thread;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::kit::{SOON, connect, eventually, in_line, server};
 
-/// The most that stand in the folder: those that wait, and the one that holds.
+/// The most keys in the queue: the waiters and the holder.
 const MOST: usize = 65;
 
 #[tokio::test(flavor = "multi_thread")]

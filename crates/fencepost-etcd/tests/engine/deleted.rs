@@ -1,4 +1,4 @@
-//! Keys and leases that an operator takes away from a holder.
+//! Keys and leases of a holder that an operator deletes or revokes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn patient(url: &str) -> Client {
     Client::builder().ttl(LONG).connect(&registry(), url).await.unwrap()
 }
 
-/// Waits until so many watches stand: that for evictions, and those of keys.
+/// Waits until `count` watches exist: one for evictions, and one for each key.
 async fn watched(etcd: &Proxied, count: u64) {
     eventually("the watches stand", async || etcd.watches().unwrap() == count).await;
 }
@@ -43,7 +43,7 @@ async fn a_holder_is_told_that_its_key_was_deleted() {
     assert!(why == Loss::Deleted && text.contains(&format!("its key {key} was deleted")), "{why:?}: {text}");
     other.ensure_held().unwrap();
     assert!(guard.release().await.unwrap_err().is_lost());
-    // A watch ends with its key, for every way in which the key goes.
+    // A watch ends with its key, deleted or released.
     watched(&etcd, 2).await;
     other.release().await.unwrap();
     watched(&etcd, 1).await;
@@ -56,7 +56,7 @@ async fn all_holders_are_told_that_their_lease_was_revoked() {
     let locks = patient(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
     watched(&etcd, 2).await;
-    // This one is too young to be watched, perhaps. It hangs on the same lease.
+    // This grant may be too recent to be watched. Its key has the same lease.
     let young = locks.mutex("young").unwrap().lock().await.unwrap();
     let lease = &etcd.look().leases()[0];
     etcd.look().run(&["lease", "revoke", lease]);
@@ -65,7 +65,7 @@ async fn all_holders_are_told_that_their_lease_was_revoked() {
         let names = text.contains(&format!("its lease {lease} was revoked"));
         assert!(why == Loss::SessionEnded && names, "{why:?}: {text}");
     }
-    // The client has another lease from now on.
+    // The client uses another lease from now on.
     locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
     locks.close().await;
 }
@@ -81,7 +81,7 @@ async fn a_holder_whose_stream_broke_is_told_what_was_deleted_meanwhile() {
     etcd.look().run(&["del", "--prefix", "stock/"]);
     etcd.mend().unwrap();
     assert_eq!(told(&guard).await.0, Loss::Deleted);
-    // The watch of the other one stands again.
+    // The watch of the other key has begun again.
     eventually("it stands", async || etcd.watches().unwrap() >= 2).await;
     etcd.look().run(&["del", "--prefix", "other/"]);
     assert_eq!(told(&other).await.0, Loss::Deleted);

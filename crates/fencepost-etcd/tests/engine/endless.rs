@@ -1,4 +1,4 @@
-//! Keys in a lock's folder that nothing ends: put by hand, or by a program that knows nothing of locks.
+//! Keys without a lease in a lock's queue: put by hand, or by a program that does not use locks.
 
 use std::time::Duration;
 
@@ -63,11 +63,11 @@ async fn a_store_of_others_is_no_list_of_locks() {
     assert!(locks.list("", &Page::default()).await.unwrap().resources.is_empty());
     let report = told(&locks).await;
     assert!(report.contains("config/port") && report.contains("prefix="), "{report}");
-    // As soon as somebody waits for it, it is one.
+    // With a waiter it is a lock.
     let waiting = stand(&locks, "config", 2).await;
     let listing = locks.list("", &Page::default()).await.unwrap();
     assert_eq!(listing.resources.len(), 1);
-    assert!(told(&locks).await.contains("for ever: config by config/port"));
+    assert!(told(&locks).await.contains("without end: config by config/port"));
     etcd.look().run(&["del", "config/port"]);
     waiting.granted().await.release().await.unwrap();
     locks.close().await;
@@ -79,7 +79,7 @@ async fn a_key_that_is_named_like_the_folder_is_reported() {
     let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
     etcd.look().run(&["put", "locks/stock/", "a folder"]);
     let report = told(&locks).await;
-    assert!(report.contains("for ever: stock by locks/stock/"), "{report}");
+    assert!(report.contains("without end: stock by locks/stock/"), "{report}");
     let waited = locks.mutex("stock").unwrap().lock().wait(Duration::from_secs(2)).await;
     let error = waited.unwrap_err().to_string();
     assert!(error.contains("by the key locks/stock/ without a lease"), "{error}");
@@ -88,7 +88,7 @@ async fn a_key_that_is_named_like_the_folder_is_reported() {
     locks.evict("stock", held.token.unwrap(), &NOW).await.unwrap();
     locks.mutex("stock").unwrap().try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     locks.close().await;
-    // Without a prefix it may be anything. Then the report says whom it would keep waiting.
+    // Without a prefix it may be any key. Then the report names the lock that it would block.
     let locks = connect(&etcd.url()).await;
     etcd.look().run(&["put", "stock/", "a folder"]);
     let report = told(&locks).await;

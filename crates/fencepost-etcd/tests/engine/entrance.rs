@@ -41,7 +41,7 @@ async fn tls_trusts_whom_it_is_told_to() {
     locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
     locks.close().await;
     let error = try_connect(&etcd.url()).await.unwrap_err();
-    assert!(error.is_configuration() && error.to_string().contains("see to ca"), "{error}");
+    assert!(error.is_configuration() && error.to_string().contains("check ca"), "{error}");
     let error = try_connect(&format!("{}?ca=/nowhere", etcd.url())).await.unwrap_err();
     assert!(error.is_configuration(), "{error}");
     let cert = etcd.certificate().display().to_string();
@@ -64,7 +64,7 @@ async fn tls_trusts_whom_it_is_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_the_server_does_not_accept_is_named() {
-    // The server takes its own certificate for the authority of its clients.
+    // The server's own certificate is the authority for its clients.
     let etcd = Etcd::start(&Config::new().tls().client_certificates()).unwrap();
     let other = Etcd::start(&Config::new().tls()).unwrap();
     let file = |of: &Etcd, name: &str| of.certificate().with_file_name(name).display().to_string();
@@ -73,7 +73,7 @@ async fn a_certificate_that_the_server_does_not_accept_is_named() {
     let locks = connect(&identity(&etcd)).await;
     locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
     locks.close().await;
-    for (url, named) in [(identity(&other), "see to cert and key"), (url.clone(), "with cert=/path")] {
+    for (url, named) in [(identity(&other), "cert and key"), (url.clone(), "with cert=/path")] {
         let error = try_connect(&url).await.unwrap_err();
         let text = error.to_string();
         assert!(
@@ -154,12 +154,12 @@ async fn a_waiter_whose_login_the_server_has_forgotten_logs_in_again() {
     let url = format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address());
     let proxy = &mut Proxy::start(etcd.address()).unwrap();
     let near = connect(&url).await;
-    // The first renewal, which would log in as well, is far away.
+    // The first renewal, which would log in too, comes much later.
     let url = url.replace(&etcd.address().to_string(), &proxy.address().to_string());
     let far = Client::builder().ttl(SOON * 20).connect(&registry(), &url).await.unwrap();
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
     let waiting = stand(&far, "stock", 2).await;
-    // It forgets all logins of a user who goes, as it does when it starts again.
+    // The server forgets all logins of a deleted user, as after a restart.
     let root = etcd.look().of("root:topsecret");
     for command in [&["delete", "app"][..], &["add", "app:hunter2"], &["grant-role", "app", "locks"]] {
         root.run(&[&["user"], command].concat());

@@ -1,4 +1,4 @@
-//! A server that is out of space: it takes no puts, and deletes what is there.
+//! A server that is out of space refuses puts and still deletes.
 
 use crate::kit::{SOON, connect};
 use fencepost_core::{Effect, Eviction, Loss};
@@ -40,7 +40,7 @@ async fn a_request_that_finds_no_space_has_not_taken_effect() {
     fill(&etcd);
     for error in [
         locks.mutex("other").unwrap().try_lock().await.unwrap_err(),
-        // It needs a lease of its own.
+        // It needs a dedicated lease.
         locks.mutex("other").unwrap().try_lock().ttl(SOON).no_renewal().await.unwrap_err(),
         locks.semaphore("permits", 3).unwrap().try_acquire().await.unwrap_err(),
     ] {
@@ -49,7 +49,7 @@ async fn a_request_that_finds_no_space_has_not_taken_effect() {
         assert!(error.effect() == Effect::None && !text.contains("taken effect"), "{text}");
     }
     assert_eq!(etcd.look().keys("other/").len() + etcd.look().keys("permits/").len(), 0);
-    // What is held can be given back.
+    // A held lock can be released.
     guard.release().await.unwrap();
     assert!(etcd.look().keys("stock/").is_empty());
     locks.close().await;

@@ -1,4 +1,4 @@
-//! What is written under the condition that the lock is held.
+//! Writes that require that the lock is held.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn the_compare_is_good_for_any_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() {
+async fn a_key_is_used_again_and_evictions_of_its_earlier_claim_are_ignored() {
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut first = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -75,7 +75,7 @@ async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() 
     assert_eq!(before.key(), now.key(), "so that no dead keys pile up");
     assert!(now.create_revision() > before.create_revision());
     assert!(before.put("count", "1").await.unwrap_err().is_lost());
-    // Two evictions as the watch tells them, one after the other: of the key's earlier validity, and of another lock.
+    // Two notes of evictions arrive one after the other: one for an earlier claim with the same key, one for another lock.
     let name = now.key().rsplit(|byte| *byte == b'/').next().unwrap();
     let mark = format!("%fencepost/evicted/{}-{:x}", String::from_utf8_lossy(name), before.create_revision());
     now.put(mark, "").await.unwrap();
@@ -92,11 +92,11 @@ async fn a_key_is_used_again_and_what_was_said_of_its_earlier_life_is_ignored() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_was_lost_is_not_written_again() {
     let mut etcd = Proxied::start(&Config::new()).unwrap();
-    // Two ways to one server, as if they were two members.
+    // Two addresses of one server stand for two members.
     let locks = connect(&format!("{},{}?timeout=20s", etcd.url(), etcd.address())).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
     let held = held(&mut guard);
-    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    // The reply is slower than the check that the request took effect, even on a busy machine.
     etcd.delay(Duration::from_millis(1_500)).unwrap();
     let put = tokio::spawn(async move { held.put("count", "9").await });
     eventually("it is written", async || etcd.look().keys("count").len() == 1).await;

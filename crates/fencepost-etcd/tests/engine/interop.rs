@@ -1,12 +1,12 @@
-//! Beside `etcdctl`, which uses the same package as programs in Go: one line for all.
+//! Locks together with `etcdctl`, which uses the same package as programs in Go: one queue for all.
 
 use crate::kit::{Ctl, SHORT, SOON, connect, eventually, in_line, server, stand};
 use fencepost_core::Eviction;
 use fencepost_testkit::conformance::{Elsewhere, Holder};
 
-/// Short, where its end is waited for.
+/// Short, for tests that wait for its end.
 const LEASE: &str = "--ttl=2";
-/// Longer than anything here is waited for.
+/// Longer than any wait in these tests.
 const LONG: &str = "--ttl=120";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +95,7 @@ async fn a_lock_of_go_below_ours_is_none_of_ours() {
         let guard = locks.mutex(name).unwrap().try_lock().await.unwrap();
         guard.unwrap_or_else(|| panic!("{name} is held by nobody")).release().await.unwrap();
     }
-    // Its key is below the folder of `a` all the same, and is shown nowhere.
+    // Its key has the prefix of the queue of `a`, but is not shown.
     assert_eq!(in_line(&locks, "a").await, 0);
     locks.close().await;
 }

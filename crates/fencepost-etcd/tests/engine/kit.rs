@@ -1,4 +1,4 @@
-//! What the tests of this folder share.
+//! Helpers of the tests in this folder.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::task::JoinHandle;
 
-/// What happens at once may take so long on a busy machine.
+/// The time limit for events that should happen at once, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// The shortest lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(crate) async fn try_connect(url: &str) -> Result<Client> {
     Client::builder().connect(&registry(), url).await
 }
 
-/// Has it know a user who may do what locks need.
+/// Creates a user with the rights that locks need.
 pub(crate) fn users(etcd: &Etcd) {
     let look = etcd.look();
     look.run(&["user", "add", "root:topsecret"]);
@@ -44,12 +44,12 @@ pub(crate) fn users(etcd: &Etcd) {
     look.run(&["auth", "enable"]);
 }
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
     fencepost_testkit::wait::eventually(SOON, what, is).await;
 }
 
-/// A claim that stands in line with so many others before it.
+/// A claim in the queue.
 pub(crate) struct Waiting(JoinHandle<Result<Guard>>);
 
 impl Waiting {
@@ -67,7 +67,7 @@ impl Waiting {
     }
 }
 
-/// Has a client ask for the lock, and returns when as many claims as that are there.
+/// Requests the lock, and returns when the queue has `claims` claims.
 pub(crate) async fn stand(locks: &Client, name: &str, claims: usize) -> Waiting {
     let mutex = locks.mutex(name).expect("a good name");
     let waiting = Waiting(tokio::spawn(async move { mutex.lock().await }));
@@ -75,7 +75,7 @@ pub(crate) async fn stand(locks: &Client, name: &str, claims: usize) -> Waiting 
     waiting
 }
 
-/// How many hold or wait for it.
+/// Returns how many claims hold or wait for the lock.
 pub(crate) async fn in_line(locks: &Client, name: &str) -> usize {
     locks.inspect(name).await.expect("it answers").claims.len()
 }
@@ -94,7 +94,7 @@ impl Ctl {
         Ctl { child, lines }
     }
 
-    /// The key that it prints when it holds the lock.
+    /// Returns the key that it prints when it holds the lock.
     pub(crate) async fn held(&mut self) -> String {
         let mut lines = self.lines.take().expect("it is asked once");
         let read = tokio::task::spawn_blocking(move || {
@@ -107,7 +107,7 @@ impl Ctl {
         line.trim().to_owned()
     }
 
-    /// Tells it to let go, and waits for its end.
+    /// Lets it release the lock, and waits for its end.
     pub(crate) fn end(mut self) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a pid"));
         kill(pid, Signal::SIGINT).expect("it has not been waited for");

@@ -1,4 +1,4 @@
-//! What lives and dies with a lease.
+//! Leases and the claims that end with them.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_lease_of_its_own_goes_with_its_claim() {
     let lease = locks.mutex("fixed").unwrap().lock().await.unwrap().detach().await.unwrap();
     locks.extend(&lease, Duration::from_secs(90)).await.unwrap();
     locks.release(&lease).await.unwrap();
-    // What is left is shared by claims of their lengths.
+    // The remaining leases are shared ones.
     let only = || async { etcd.look().leases().len() <= 2 };
     eventually("their leases are gone", only).await;
     locks.close().await;
@@ -44,19 +44,19 @@ async fn a_lease_of_its_own_goes_with_its_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_lease_is_the_end_of_its_guards_and_waiters_begin_anew() {
+async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
     let etcd = server();
     let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = one.mutex("stock").unwrap().lock().ttl(SHORT * 3).await.unwrap();
     let held = etcd.look().leases();
     let waiting = stand(&two, "stock", 2).await;
     let waits: Vec<_> = etcd.look().leases().into_iter().filter(|lease| !held.contains(lease)).collect();
-    // That of the one who waits: it stands in line again, under another lease.
+    // The waiter's lease: it joins the queue again with another one.
     etcd.look().run(&["lease", "revoke", &waits[0]]);
     eventually("it is back in line", || async { in_line(&one, "stock").await == 2 }).await;
     assert!(!waiting.is_answered());
     guard.ensure_held().unwrap();
-    // That of the holder, who is told because somebody waits.
+    // The holder's lease: the holder is told because the queue is watched.
     etcd.look().run(&["lease", "revoke", &held[0]]);
     let why = tokio::time::timeout(SOON, guard.lost()).await.expect("the holder is told");
     assert!(matches!(why, Loss::Deleted | Loss::SessionEnded), "{why}");
@@ -65,7 +65,7 @@ async fn the_end_of_a_lease_is_the_end_of_its_guards_and_waiters_begin_anew() {
     drop(guard);
     next.ensure_held().unwrap();
     next.release().await.unwrap();
-    // The client whose lease is gone has another one.
+    // The client uses another lease.
     one.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
     one.close().await;
     two.close().await;
@@ -83,10 +83,10 @@ async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal(
     locks.close().await;
 }
 
-/// The lease that a key hangs on, in decimal.
+/// Returns the lease of a key, in decimal.
 fn lease_of(look: &Look, prefix: &str) -> String {
     let text = look.run(&["get", prefix, "--prefix", "-w", "fields"]);
-    let line = text.lines().find_map(|line| line.strip_prefix("\"DetachedLease\" : "));
+    let line = text.lines().find_map(|line| line.strip_prefix("\"Lease\" : "));
     line.expect("the key is there").to_owned()
 }
 
@@ -96,9 +96,9 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
     let home = lease_of(&etcd.look(), "stock/");
-    // The longer lease is there already, so that one request moves the key.
+    // The longer lease exists already, so one request moves the key.
     let other = locks.mutex("other").unwrap().lock().ttl(SOON * 2).await.unwrap();
-    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    // The reply is slower than the check that the request took effect, even on a busy machine.
     etcd.delay(Duration::from_millis(1_500)).unwrap();
     let extended = tokio::spawn(async move { (guard.extend(SOON * 2).await, guard) });
     eventually("the key hangs on the longer lease", async || lease_of(&etcd.look(), "stock/") != home).await;
@@ -128,7 +128,7 @@ async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
     eventually("it is given up", async || locks.backlog() == 0).await;
     assert_eq!(root.keys("locks/stock/").len(), 1, "it was deleted all the same");
     permit("readwrite");
-    // The lease lives on with the other lock.
+    // The other lock keeps the lease.
     eventually("it is deleted", async || root.keys("locks/stock/").is_empty()).await;
     other.ensure_held().unwrap();
     other.release().await.unwrap();

@@ -4,14 +4,14 @@ use crate::kit::{SHORT, connect, stand, users};
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::wait::all_along;
 
-/// How a server tells who asks: simple tokens stay good after a change of users, JWT tokens do not.
+/// Two kinds of tokens: simple ones stay valid after a change of users, JWT tokens do not.
 fn kinds() -> [Config; 2] {
     [Config::new(), Config::new().jwt()]
 }
 
 /// A server with users, and the URL of one of them.
 fn start(config: &Config) -> (Etcd, String) {
-    // A login takes as long as the server's hash of the password: at its default cost the better part of a short lease, on a busy machine.
+    // The server hashes the password at each login. At the default cost that takes most of a short lease on a busy machine.
     let etcd = Etcd::start(&config.clone().argument("--bcrypt-cost=4")).unwrap();
     users(&etcd);
     let url = format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address());
@@ -50,7 +50,7 @@ async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
         let locks = connect(&url).await;
         let root = etcd.look().of("root:topsecret");
         for _ in 0..3 {
-            // The server forgets all tokens of a user that goes.
+            // The server forgets all tokens of a deleted user.
             for command in [&["delete", "app"][..], &["add", "app:hunter2"], &["grant-role", "app", "locks"]]
             {
                 root.run(&[&["user"], command].concat());

@@ -1,4 +1,4 @@
-//! What is particular to etcd: its neighbours, its watch, its leases.
+//! Tests of the etcd engine on real servers: other software, the watch, leases.
 
 mod burst;
 mod deleted;
@@ -13,7 +13,7 @@ mod logins;
 mod requests;
 mod trouble;
 
-/// What the other process does; nothing in this one.
+/// Runs in the other process of a test; does nothing in this one.
 #[test]
 fn hold_elsewhere() {
     fencepost_testkit::conformance::hold_elsewhere(&kit::registry());

@@ -1,4 +1,4 @@
-//! What is sent for what.
+//! Counts the requests of each operation.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ async fn a_handoff_costs_no_request_of_its_own() {
     let locks = connect(&etcd.url()).await;
     let mutex = locks.mutex("stock").unwrap();
     let mut guard = mutex.lock().await.unwrap();
-    // The folder is watched from now on.
+    // The queue is watched from now on.
     let waiting = stand(&locks, "stock", 2).await;
     guard.release().await.unwrap();
     guard = waiting.granted().await;
@@ -51,7 +51,7 @@ async fn a_handoff_costs_no_request_of_its_own() {
     }
     let sent = since(&etcd, &before);
     let all: u64 = sent.values().sum();
-    // One more release, and perhaps a reading or a renewal by the clock.
+    // One more release, and perhaps a periodic reading or renewal.
     assert!(all <= 2 * count + 4, "{sent:?}");
     locks.close().await;
 }
@@ -69,14 +69,14 @@ async fn held_locks_cost_the_heartbeats_of_their_lease_and_nothing_else() {
     let kept = |sent: &BTreeMap<String, u64>| sent.get("LeaseKeepAlive").copied().unwrap_or(0);
     let start = etcd.requests().unwrap();
     eventually("they are renewed", || async { kept(&since(&etcd, &start)) >= 1 }).await;
-    // Each has a watch on the client's one stream, and is read once for that. Both are over by the next renewal.
+    // Each key has a watch on the client's one stream, and is read once for it, before the next renewal.
     eventually("they are watched", || async { etcd.watches().unwrap() == 201 }).await;
     let watched = etcd.requests().unwrap();
     eventually("they are renewed once more", || async { kept(&since(&etcd, &watched)) >= 2 }).await;
     let before = etcd.requests().unwrap();
     eventually("they are renewed again and again", || async { kept(&since(&etcd, &before)) >= 3 }).await;
     let sent = since(&etcd, &before);
-    // With each renewal a read, which shows that who renewed it leads.
+    // A read follows each renewal and shows that the leader renewed the lease.
     let reads = sent.get("Range").copied().unwrap_or(0);
     assert!(sent.len() <= 2 && kept(&sent) <= 6 && reads <= kept(&sent) + 1, "{sent:?}");
     for guard in guards {

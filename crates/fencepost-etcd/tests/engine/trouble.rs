@@ -1,4 +1,4 @@
-//! Streams that break, keys that vanish, members that are cut off.
+//! Broken streams, deleted keys and members that are cut off.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -16,7 +16,7 @@ async fn a_waiter_outlives_its_stream_and_a_compaction() {
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
     let waiting = stand(&far, "stock", 2).await;
     etcd.cut().unwrap();
-    // What happens now is not told to anybody, and cannot be asked for afterwards.
+    // No watch tells these events, and the compaction removes them.
     let between = near.mutex("other").unwrap().lock().await.unwrap();
     let revision = between.token().to_string();
     between.release().await.unwrap();
@@ -29,23 +29,23 @@ async fn a_waiter_outlives_its_stream_and_a_compaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_was_calm_is_entered_all_the_same() {
+async fn claims_that_were_alone_queue_behind_others_and_survive_a_lost_reply() {
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let (far, near) = (connect(&etcd.url()).await, connect(&etcd.direct_url()).await);
     let mutex = far.mutex("stock").unwrap();
-    let calm = async || {
+    let alone = async || {
         for _ in 0..6 {
             mutex.lock().await.unwrap().release().await.unwrap();
         }
     };
-    // Somebody is there after all.
-    calm().await;
+    // Another client holds the lock.
+    alone().await;
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
     let waiting = stand(&far, "stock", 2).await;
     guard.release().await.unwrap();
     waiting.granted().await.release().await.unwrap();
-    // The answer is lost.
-    calm().await;
+    // The reply is lost.
+    alone().await;
     etcd.delay(Duration::from_millis(300)).unwrap();
     let again = far.mutex("stock").unwrap();
     let asked = tokio::spawn(async move { again.lock().await });
@@ -83,14 +83,14 @@ async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
 async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
     let etcd = server();
     let (locks, look) = (connect(&etcd.url()).await, etcd.look());
-    // As a Go program with one session does that locks and unlocks all the time.
+    // A Go program with one session locks and unlocks in a loop.
     let lease = look.run(&["lease", "grant", "60"]);
     let lease = lease.split_whitespace().nth(1).unwrap();
     let (key, option) = (format!("stock/{lease}"), format!("--lease={lease}"));
     look.run(&["put", &option, &key, ""]);
     let first = stand(&locks, "stock", 2).await;
     for _ in 0..20 {
-        // Its next validity begins behind ours.
+        // Its next key is behind this claim's.
         look.run(&["del", &key]);
         look.run(&["put", &option, &key, ""]);
     }
@@ -115,7 +115,7 @@ async fn without_a_majority_requests_end_in_time() {
     let start = Instant::now();
     let error = locks.mutex("stock").unwrap().try_lock().await.unwrap_err();
     assert!(error.is_unreachable() && error.is_transient(), "{error}");
-    // Four tries of four seconds each at the very most.
+    // At most four attempts of 4 s each.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     cluster.trouble(0, |server, _| server.restart()).unwrap();
     cluster.settle().unwrap();
@@ -132,7 +132,7 @@ async fn a_member_that_is_cut_off_from_the_others_keeps_nobody_waiting() {
     let near = connect(&cluster.direct_url()).await;
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
     let waiting = stand(&locks, "stock", 2).await;
-    // Each in turn is stopped where it stands, whichever the watch is with.
+    // Each member is stopped in turn, also the one with the watch.
     for member in [leader, (leader + 1) % 3] {
         cluster.trouble(member, |server, _| server.stop()).unwrap();
         let other = locks.mutex("other").unwrap().lock().wait(SOON * 4).await.unwrap();
@@ -172,12 +172,12 @@ async fn nobody_there_is_said_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
     let mut etcd = Proxied::start(&Config::new()).unwrap();
-    // Two ways to one server, as if they were two members.
+    // Two addresses of one server stand for two members.
     let far = connect(&format!("{},{}?timeout=20s", etcd.url(), etcd.address())).await;
     let near = connect(&etcd.direct_url()).await;
     let guard = near.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
     let token = guard.token();
-    // Its answer takes longer than to see that it took effect, on a busy machine, too.
+    // The reply is slower than the check that the request took effect, even on a busy machine.
     etcd.delay(Duration::from_millis(1_500)).unwrap();
     let asked = far.clone();
     let now = Eviction { now: true, reason: None };
@@ -194,7 +194,7 @@ async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
 fn what_is_dropped_after_its_runtime_is_taken_back_by_another_member() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut etcd = Proxied::start(&Config::new()).unwrap();
-    // Two ways to one server, as if they were two members.
+    // Two addresses of one server stand for two members.
     let url = format!("{},{}", etcd.url(), etcd.address());
     let first = runtime();
     let locks = first.block_on(async {

@@ -1,5 +1,5 @@
-//! The messages of etcd's API that locks need, written by hand: field numbers as in etcd's `rpc.proto` and `kv.proto` (3.4 to 3.6),
-//! so that nothing has to be generated when this crate is built. What is not listed is skipped when it is read.
+//! The messages of etcd's API that locks need, written by hand, so that the build needs no generator. Field numbers are those of etcd's
+//! `rpc.proto` and `kv.proto` (3.4 to 3.6). Decoding skips fields that are not listed.
 
 use prost::{Message, Oneof};
 
@@ -14,7 +14,7 @@ macro_rules! messages {
 }
 
 messages! {
-    /// On every answer.
+    /// Of every reply.
     Header {
         #[prost(uint64, tag = "1")] cluster: u64,
         #[prost(uint64, tag = "2")] member: u64,
@@ -29,7 +29,7 @@ messages! {
         #[prost(int64, tag = "6")] lease: i64,
     }
     Event {
-        /// 0: put, 1: deleted.
+        /// 0: put, 1: delete.
         #[prost(int32, tag = "1")] kind: i32,
         #[prost(message, optional, tag = "2")] kv: Option<KeyValue>,
     }
@@ -43,7 +43,7 @@ messages! {
         #[prost(int32, tag = "6")] sort_target: i32,
         #[prost(bool, tag = "8")] keys_only: bool,
     }
-    RangeResponse {
+    RangeReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(message, repeated, tag = "2")] kvs: Vec<KeyValue>,
         #[prost(bool, tag = "3")] more: bool,
@@ -54,22 +54,22 @@ messages! {
         #[prost(int64, tag = "3")] lease: i64,
         #[prost(bool, tag = "6")] ignore_lease: bool,
     }
-    PutResponse {
+    PutReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
     }
     DeleteRequest {
         #[prost(bytes = "vec", tag = "1")] key: Vec<u8>,
         #[prost(bytes = "vec", tag = "2")] range_end: Vec<u8>,
     }
-    DeleteResponse {
+    DeleteReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(int64, tag = "2")] deleted: i64,
     }
     RequestOp {
-        #[prost(oneof = "Op", tags = "1, 2, 3, 4")] op: Option<Op>,
+        #[prost(oneof = "Op", tags = "1, 2, 3")] op: Option<Op>,
     }
-    ResponseOp {
-        #[prost(oneof = "Answer", tags = "1, 2, 3, 4")] answer: Option<Answer>,
+    ReplyOp {
+        #[prost(oneof = "OpReply", tags = "1, 2, 3")] reply: Option<OpReply>,
     }
     Compare {
         /// 0: equal.
@@ -78,7 +78,7 @@ messages! {
         #[prost(int32, tag = "2")] target: i32,
         #[prost(bytes = "vec", tag = "3")] key: Vec<u8>,
         #[prost(oneof = "Target", tags = "5, 6")] to: Option<Target>,
-        /// All keys up to here are compared; where there is none, zero is.
+        /// All keys before this one are compared. If there is none, the comparison is with zero.
         #[prost(bytes = "vec", tag = "64")] range_end: Vec<u8>,
     }
     TxnRequest {
@@ -86,29 +86,29 @@ messages! {
         #[prost(message, repeated, tag = "2")] success: Vec<RequestOp>,
         #[prost(message, repeated, tag = "3")] failure: Vec<RequestOp>,
     }
-    TxnResponse {
+    TxnReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(bool, tag = "2")] succeeded: bool,
-        #[prost(message, repeated, tag = "3")] responses: Vec<ResponseOp>,
+        #[prost(message, repeated, tag = "3")] responses: Vec<ReplyOp>,
     }
     LeaseGrantRequest {
         #[prost(int64, tag = "1")] ttl: i64,
         #[prost(int64, tag = "2")] id: i64,
     }
-    LeaseGrantResponse {
+    LeaseGrantReply {
         #[prost(int64, tag = "2")] id: i64,
         #[prost(int64, tag = "3")] ttl: i64,
     }
     LeaseRevokeRequest {
         #[prost(int64, tag = "1")] id: i64,
     }
-    LeaseRevokeResponse {
+    LeaseRevokeReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
     }
     LeaseKeepAliveRequest {
         #[prost(int64, tag = "1")] id: i64,
     }
-    LeaseKeepAliveResponse {
+    LeaseKeepAliveReply {
         /// Filled in before the lease is renewed.
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(int64, tag = "2")] id: i64,
@@ -117,12 +117,12 @@ messages! {
     LeaseTimeToLiveRequest {
         #[prost(int64, tag = "1")] id: i64,
     }
-    LeaseTimeToLiveResponse {
+    LeaseTimeToLiveReply {
         #[prost(int64, tag = "3")] ttl: i64,
         #[prost(int64, tag = "4")] granted: i64,
     }
     WatchRequest {
-        #[prost(oneof = "Watching", tags = "1, 2")] what: Option<Watching>,
+        #[prost(oneof = "WatchCommand", tags = "1, 2")] command: Option<WatchCommand>,
     }
     WatchCreate {
         #[prost(bytes = "vec", tag = "1")] key: Vec<u8>,
@@ -131,7 +131,7 @@ messages! {
     WatchCancel {
         #[prost(int64, tag = "1")] id: i64,
     }
-    WatchResponse {
+    WatchReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(int64, tag = "2")] id: i64,
         #[prost(bool, tag = "3")] created: bool,
@@ -143,11 +143,11 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(string, tag = "2")] password: String,
     }
-    AuthenticateResponse {
+    AuthenticateReply {
         #[prost(string, tag = "2")] token: String,
     }
     StatusRequest {}
-    StatusResponse {
+    StatusReply {
         #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(string, tag = "2")] version: String,
         #[prost(int64, tag = "3")] db_size: i64,
@@ -157,7 +157,7 @@ messages! {
         #[prost(bool, tag = "10")] learner: bool,
     }
     AlarmRequest {}
-    AlarmResponse {
+    AlarmReply {
         #[prost(message, repeated, tag = "2")] alarms: Vec<Alarm>,
     }
     Alarm {
@@ -166,7 +166,7 @@ messages! {
         #[prost(int32, tag = "2")] kind: i32,
     }
     MemberListRequest {}
-    MemberListResponse {
+    MemberListReply {
         #[prost(message, repeated, tag = "2")] members: Vec<MemberInfo>,
     }
     MemberInfo {
@@ -177,7 +177,7 @@ messages! {
     }
 }
 
-/// What is done in a transaction.
+/// A part of a transaction.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Op {
     #[prost(message, tag = "1")]
@@ -186,24 +186,20 @@ pub(crate) enum Op {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRequest),
-    #[prost(message, tag = "4")]
-    Txn(TxnRequest),
 }
 
-/// What came of it.
+/// The reply to a part of a transaction.
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Answer {
+pub(crate) enum OpReply {
     #[prost(message, tag = "1")]
-    Range(RangeResponse),
+    Range(RangeReply),
     #[prost(message, tag = "2")]
-    Put(PutResponse),
+    Put(PutReply),
     #[prost(message, tag = "3")]
-    Delete(DeleteResponse),
-    #[prost(message, tag = "4")]
-    Txn(TxnResponse),
+    Delete(DeleteReply),
 }
 
-/// What a key is compared with.
+/// The value that a key is compared with.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Target {
     #[prost(int64, tag = "5")]
@@ -212,24 +208,81 @@ pub(crate) enum Target {
     ModRevision(i64),
 }
 
-/// What is asked of a stream of watches.
+/// A request in a stream of watches.
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Watching {
+pub(crate) enum WatchCommand {
     #[prost(message, tag = "1")]
     Create(WatchCreate),
     #[prost(message, tag = "2")]
     Cancel(WatchCancel),
 }
 
+/// A request that has one reply.
+pub(crate) trait Rpc: Message + Clone + Default + 'static {
+    const PATH: &'static str;
+    type Reply: Message + Default + 'static;
+}
+
+macro_rules! rpcs {
+    ($($request:ident => $reply:ident, $path:literal;)*) => {
+        $(impl Rpc for $request {
+            const PATH: &'static str = concat!("/etcdserverpb.", $path);
+            type Reply = $reply;
+        })*
+    };
+}
+
+rpcs! {
+    RangeRequest => RangeReply, "KV/Range";
+    DeleteRequest => DeleteReply, "KV/DeleteRange";
+    TxnRequest => TxnReply, "KV/Txn";
+    LeaseGrantRequest => LeaseGrantReply, "Lease/LeaseGrant";
+    LeaseRevokeRequest => LeaseRevokeReply, "Lease/LeaseRevoke";
+    LeaseTimeToLiveRequest => LeaseTimeToLiveReply, "Lease/LeaseTimeToLive";
+    AuthenticateRequest => AuthenticateReply, "Auth/Authenticate";
+    StatusRequest => StatusReply, "Maintenance/Status";
+    AlarmRequest => AlarmReply, "Maintenance/Alarm";
+    MemberListRequest => MemberListReply, "Cluster/MemberList";
+}
+
+/// The stream that renews leases.
+pub(crate) const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+/// The stream of watches.
+pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+
 impl RangeRequest {
-    /// The keys from `key` to before `end`, in the order of their creation; zero is no limit.
+    /// Reads the keys from `key` to before `end`, ordered by create revision. A limit of 0 is none.
     pub(crate) fn by_creation(key: Vec<u8>, end: Vec<u8>, limit: i64) -> RangeRequest {
         RangeRequest { key, range_end: end, limit, sort_order: 1, sort_target: 2, keys_only: false }
+    }
+
+    /// Reads one key.
+    pub(crate) fn one(key: Vec<u8>) -> RangeRequest {
+        RangeRequest::by_creation(key, Vec::new(), 1)
+    }
+
+    /// Reads one key without its value: a request of which only the reply matters.
+    pub(crate) fn probe(key: Vec<u8>) -> RangeRequest {
+        RangeRequest { keys_only: true, ..RangeRequest::one(key) }
+    }
+}
+
+impl PutRequest {
+    /// Puts a key with a lease.
+    pub(crate) fn leased(key: Vec<u8>, value: Vec<u8>, lease: i64) -> PutRequest {
+        PutRequest { key, value, lease, ignore_lease: false }
+    }
+}
+
+impl DeleteRequest {
+    /// Deletes one key.
+    pub(crate) fn one(key: &[u8]) -> DeleteRequest {
+        DeleteRequest { key: key.to_vec(), range_end: Vec::new() }
     }
 }
 
 impl Compare {
-    /// The key was made at this revision; zero: there is none.
+    /// The key was created at this revision; 0: it does not exist.
     pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
         let to = Some(Target::CreateRevision(revision));
         Compare { result: 0, target: 1, key: key.to_vec(), to, range_end: Vec::new() }
@@ -241,7 +294,7 @@ impl Compare {
         Compare { result: 0, target: 2, key: key.to_vec(), to, range_end: Vec::new() }
     }
 
-    /// There is no key from `key` to before `end`.
+    /// No key from `key` to before `end` exists.
     pub(crate) fn nothing(key: Vec<u8>, end: Vec<u8>) -> Compare {
         Compare { result: 0, target: 1, key, to: Some(Target::CreateRevision(0)), range_end: end }
     }
@@ -250,7 +303,7 @@ impl Compare {
 impl RequestOp {
     /// Reads one key.
     pub(crate) fn key(key: &[u8]) -> RequestOp {
-        Op::Range(RangeRequest::by_creation(key.to_vec(), Vec::new(), 1)).into()
+        Op::Range(RangeRequest::one(key.to_vec())).into()
     }
 }
 
@@ -260,32 +313,29 @@ impl From<Op> for RequestOp {
     }
 }
 
-impl TxnResponse {
-    /// The revision after it.
+impl TxnReply {
+    /// Returns the store's revision after the transaction.
     pub(crate) fn revision(&self) -> i64 {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// The keys that its `n`th part has read.
-    pub(crate) fn range(&self, n: usize) -> Option<&RangeResponse> {
-        match self.responses.get(n)?.answer.as_ref()? {
-            Answer::Range(range) => Some(range),
+    /// Returns the keys that its `n`th part has read.
+    pub(crate) fn range(&self, n: usize) -> Option<&RangeReply> {
+        match self.responses.get(n)?.reply.as_ref()? {
+            OpReply::Range(range) => Some(range),
             _ => None,
         }
     }
 
-    /// The answer to the transaction that is its `n`th part.
-    pub(crate) fn inner(&self, n: usize) -> Option<&TxnResponse> {
-        match self.responses.get(n)?.answer.as_ref()? {
-            Answer::Txn(inner) => Some(inner),
-            _ => None,
-        }
+    /// Returns the first key that its `n`th part has read.
+    pub(crate) fn key(&self, n: usize) -> Option<&KeyValue> {
+        self.range(n)?.kvs.first()
     }
 
-    /// How many keys its `n`th part has deleted.
+    /// Returns how many keys its `n`th part has deleted.
     pub(crate) fn deleted(&self, n: usize) -> i64 {
-        match self.responses.get(n).and_then(|response| response.answer.as_ref()) {
-            Some(Answer::Delete(delete)) => delete.deleted,
+        match self.responses.get(n).and_then(|response| response.reply.as_ref()) {
+            Some(OpReply::Delete(delete)) => delete.deleted,
             _ => 0,
         }
     }

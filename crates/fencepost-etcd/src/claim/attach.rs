@@ -1,0 +1,115 @@
+//! Taking over the key of a detached claim, or extending its lease.
+
+use std::sync::Arc;
+
+use fencepost_core::ClaimRecord;
+
+use crate::claim::state::{ClaimState, Phase};
+use crate::client::{EtcdClient, TRIES};
+use crate::error::Failure;
+use crate::lease::Lease;
+use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
+
+/// Takes over the key of a detached claim. Returns its create revision; `None`: the claim is gone.
+pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Option<i64>, Failure> {
+    let mut attachment = Attachment { client: &client, state: &state, unused: None, ended: None };
+    // Other programs that know the secret write the key too, with each renewal for example.
+    for _ in 0..TRIES {
+        if let Outcome::Done(revision) = attachment.attempt().await? {
+            // If this future is dropped before this, the unused lease expires.
+            if let Some(lease) = attachment.unused {
+                client.leases.revoke_unused(lease.id);
+            }
+            return Ok(revision);
+        }
+    }
+    Err(Failure::contested())
+}
+
+struct Attachment<'a> {
+    client: &'a Arc<EtcdClient>,
+    state: &'a Arc<ClaimState>,
+    /// A new lease that the key did not move to.
+    unused: Option<Arc<Lease>>,
+    /// The key's lease that had ended when the key was last read.
+    ended: Option<i64>,
+}
+
+enum Outcome {
+    /// The create revision of the key that the claim holds; `None`: the claim is gone.
+    Done(Option<i64>),
+    /// Another program wrote the key meanwhile.
+    Changed,
+}
+
+impl Attachment<'_> {
+    async fn attempt(&mut self) -> Result<Outcome, Failure> {
+        let (client, state) = (self.client, self.state);
+        let claim = &state.claim;
+        let (_, kvs) = client.queue(&state.queue).await?;
+        let found = kvs.into_iter().find_map(|kv| {
+            let record = ClaimRecord::read(&kv.value);
+            let same = record.id == Some(claim.id) && record.mode == Some(claim.want().mode);
+            (same && !record.evicted).then_some((kv, record))
+        });
+        let Some((kv, mut record)) = found.filter(|(kv, _)| self.ended != Some(kv.lease)) else {
+            return Ok(Outcome::Done(None));
+        };
+        let ttl = claim.ttl();
+        // An extension never shortens the lease.
+        if !claim.renewed && kv.lease != 0 {
+            let sent = client.now();
+            let left = match client.cluster.keep_alive(kv.lease, sent + client.config.timeout).await {
+                Ok(reply) => reply.ttl,
+                Err(failure) if failure.is_lease_not_found() => 0,
+                Err(failure) => return Err(failure),
+            };
+            if left <= 0 {
+                // Another program may have moved the key and ended this lease.
+                self.ended = Some(kv.lease);
+                return Ok(Outcome::Changed);
+            }
+            if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
+                claim.confirm(sent, ttl);
+                return Ok(Outcome::Done(Some(kv.create_revision)));
+            }
+        }
+        let was_detached = std::mem::replace(&mut record.detached, !claim.renewed);
+        let value = record.to_bytes();
+        let lease = match self.unused.take() {
+            Some(lease) => lease,
+            None => client.leases.dedicated(ttl).await?,
+        };
+        let put = PutRequest::leased(kv.key.clone(), value.clone(), lease.id);
+        let txn = TxnRequest {
+            compare: vec![Compare::written(&kv.key, kv.mod_revision)],
+            success: vec![Op::Put(put).into()],
+            failure: vec![RequestOp::key(&kv.key)],
+        };
+        let reply = client.cluster.call(txn, None).await?;
+        let moved =
+            reply.key(0).filter(|now| now.create_revision == kv.create_revision && now.lease == lease.id);
+        let at = match moved {
+            _ if reply.succeeded => reply.revision(),
+            // An earlier attempt took effect, and its reply was lost.
+            Some(now) => now.mod_revision,
+            None => {
+                self.unused = Some(lease);
+                return Ok(Outcome::Changed);
+            }
+        };
+        // A detached claim had a dedicated lease.
+        if was_detached && kv.lease != 0 {
+            client.leases.revoke_unused(kv.lease);
+        }
+        let sent = lease.sent();
+        client.took_over(&kv.key, state);
+        state.take_over(lease, kv.key, value, at);
+        if !claim.confirm(sent, ttl) {
+            return Ok(Outcome::Done(None));
+        }
+        state.set_phase(Phase::Holding(kv.create_revision));
+        client.granted(state);
+        Ok(Outcome::Done(Some(kv.create_revision)))
+    }
+}

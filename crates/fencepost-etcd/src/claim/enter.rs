@@ -1,0 +1,227 @@
+//! The request for a lock: one transaction creates the claim's key and reads the keys before it.
+//!
+//! Invariants, which hold although each step may be repeated after a lost reply:
+//! - A claim's key is its own and is created at most once: only if it does not exist and the claim is not withdrawn. A withdrawn claim has a
+//!   tombstone, see [`withdraw`](crate::claim::withdraw).
+//! - The key is created under a lease that the server knows, or not at all.
+//! - A claim with a smaller create revision is always before this one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use fencepost_core::backend::admission::Held;
+use fencepost_core::{ClaimRecord, Loss, Mode};
+
+use crate::claim::lease_change;
+use crate::claim::state::{ClaimState, Phase};
+use crate::client::EtcdClient;
+use crate::error::Failure;
+use crate::keys;
+use crate::lease::Lease;
+use crate::rpc::proto::{
+    Compare, DeleteRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnReply, TxnRequest,
+};
+
+/// The first request of a shared claim reads at most `MAX_READ` keys: the contenders that may hold the lock together with it.
+const MAX_READ: i64 = 16;
+/// The shared lease under which a claim with a fixed lease waits.
+const WAITING: Duration = Duration::from_secs(10);
+
+/// The outcome of a request for a lock. The number is the key's create revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The claim is at the front of the queue.
+    First(i64),
+    Queued(i64),
+    /// Others hold the lock, and the claim has left nothing.
+    Busy,
+    /// The lease is over, or the claim is withdrawn.
+    Gone,
+}
+
+/// Requests the lock.
+pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Outcome, Failure> {
+    let lease = match state.first_lease() {
+        Some(lease) => Arc::clone(lease),
+        None => {
+            // A claim with a fixed lease gets a dedicated one with its grant.
+            let ttl = if state.claim.renewed { state.claim.ttl() } else { WAITING };
+            client.leases.shared(ttl).await?
+        }
+    };
+    let (lease, key) = state.choose_key(lease);
+    if lease.is_over(client.now()) || state.withdrawn.load(Relaxed) {
+        return Ok(Outcome::Gone);
+    }
+    let request = Request { client: &client, state: &state, lease, key };
+    state.key_used.store(true, Relaxed);
+    let outcome = if state.claim.join { request.enqueue().await } else { request.try_enter().await };
+    match outcome {
+        Err(failure) if failure.is_lease_not_found() => {
+            client.lose(lease, lease.has_time(client.now()));
+            Ok(Outcome::Gone)
+        }
+        outcome => outcome,
+    }
+}
+
+struct Request<'a> {
+    client: &'a EtcdClient,
+    state: &'a ClaimState,
+    lease: &'a Arc<Lease>,
+    key: &'a [u8],
+}
+
+/// The position of a claim in its queue.
+enum Position {
+    /// All claims before it leave room for it. The number is its key's create revision, or 0 without a key.
+    First(i64),
+    Behind,
+    /// Not all keys that matter were read.
+    Unknown,
+}
+
+impl Request<'_> {
+    fn mode(&self) -> Mode {
+        self.state.claim.want().mode
+    }
+
+    fn range(&self, limit: i64) -> RequestOp {
+        let queue = &self.state.queue;
+        Op::Range(RangeRequest::by_creation(queue.clone(), keys::end(queue), limit)).into()
+    }
+
+    /// Creates the key if `condition` holds and the claim is not withdrawn. Then, or otherwise after its own key, reads up to `limit` keys of
+    /// the queue.
+    async fn create(
+        &self,
+        condition: Compare,
+        limit: Option<i64>,
+        read_created: bool,
+    ) -> Result<TxnReply, Failure> {
+        let tombstone = keys::tombstone(&self.client.config.prefix, (self.lease.id, self.state.number));
+        let put = PutRequest::leased(self.key.to_vec(), self.state.value(), self.lease.id);
+        let read = limit.map(|limit| self.range(limit));
+        let txn = TxnRequest {
+            compare: vec![condition, Compare::created(&tombstone, 0)],
+            success: [Op::Put(put).into()].into_iter().chain(read.clone().filter(|_| read_created)).collect(),
+            failure: [RequestOp::key(self.key)].into_iter().chain(read).collect(),
+        };
+        self.client.cluster.call(txn, Some(&self.state.create_unanswered)).await
+    }
+
+    /// Joins the queue.
+    async fn enqueue(&self) -> Result<Outcome, Failure> {
+        // With others before it the claim is granted by the watch, and nothing has to be read.
+        let watched = self.client.watched(&self.state.queue).is_some_and(|queue| !queue.is_empty());
+        let limit = if self.mode() == Mode::Exclusive { 1 } else { MAX_READ };
+        let reply = self.create(Compare::created(self.key, 0), (!watched).then_some(limit), true).await?;
+        let revision = match reply.key(0) {
+            _ if reply.succeeded => reply.revision(),
+            // The reply to an earlier attempt was lost.
+            Some(kv) if ClaimRecord::read(&kv.value).id == Some(self.state.claim.id) => kv.create_revision,
+            _ => return Ok(Outcome::Gone),
+        };
+        Ok(match reply.range(1).map(|range| self.position(&range.kvs, range.more)) {
+            Some(Position::First(revision)) => Outcome::First(revision),
+            _ => Outcome::Queued(revision),
+        })
+    }
+
+    /// Creates the key only if the claim holds the lock at once. Otherwise nothing is written.
+    async fn try_enter(&self) -> Result<Outcome, Failure> {
+        let queue = &self.state.queue;
+        let nobody = Compare::nothing(queue.clone(), keys::end(queue));
+        let reply = self.create(nobody, Some(MAX_READ), false).await?;
+        if reply.succeeded {
+            return Ok(Outcome::First(reply.revision()));
+        }
+        let range = reply.range(1).ok_or_else(Failure::malformed)?;
+        let mut position = self.position(&range.kvs, range.more);
+        if matches!(position, Position::Unknown) {
+            let (_, kvs) = self.client.queue(queue).await?;
+            position = self.position(&kvs, false);
+        }
+        match (position, reply.key(0).is_some()) {
+            (Position::First(revision), true) => return Ok(Outcome::First(revision)),
+            // All holders leave room for the claim.
+            (Position::First(_), false) => {}
+            (Position::Behind | Position::Unknown, false) => {
+                self.state.key_used.store(false, Relaxed);
+                return Ok(Outcome::Busy);
+            }
+            (Position::Behind | Position::Unknown, true) => return self.take_back().await,
+        }
+        let reply = self.create(Compare::created(self.key, 0), Some(0), true).await?;
+        if !reply.succeeded && reply.key(0).is_none() {
+            return Ok(Outcome::Gone);
+        }
+        match reply.range(1).map(|range| self.position(&range.kvs, false)) {
+            Some(Position::First(revision)) => Ok(Outcome::First(revision)),
+            // Another claim was faster.
+            _ => self.take_back().await,
+        }
+    }
+
+    /// Deletes the key. If that fails, the next attempt finds the key and deletes it.
+    async fn take_back(&self) -> Result<Outcome, Failure> {
+        let repeated = AtomicBool::new(false);
+        self.client.cluster.call(DeleteRequest::one(self.key), Some(&repeated)).await?;
+        self.state.key_used.store(repeated.into_inner(), Relaxed);
+        Ok(Outcome::Busy)
+    }
+
+    /// Returns the claim's position. Without a key of its own it is the last.
+    fn position(&self, kvs: &[KeyValue], more: bool) -> Position {
+        let mut held = Held::default();
+        for kv in kvs.iter().filter(|kv| keys::contends(&self.state.queue, &kv.key)) {
+            let own = kv.key == self.key;
+            let mode = if own { self.mode() } else { keys::mode(kv) };
+            if !held.fits(mode) {
+                return Position::Behind;
+            }
+            if own {
+                return Position::First(kv.create_revision);
+            }
+            held.add(mode);
+        }
+        match held.fits(self.mode()) {
+            _ if more => Position::Unknown,
+            true => Position::First(0),
+            false => Position::Behind,
+        }
+    }
+}
+
+/// Confirms the grant of a claim at the front of the queue, and moves a fixed lease's key to a dedicated lease. Returns whether the claim
+/// holds the lock.
+pub(crate) async fn hold(
+    client: &Arc<EtcdClient>,
+    state: &Arc<ClaimState>,
+    revision: i64,
+) -> Result<bool, Failure> {
+    let claim = &state.claim;
+    let Some(lease) = state.lease() else { return Ok(false) };
+    let held = if claim.renewed {
+        // A claim may be granted long after its last renewal.
+        if lease.until().since(client.now()) < lease.ttl / 2
+            && let Err(failure) = client.leases.renew(&lease).await
+            && !failure.is_lease_not_found()
+        {
+            return Err(failure);
+        }
+        !lease.is_over(client.now()) && claim.confirm(lease.sent(), claim.ttl().min(lease.ttl))
+    } else {
+        let ttl = claim.ttl();
+        let own = client.leases.dedicated(ttl).await?;
+        lease_change::move_key(client, state, revision, &own).await? && claim.confirm(own.sent(), ttl)
+    };
+    if !held {
+        state.lose(Loss::SessionEnded);
+        return Ok(false);
+    }
+    state.set_phase(Phase::Holding(revision));
+    client.granted(state);
+    Ok(state.phase() == Phase::Holding(revision))
+}

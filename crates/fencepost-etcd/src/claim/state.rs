@@ -1,0 +1,232 @@
+//! The state of a claim of this client.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, ClaimRecord, Loss, Validity};
+
+use crate::keys::{self, KeyId};
+use crate::lease::Lease;
+
+/// A claim from its first request to its end, as its entry, its lease and the watch share it.
+pub(crate) struct ClaimState {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) number: u64,
+    /// The prefix of the keys in the lock's queue.
+    pub(crate) queue: Vec<u8>,
+    key: OnceLock<ClaimKey>,
+    inner: Mutex<Inner>,
+    /// A request that creates the key may still arrive.
+    pub(crate) create_unanswered: AtomicBool,
+    /// The key may exist, or a request that creates or deletes it may still arrive, so no other claim may use its number.
+    pub(crate) key_used: AtomicBool,
+    /// Nothing is requested for it any more.
+    pub(crate) withdrawn: AtomicBool,
+    /// A request that moves the key to another lease may have taken effect, or may do so yet.
+    pub(crate) lease_uncertain: AtomicBool,
+    /// Other programs know its secret: they may release and extend it.
+    pub(crate) attached: AtomicBool,
+    /// Its key has a watch of its own.
+    pub(crate) key_watched: AtomicBool,
+}
+
+struct ClaimKey {
+    /// The lease under which the key was created.
+    lease: Arc<Lease>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+struct Inner {
+    phase: Phase,
+    /// The key's lease.
+    lease: Option<Arc<Lease>>,
+    /// The revision at which the key moved to that lease; 0: at its creation.
+    moved_at: i64,
+    waker: Option<Waker>,
+    /// The create revision of the key that was evicted; 0: none. The note of an eviction may arrive before the reply to the creation.
+    evicted: i64,
+    /// The operator who evicted the claim, and the reason.
+    evicted_by: Option<Arc<str>>,
+}
+
+/// The phase of a claim. The number is its key's create revision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// It has no key, as far as is known.
+    New,
+    Queued(i64),
+    /// At the front of the queue; its entry does not know that yet.
+    Granted(i64),
+    /// Its entry has confirmed the grant.
+    Holding(i64),
+    /// Its key or its lease is gone.
+    Gone,
+}
+
+impl Phase {
+    /// Returns the key's create revision, if it is known.
+    pub(crate) fn revision(self) -> Option<i64> {
+        match self {
+            Phase::Queued(revision) | Phase::Granted(revision) | Phase::Holding(revision) => Some(revision),
+            Phase::New | Phase::Gone => None,
+        }
+    }
+}
+
+impl ClaimState {
+    pub(crate) fn new(claim: Arc<Claim>, number: u64, queue: Vec<u8>) -> ClaimState {
+        let inner =
+            Inner { phase: Phase::New, lease: None, moved_at: 0, waker: None, evicted: 0, evicted_by: None };
+        ClaimState {
+            claim,
+            number,
+            queue,
+            key: OnceLock::new(),
+            inner: Mutex::new(inner),
+            create_unanswered: AtomicBool::new(false),
+            key_used: AtomicBool::new(false),
+            withdrawn: AtomicBool::new(false),
+            lease_uncertain: AtomicBool::new(false),
+            attached: AtomicBool::new(false),
+            key_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Chooses the lease under which the key is created, unless that is done already. Returns the lease and the key.
+    pub(crate) fn choose_key(&self, lease: Arc<Lease>) -> (&Arc<Lease>, &[u8]) {
+        let chosen = self.key.get_or_init(|| {
+            self.inner.lock().lease = Some(Arc::clone(&lease));
+            let key = keys::key(&self.queue, (lease.id, self.number));
+            ClaimKey { lease, key, value: ClaimRecord::of(&self.claim).to_bytes() }
+        });
+        (&chosen.lease, &chosen.key)
+    }
+
+    /// Takes over a key that another client created.
+    pub(crate) fn take_over(&self, lease: Arc<Lease>, key: Vec<u8>, value: Vec<u8>, at: i64) {
+        self.set_lease(Arc::clone(&lease), at);
+        let _ = self.key.set(ClaimKey { lease, key, value });
+        self.attached.store(true, Relaxed);
+    }
+
+    /// Returns the lease under which the key was created, once it is chosen.
+    pub(crate) fn first_lease(&self) -> Option<&Arc<Lease>> {
+        self.key.get().map(|key| &key.lease)
+    }
+
+    /// Returns the key, once a request for it may have been sent.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.key.get().map(|key| &*key.key)
+    }
+
+    /// Returns the end of the key that tells it from all others.
+    pub(crate) fn key_id(&self) -> Option<KeyId> {
+        self.key().and_then(keys::id)
+    }
+
+    /// Returns the key's value.
+    pub(crate) fn value(&self) -> Vec<u8> {
+        self.key.get().map(|key| key.value.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.inner.lock().phase
+    }
+
+    /// Returns the key's lease.
+    pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
+        self.inner.lock().lease.clone()
+    }
+
+    /// Returns the revision at which the key moved to its lease; 0: at its creation.
+    pub(crate) fn moved_at(&self) -> i64 {
+        self.inner.lock().moved_at
+    }
+
+    /// Notes that the key certainly has this lease since the revision `at`. Returns the lease before, if that was another one.
+    pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
+        self.lease_uncertain.store(false, Relaxed);
+        let mut inner = self.inner.lock();
+        inner.moved_at = at;
+        let id = lease.id;
+        inner.lease.replace(lease).filter(|before| before.id != id)
+    }
+
+    /// Changes the phase and wakes the entry. `Gone` is final.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut inner = self.inner.lock();
+        if inner.phase == Phase::Gone {
+            return;
+        }
+        inner.phase = phase;
+        let waker = inner.waker.take();
+        drop(inner);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the claim because its lease or its key is gone.
+    pub(crate) fn lose(&self, why: Loss) {
+        self.lost(|validity| validity.end(why));
+    }
+
+    /// Ends the claim with a detail for the error.
+    pub(crate) fn lose_with(&self, why: Loss, detail: String) {
+        self.lost(|validity| validity.end_with(why, detail));
+    }
+
+    fn lost(&self, end: impl FnOnce(&Validity)) {
+        if self.withdrawn.load(Relaxed) {
+            return;
+        }
+        // In one step: either the entry confirms the grant before this, or it does not confirm it.
+        let mut inner = self.inner.lock();
+        let before = std::mem::replace(&mut inner.phase, Phase::Gone);
+        let waker = inner.waker.take();
+        drop(inner);
+        if let Phase::Holding(_) = before {
+            end(&self.claim.validity);
+        }
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that the claim whose key was created at `revision` is evicted. Returns whether that is this claim. If the create revision is not
+    /// known yet, [`is_evicted`](ClaimState::is_evicted) returns it later.
+    pub(crate) fn note_eviction(&self, revision: i64, by: &str) -> bool {
+        let mut inner = self.inner.lock();
+        if revision > inner.evicted {
+            (inner.evicted, inner.evicted_by) = (revision, Some(by.into()));
+        }
+        inner.phase.revision() == Some(revision)
+    }
+
+    /// Returns the operator who evicted the claim, and the reason.
+    pub(crate) fn evicted_by(&self) -> Arc<str> {
+        self.inner.lock().evicted_by.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn is_evicted(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.evicted > 0 && inner.phase.revision() == Some(inner.evicted)
+    }
+
+    /// Returns whether the number must not be used for another claim.
+    pub(crate) fn is_number_used(&self) -> bool {
+        self.key_used.load(Relaxed) || self.create_unanswered.load(Relaxed)
+    }
+
+    /// Completes when another attempt may bring news.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.phase, Phase::Queued(_)) {
+            return Poll::Ready(());
+        }
+        match &mut inner.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

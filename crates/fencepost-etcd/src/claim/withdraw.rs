@@ -1,0 +1,98 @@
+//! The end of a claim: its key is deleted.
+//!
+//! A server handles requests concurrently, so a request that creates the key and had no reply may take effect after the claim is withdrawn.
+//! Such a claim leaves a tombstone under the lease of the key. While the lease exists, the tombstone prevents the creation; after that there
+//! is no lease to create the key under. The tombstone ends with the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use fencepost_core::{ClaimId, ClaimRecord};
+
+use crate::claim::state::{ClaimState, Phase};
+use crate::client::{EtcdClient, PAUSE};
+use crate::error::Failure;
+use crate::keys;
+use crate::rpc::proto::{DeleteRequest, Op, PutRequest, TxnRequest};
+
+/// The result of a deletion.
+#[derive(Default)]
+pub(crate) struct Deletion {
+    /// The key existed.
+    pub(crate) found: bool,
+    /// The request was repeated, so an earlier attempt may have deleted the key.
+    pub(crate) repeated: bool,
+}
+
+/// Deletes the claim's key, and revokes its dedicated lease.
+pub(crate) async fn withdraw(client: &Arc<EtcdClient>, state: &ClaimState) -> Result<Deletion, Failure> {
+    let (Some(key), Some(lease)) = (state.key(), state.first_lease()) else { return Ok(Deletion::default()) };
+    leave_queue(client, state);
+    let repeated = AtomicBool::new(false);
+    let delete = DeleteRequest::one(key);
+    let mut deleted = None;
+    if state.create_unanswered.load(Relaxed) {
+        let tombstone = keys::tombstone(&client.config.prefix, (lease.id, state.number));
+        let put = PutRequest::leased(tombstone, Vec::new(), lease.id);
+        let success = vec![Op::Delete(delete.clone()).into(), Op::Put(put).into()];
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        match client.cluster.call(txn, Some(&repeated)).await {
+            Ok(reply) => deleted = Some(reply.deleted(0)),
+            // Nothing can create the key any more: its lease is gone, or the server is full. The key may exist with another lease.
+            Err(failure) if failure.is_lease_not_found() || failure.is_no_space() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let deleted = match deleted {
+        Some(deleted) => deleted,
+        None => client.cluster.call(delete, Some(&repeated)).await?.deleted,
+    };
+    if let Some(lease) = state.lease().filter(|lease| lease.dedicated) {
+        client.leases.revoke_unused(lease.id);
+    }
+    Ok(Deletion { found: deleted > 0, repeated: repeated.into_inner() })
+}
+
+/// Takes the claim out of the waiters of its queue.
+pub(crate) fn leave_queue(client: &EtcdClient, state: &ClaimState) {
+    if let Phase::Queued(revision) = state.phase()
+        && let Some(queue) = client.watched(&state.queue)
+    {
+        queue.remove_waiter(revision);
+    }
+}
+
+/// Deletes the claim's key until that succeeds, or until all leases are over that the key may have.
+pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
+    let clock = client.runtime.clock();
+    let is_over = || {
+        let leases = [state.first_lease().cloned(), state.lease()];
+        leases.into_iter().flatten().all(|lease| lease.is_over(clock.now()))
+    };
+    // Closing the client ends its leases.
+    while !client.cluster.is_closed() && !is_over() {
+        if withdraw(&client, &state).await.is_ok() {
+            return;
+        }
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+/// Deletes the key of a detached claim.
+pub(crate) async fn release_detached(
+    client: &Arc<EtcdClient>,
+    queue: &[u8],
+    id: ClaimId,
+) -> Result<Deletion, Failure> {
+    let (_, kvs) = client.queue(queue).await?;
+    let mut claims = kvs.into_iter().map(|kv| (ClaimRecord::read(&kv.value), kv));
+    let Some((record, kv)) = claims.find(|(record, _)| record.id == Some(id)) else {
+        return Ok(Deletion::default());
+    };
+    let repeated = AtomicBool::new(false);
+    let reply = client.cluster.call(DeleteRequest::one(&kv.key), Some(&repeated)).await?;
+    if record.detached {
+        client.leases.revoke_unused(kv.lease);
+    }
+    Ok(Deletion { found: reply.deleted > 0, repeated: repeated.into_inner() })
+}

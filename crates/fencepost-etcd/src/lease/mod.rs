@@ -1,0 +1,214 @@
+//! Leases: all keys of a claim end with its lease.
+
+pub(crate) mod session;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{ErrorKind, Moment, Runtime, SingleFlight, margin};
+
+use crate::error::Failure;
+use crate::rpc::cluster::Cluster;
+use crate::rpc::proto::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
+
+/// The shortest lease that etcd grants with its default settings.
+pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
+
+/// One lease. Its deadline counts from the sending of the request that made or renewed it.
+pub(crate) struct Lease {
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    /// It belongs to one claim, and is renewed only when the claim's user extends it.
+    pub(crate) dedicated: bool,
+    term: Mutex<Term>,
+    renewal: SingleFlight<Result<(), Failure>>,
+}
+
+struct Term {
+    /// When the last request that was confirmed was sent.
+    sent: Moment,
+    ended: bool,
+}
+
+impl Lease {
+    fn new(id: i64, ttl: Duration, dedicated: bool, sent: Moment) -> Lease {
+        let term = Mutex::new(Term { sent, ended: false });
+        Lease { id, ttl, dedicated, term, renewal: SingleFlight::default() }
+    }
+
+    /// Returns until when the lease is certain to exist; zero if it has ended.
+    pub(crate) fn until(&self) -> Moment {
+        let term = self.term.lock();
+        if term.ended { Moment::ZERO } else { term.sent + self.ttl.saturating_sub(margin(self.ttl)) }
+    }
+
+    /// Returns when the last request that was confirmed was sent.
+    pub(crate) fn sent(&self) -> Moment {
+        self.term.lock().sent
+    }
+
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        now >= self.until()
+    }
+
+    /// Returns whether the lease would still exist if nobody had revoked it.
+    pub(crate) fn has_time(&self, now: Moment) -> bool {
+        now < self.sent() + self.ttl.saturating_sub(margin(self.ttl))
+    }
+
+    /// Ends the lease for this client.
+    pub(crate) fn end(&self) {
+        self.term.lock().ended = true;
+    }
+}
+
+/// Rounds up to whole seconds that etcd grants.
+fn whole_seconds(ttl: Duration) -> Duration {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    Duration::from_secs(seconds).max(SHORTEST)
+}
+
+/// The leases of a client. Claims with the same ttl share one.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    cluster: Arc<Cluster>,
+    runtime: Runtime,
+    shared: Arc<Mutex<HashMap<Duration, Arc<SharedLease>>>>,
+}
+
+#[derive(Default)]
+struct SharedLease {
+    lease: Mutex<Option<Arc<Lease>>>,
+    creation: SingleFlight<Result<Arc<Lease>, Failure>>,
+}
+
+impl SharedLease {
+    fn current(&self) -> Option<Arc<Lease>> {
+        self.lease.lock().clone()
+    }
+}
+
+impl Leases {
+    pub(crate) fn new(cluster: Arc<Cluster>, runtime: Runtime) -> Leases {
+        Leases { cluster, runtime, shared: Arc::default() }
+    }
+
+    fn now(&self) -> Moment {
+        self.runtime.clock().now()
+    }
+
+    /// Returns a shared lease of at least `ttl` with at least half of it left. Renews the one that exists, or creates one.
+    pub(crate) async fn shared(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+        let ttl = whole_seconds(ttl);
+        let shared = Arc::clone(self.shared.lock().entry(ttl).or_default());
+        if let Some(lease) = shared.current() {
+            let left = lease.until().since(self.now());
+            if left >= ttl / 2 {
+                return Ok(lease);
+            }
+            if left > Duration::ZERO {
+                match self.renew(&lease).await {
+                    Ok(()) => return Ok(lease),
+                    Err(failure) if failure.is_lease_not_found() => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        let (leases, own) = (self.clone(), Arc::clone(&shared));
+        let creation = async move {
+            // Another claim may have created it meanwhile.
+            if let Some(lease) = own.current().filter(|lease| !lease.is_over(leases.now())) {
+                return Ok(lease);
+            }
+            let lease = leases.create(ttl, false).await?;
+            *own.lease.lock() = Some(Arc::clone(&lease));
+            Ok(lease)
+        };
+        shared.creation.join(&self.runtime, creation).await.unwrap_or_else(|| Err(Failure::closed()))
+    }
+
+    /// Creates a lease for one claim.
+    pub(crate) async fn dedicated(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+        self.create(ttl, true).await
+    }
+
+    /// Creates a lease. If the reply is lost, the lease expires.
+    async fn create(&self, ttl: Duration, dedicated: bool) -> Result<Arc<Lease>, Failure> {
+        let ttl = whole_seconds(ttl);
+        // The client chooses the id, so that a repeated request creates one lease.
+        let random = getrandom::u64().map_err(|error| {
+            Failure::new(ErrorKind::Internal, "the system's random numbers are not available").because(error)
+        })?;
+        let id = i64::try_from(random >> 1).unwrap_or(1).max(1);
+        let sent = self.now();
+        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        match self.cluster.call(LeaseGrantRequest { ttl: seconds, id }, None).await {
+            Ok(reply) if reply.ttl < seconds => Err(Failure::malformed()),
+            Err(failure) if !failure.is_lease_exists() => Err(failure),
+            _ => Ok(Arc::new(Lease::new(id, ttl, dedicated, sent))),
+        }
+    }
+
+    /// Renews a lease, once for all concurrent callers.
+    pub(crate) async fn renew(&self, lease: &Arc<Lease>) -> Result<(), Failure> {
+        let (leases, own) = (self.clone(), Arc::clone(lease));
+        let renewal = async move {
+            let sent = leases.now();
+            // A reply in the last quarter leaves too little time.
+            let until = sent + own.until().since(sent) * 3 / 4;
+            let reply = leases.cluster.keep_alive(own.id, until).await?;
+            // A lease that ended by the client's clock stays ended, whatever the server says.
+            if reply.ttl <= 0 || own.is_over(leases.now()) {
+                own.end();
+                return Err(Failure::lease_not_found());
+            }
+            let mut term = own.term.lock();
+            term.sent = term.sent.max(sent);
+            Ok(())
+        };
+        lease.renewal.join(&self.runtime, renewal).await.unwrap_or_else(|| Err(Failure::closed()))
+    }
+
+    /// Returns how long a lease lasts, in seconds; negative: it does not exist.
+    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, Failure> {
+        Ok(self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?.ttl)
+    }
+
+    /// Revokes a lease and with it its keys.
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        match self.cluster.call(LeaseRevokeRequest { id }, None).await {
+            Err(failure) if !failure.is_lease_not_found() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Revokes a lease that has no keys any more, in the background. If that fails it expires.
+    pub(crate) fn revoke_unused(&self, id: i64) {
+        let leases = self.clone();
+        self.runtime.cleaner().finish(async move {
+            if let Err(failure) = leases.revoke(id).await {
+                tracing::debug!(error = failure.cause(), "an unused lease was not revoked; it expires");
+            }
+        });
+    }
+
+    /// Returns the shortest lease that the cluster grants, in seconds.
+    pub(crate) async fn shortest(&self) -> Result<u64, Failure> {
+        let reply = self.cluster.call(LeaseGrantRequest { ttl: 1, id: 0 }, None).await?;
+        self.revoke(reply.id).await?;
+        Ok(reply.ttl.unsigned_abs())
+    }
+
+    /// Returns whether this is one of the shared leases.
+    pub(crate) fn has(&self, id: i64) -> bool {
+        self.shared.lock().values().filter_map(|shared| shared.current()).any(|lease| lease.id == id)
+    }
+
+    /// Takes out all shared leases.
+    pub(crate) fn take(&self) -> Vec<Arc<Lease>> {
+        let all = std::mem::take(&mut *self.shared.lock());
+        all.into_values().filter_map(|shared| shared.current()).collect()
+    }
+}

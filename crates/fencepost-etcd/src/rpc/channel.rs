@@ -1,0 +1,126 @@
+//! One member of the cluster and the gRPC channel to it.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Runtime, SingleFlight};
+use futures_util::Stream;
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::sync::oneshot;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::config::Config;
+use crate::error::Failure;
+use crate::rpc::proto::Rpc;
+use crate::rpc::tls;
+
+/// A reply may contain a whole queue.
+const MAX_REPLY: usize = 256 << 20;
+/// The capacity between a call and the connection's task. It must not be reached: the first poll of a call queues its request.
+const BUFFER: usize = 1 << 20;
+/// How often an open stream checks that the server is there. etcd closes connections that ping more often than every 5 s.
+const PING_INTERVAL: Duration = Duration::from_secs(6);
+const PING_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The token of a login.
+pub(crate) type AuthToken = MetadataValue<Ascii>;
+
+/// One member.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) address: String,
+    channel: Channel,
+    /// The login at this member that is under way.
+    pub(crate) login: SingleFlight<Result<AuthToken, Failure>>,
+}
+
+impl Member {
+    /// Creates all members of a URL. Nothing is connected yet.
+    pub(crate) async fn all(config: &Config, runtime: &Runtime) -> Result<Vec<Member>, Failure> {
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let tls = config.tls.as_ref().map(tls::client_config).transpose()?;
+        let mut endpoints = Vec::new();
+        for address in &config.members {
+            let bad = |error: &dyn Display| {
+                let message = format!("{address} is no address to connect to; check the URL");
+                Failure::new(ErrorKind::Configuration, message).because(error)
+            };
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|e| bad(&e))?;
+            let endpoint = match &tls {
+                Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| bad(&error))?,
+                None => endpoint,
+            };
+            let endpoint = endpoint
+                .connect_timeout(config.connect_timeout)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(PING_INTERVAL)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .initial_stream_window_size(1 << 20)
+                .initial_connection_window_size(4 << 20)
+                .buffer_size(BUFFER);
+            endpoints.push((address.clone(), endpoint));
+        }
+        let (sender, created) = oneshot::channel();
+        // A channel runs its tasks where it is created. On the client's own thread a stalled runtime of the caller delays no renewal.
+        runtime.spawn(async move {
+            let member = |(address, endpoint): (String, Endpoint)| Member {
+                address,
+                channel: endpoint.connect_lazy(),
+                login: SingleFlight::default(),
+            };
+            let _ = sender.send(endpoints.into_iter().map(member).collect());
+        });
+        created.await.map_err(|_| Failure::closed())
+    }
+
+    /// Sends a request and returns the reply.
+    pub(crate) async fn call<Q: Rpc>(
+        &self,
+        request: Q,
+        token: Option<AuthToken>,
+    ) -> Result<Q::Reply, Failure> {
+        let mut grpc = self.grpc().await?;
+        let path = PathAndQuery::from_static(Q::PATH);
+        let reply = grpc.unary(with_headers(request, token), path, ProstCodec::default()).await;
+        reply.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    /// Opens a stream of requests and replies.
+    pub(crate) async fn stream<Q: Message + 'static, A: Message + Default + 'static>(
+        &self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+        token: Option<AuthToken>,
+    ) -> Result<Streaming<A>, Failure> {
+        let mut grpc = self.grpc().await?;
+        let path = PathAndQuery::from_static(path);
+        let replies = grpc.streaming(with_headers(requests, token), path, ProstCodec::default()).await;
+        replies.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    pub(crate) fn failure(&self, status: &Status) -> Failure {
+        Failure::read(status, &self.address)
+    }
+
+    async fn grpc(&self) -> Result<Grpc<Channel>, Failure> {
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_REPLY);
+        let ready = grpc.ready().await;
+        ready.map_err(|error| self.failure(&Status::from_error(Box::new(error))))?;
+        Ok(grpc)
+    }
+}
+
+/// With `hasleader` a member that has no leader fails at once, and does not wait for one.
+fn with_headers<T>(message: T, token: Option<AuthToken>) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token);
+    }
+    request
+}

@@ -1,0 +1,118 @@
+//! The client's login: one token for all of its requests.
+//!
+//! A server forgets a token when it restarts and when its user changes. A JWT token ends with any change of users or roles. The client
+//! then logs in again, once for all requests that were refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Runtime, SingleFlight};
+
+use crate::config::{Config, Credentials};
+use crate::error::Failure;
+use crate::keys;
+use crate::rpc::channel::{AuthToken, Member};
+use crate::rpc::proto::{AuthenticateRequest, RangeRequest};
+
+/// After this time without a reply a request has its token checked, and again after twice that time.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// The user of the URL and the token of the last login.
+pub(crate) struct Login {
+    credentials: Credentials,
+    runtime: Runtime,
+    timeout: Duration,
+    /// A key that the user may read.
+    key: Vec<u8>,
+    token: Arc<Mutex<Option<AuthToken>>>,
+    check: SingleFlight<()>,
+}
+
+impl Login {
+    /// Creates the login of the URL's user; `None`: the URL names no user. Nothing is sent yet.
+    pub(crate) fn new(config: &Config, runtime: &Runtime) -> Option<Login> {
+        Some(Login {
+            credentials: config.credentials.clone()?,
+            runtime: runtime.clone(),
+            timeout: config.timeout,
+            key: keys::evictions(&config.prefix),
+            token: Arc::default(),
+            check: SingleFlight::default(),
+        })
+    }
+
+    fn known(&self) -> Option<AuthToken> {
+        self.token.lock().clone()
+    }
+
+    /// Returns the token, and logs in first if there is none. Concurrent requests share one login.
+    pub(crate) async fn token(&self, member: &Member) -> Result<AuthToken, Failure> {
+        if let Some(token) = self.known() {
+            return Ok(token);
+        }
+        let (own, known) = (member.clone(), Arc::clone(&self.token));
+        let Credentials { user: name, password } = self.credentials.clone();
+        let (clock, timeout) = (self.runtime.clock().clone(), self.timeout);
+        let login = async move {
+            // A login at another member may have succeeded meanwhile.
+            if let Some(token) = &*known.lock() {
+                return Ok(token.clone());
+            }
+            let authenticated = own.call(AuthenticateRequest { name, password }, None);
+            let reply = clock.within(clock.now() + timeout, authenticated).await;
+            let reply = reply.unwrap_or_else(|| Err(Failure::timeout(&own.address)))?;
+            let mut token: AuthToken = reply.token.parse().map_err(|_| Failure::malformed())?;
+            token.set_sensitive(true);
+            *known.lock() = Some(token.clone());
+            Ok(token)
+        };
+        member.login.join(&self.runtime, login).await.unwrap_or_else(|| Err(Failure::closed()))
+    }
+
+    /// Forgets a token that the server refuses. A newer one stays.
+    pub(crate) fn forget(&self, token: &AuthToken) {
+        forget(&self.token, token);
+    }
+
+    /// Completes when the server refuses the token. etcd 3.4 does not reply to a write with a JWT token of an earlier revision: it
+    /// repeats the write until its client gives up. It replies to a read.
+    pub(crate) async fn refused(&self, member: &Member, token: &AuthToken) {
+        let clock = self.runtime.clock();
+        let mut pause = CHECK;
+        loop {
+            let next = clock.now() + pause;
+            clock.sleep_until(next).await;
+            if clock.now() < next {
+                // The client has ended, and its timers with it.
+                return std::future::pending().await;
+            }
+            if self.known().as_ref() != Some(token) {
+                return;
+            }
+            let (own, known, sent) = (member.clone(), Arc::clone(&self.token), token.clone());
+            let (clock, until) = (clock.clone(), clock.now() + self.timeout);
+            let read = RangeRequest::probe(self.key.clone());
+            let check = async move {
+                let reply = clock.within(until, own.call(read, Some(sent.clone()))).await;
+                if let Some(Err(failure)) = reply
+                    && failure.is_token_refused()
+                {
+                    forget(&known, &sent);
+                }
+            };
+            self.check.join(&self.runtime, check).await;
+            if self.known().as_ref() != Some(token) {
+                return;
+            }
+            pause *= 2;
+        }
+    }
+}
+
+fn forget(known: &Mutex<Option<AuthToken>>, token: &AuthToken) {
+    let mut known = known.lock();
+    if known.as_ref() == Some(token) {
+        *known = None;
+    }
+}

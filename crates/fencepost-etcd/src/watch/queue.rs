@@ -1,0 +1,229 @@
+//! A lock's queue as the watch shows it, and the waiters of this client in it.
+//!
+//! The contents are always those of one revision: a reading of the whole queue, and every event after it in the order of revisions. So it is
+//! safe to grant a lock by them: once all keys before a claim's key are gone they stay gone, because a key that is created later has a
+//! greater create revision. An event of a revision that is contained already is ignored, so the deletion of an earlier key of the same name
+//! does not delete the present one. If an operator deletes the claim's own key, the event arrives later. The client's clock decides whether
+//! the claim's lease exists.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use fencepost_core::backend::admission::Held;
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Loss, Mode, Moment};
+
+use crate::claim::state::{ClaimState, Phase};
+use crate::keys;
+use crate::rpc::proto::{Event, KeyValue};
+
+/// The queue of a lock that claims of this client wait for.
+pub(crate) struct Queue {
+    /// The prefix of its keys.
+    pub(crate) prefix: Vec<u8>,
+    contents: Mutex<Contents>,
+}
+
+struct Contents {
+    /// The number of the stream that the contents come from.
+    stream: u64,
+    /// The queue was read since the watch began. Until then events are kept.
+    synced: bool,
+    kept: Vec<Event>,
+    /// The revision of the last reading, which contains all earlier events.
+    read_revision: i64,
+    /// The revision of the contents.
+    revision: i64,
+    /// All contenders, by create revision.
+    contenders: BTreeMap<i64, (Vec<u8>, Mode)>,
+    created: HashMap<Vec<u8>, i64>,
+    /// The claims of this client that wait, by create revision.
+    waiters: BTreeMap<i64, Arc<ClaimState>>,
+    /// When a claim was last added.
+    used: Moment,
+    /// When the queue was last read.
+    read: Moment,
+    /// It is not watched any more.
+    closed: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(prefix: Vec<u8>, now: Moment) -> Queue {
+        let contents = Contents {
+            stream: 0,
+            synced: false,
+            kept: Vec::new(),
+            read_revision: 0,
+            revision: 0,
+            contenders: BTreeMap::new(),
+            created: HashMap::new(),
+            waiters: BTreeMap::new(),
+            used: now,
+            read: now,
+            closed: false,
+        };
+        Queue { prefix, contents: Mutex::new(contents) }
+    }
+
+    /// Adds a waiter whose key was created at `revision`. Returns `false` if the queue is not watched any more.
+    pub(crate) fn add_waiter(&self, revision: i64, state: &Arc<ClaimState>, now: Moment) -> bool {
+        let mut contents = self.contents.lock();
+        if contents.closed {
+            return false;
+        }
+        contents.used = now;
+        if contents.revision >= revision && !contents.contenders.contains_key(&revision) {
+            drop(contents);
+            state.lose(Loss::Deleted);
+            return true;
+        }
+        contents.waiters.insert(revision, Arc::clone(state));
+        let granted = contents.take_granted();
+        drop(contents);
+        wake(Vec::new(), granted);
+        true
+    }
+
+    /// Removes a waiter.
+    pub(crate) fn remove_waiter(&self, revision: i64) {
+        self.contents.lock().waiters.remove(&revision);
+    }
+
+    /// Returns whether the queue has no contender, as far as is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        let contents = self.contents.lock();
+        !contents.synced || contents.closed || contents.contenders.is_empty()
+    }
+
+    /// Returns how many contenders are before this create revision, if that is known.
+    pub(crate) fn ahead(&self, revision: i64) -> Option<u32> {
+        let contents = self.contents.lock();
+        let ahead = || u32::try_from(contents.contenders.range(..revision).count()).unwrap_or(u32::MAX);
+        contents.synced.then(ahead)
+    }
+
+    /// Begins a watch by this stream. Events before it may be missing.
+    pub(crate) fn begin(&self, stream: u64) {
+        let mut contents = self.contents.lock();
+        (contents.stream, contents.synced) = (stream, false);
+        contents.kept.clear();
+    }
+
+    /// Takes over a reading of the queue at `revision`, after the watch by this stream had begun.
+    pub(crate) fn read(&self, stream: u64, revision: i64, kvs: &[KeyValue], now: Moment) {
+        let mut contents = self.contents.lock();
+        // A reading that is older than the events tells nothing new.
+        if contents.stream != stream || (contents.synced && revision < contents.revision) {
+            return;
+        }
+        contents.contenders.clear();
+        contents.created.clear();
+        for kv in kvs {
+            contents.add(&self.prefix, kv);
+        }
+        (contents.read_revision, contents.revision) = (revision, revision);
+        (contents.synced, contents.read) = (true, now);
+        let mut lost = contents.take_missing();
+        for event in std::mem::take(&mut contents.kept) {
+            lost.extend(contents.apply(&self.prefix, &event));
+        }
+        let granted = contents.take_granted();
+        drop(contents);
+        wake(lost, granted);
+    }
+
+    /// Takes over events.
+    pub(crate) fn apply(&self, events: Vec<Event>) {
+        let mut contents = self.contents.lock();
+        if !contents.synced {
+            contents.kept.extend(events);
+            return;
+        }
+        let lost = events.iter().filter_map(|event| contents.apply(&self.prefix, event)).collect();
+        let granted = contents.take_granted();
+        drop(contents);
+        wake(lost, granted);
+    }
+
+    /// Returns whether the queue should be read again: it has waiters and was last read before `before`. A reading now and then shows that no
+    /// event is missing.
+    pub(crate) fn take_stale(&self, before: Moment) -> bool {
+        let mut contents = self.contents.lock();
+        let stale = !contents.waiters.is_empty() && contents.read < before;
+        if stale {
+            // Not again before this reading has arrived.
+            contents.read = before;
+        }
+        stale
+    }
+
+    /// Closes the queue if no claim has waited in it since `before`. Returns whether it is closed.
+    pub(crate) fn close(&self, before: Moment) -> bool {
+        let mut contents = self.contents.lock();
+        contents.closed |= contents.waiters.is_empty() && contents.used < before;
+        contents.closed
+    }
+}
+
+impl Contents {
+    fn add(&mut self, prefix: &[u8], kv: &KeyValue) {
+        if !keys::contends(prefix, &kv.key) {
+            return;
+        }
+        self.contenders.insert(kv.create_revision, (kv.key.clone(), keys::mode(kv)));
+        if let Some(before) = self.created.insert(kv.key.clone(), kv.create_revision)
+            && before != kv.create_revision
+        {
+            self.contenders.remove(&before);
+        }
+    }
+
+    /// Applies an event. Returns the waiter whose key it deletes.
+    fn apply(&mut self, prefix: &[u8], event: &Event) -> Option<Arc<ClaimState>> {
+        let kv = event.kv.as_ref()?;
+        // Several events may have the same revision. All of the latest one count, unless the reading contains them.
+        if kv.mod_revision <= self.read_revision || kv.mod_revision < self.revision {
+            return None;
+        }
+        self.revision = kv.mod_revision;
+        if event.kind == 0 {
+            self.add(prefix, kv);
+            return None;
+        }
+        let created = self.created.remove(&kv.key)?;
+        self.contenders.remove(&created);
+        self.waiters.remove(&created)
+    }
+
+    /// Takes out the waiters that have no key any more.
+    fn take_missing(&mut self) -> Vec<Arc<ClaimState>> {
+        let known = self.waiters.range(..=self.revision).map(|(revision, _)| *revision);
+        let gone: Vec<i64> = known.filter(|revision| !self.contenders.contains_key(revision)).collect();
+        gone.iter().filter_map(|revision| self.waiters.remove(revision)).collect()
+    }
+
+    /// Takes out the waiters that hold the lock: first come, first served, as long as each fits beside all before it.
+    fn take_granted(&mut self) -> Vec<(i64, Arc<ClaimState>)> {
+        let mut granted = Vec::new();
+        if self.waiters.is_empty() || !self.synced {
+            return granted;
+        }
+        let mut held = Held::default();
+        for (revision, (_, mode)) in &self.contenders {
+            if !held.fits(*mode) {
+                break;
+            }
+            held.add(*mode);
+            granted.extend(self.waiters.remove(revision).map(|state| (*revision, state)));
+        }
+        granted
+    }
+}
+
+fn wake(lost: Vec<Arc<ClaimState>>, granted: Vec<(i64, Arc<ClaimState>)>) {
+    lost.iter().for_each(|state| state.lose(Loss::Deleted));
+    granted.iter().for_each(|(revision, state)| state.set_phase(Phase::Granted(*revision)));
+}
+
+#[cfg(test)]
+mod tests;
