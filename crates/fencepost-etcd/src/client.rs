@@ -141,6 +141,7 @@ impl EtcdClient {
     }
 
     /// Ends a lease that is gone or not reliable any more, and its claims. `revoked`: somebody ended it before its time.
+    /// The detail names the lease with 16 digits, as `etcdctl lease list` does.
     pub(crate) fn lose(&self, lease: &Lease, revoked: bool) {
         lease.end();
         let claims: Vec<_> = self.claims.lock().values().cloned().collect();
@@ -149,7 +150,7 @@ impl EtcdClient {
                 continue;
             }
             if revoked {
-                state.lose_with(Loss::SessionEnded, format!("its lease {:x} was revoked", lease.id));
+                state.lose_with(Loss::SessionEnded, format!("its lease {:016x} was revoked", lease.id));
             } else {
                 state.lose(Loss::SessionEnded);
             }

@@ -64,7 +64,7 @@ pub(crate) fn deleted(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, at: i64
             Some((_, Ok(ttl))) if ttl < 0 => client.lose(&lease, true),
             Some((_, Ok(_))) => state.lose_with(Loss::Deleted, format!("its key {key} was deleted")),
             _ => {
-                let detail = format!("its key {key} was deleted, or its lease {id:x} was revoked");
+                let detail = format!("its key {key} was deleted, or its lease {id:016x} was revoked");
                 state.lose_with(Loss::Deleted, detail);
             }
         }
