@@ -1,10 +1,10 @@
-//! Each feature of each crate builds alone.
+//! Each feature of each crate builds alone, and the facade without any says what is off.
 
 use crate::metadata::Metadata;
 use crate::runner::Done;
 use crate::workspace::Workspace;
 
-/// Checks every library of the workspace without features, and with each of its features alone.
+/// Checks every library of the workspace without features, and with each of its features alone. Tests what the facade says without any.
 pub(crate) fn alone(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
     let mut count = 0;
     let mut failures = Vec::new();
@@ -19,6 +19,12 @@ pub(crate) fn alone(workspace: &Workspace, metadata: &Metadata) -> Result<Done, 
             }
             count += 1;
         }
+    }
+    // The errors that name the feature that is off can be seen only where it is off.
+    let messages =
+        ["test", "--quiet", "--package", "fencepost", "--no-default-features", "--test", "schemes"];
+    if let Err(message) = workspace.cargo("features alone", &messages).run() {
+        failures.push(message);
     }
     if failures.is_empty() { Ok(Done::Passed(format!("{count} builds"))) } else { Err(failures.join("\n")) }
 }
