@@ -66,17 +66,21 @@ impl Backend for RedisBackend {
         Reply::coming(async move {
             let (key, slot) = self.shared.key(name);
             let by = how.reason.as_deref().unwrap_or_default();
-            let call = Call::new(&EVICT, slot, self.shared.setting.evict(&key, token, how.now, by));
-            // Dropped here, the holder is evicted or not.
-            match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
-                redis::Value::Int(1) => Ok(()),
-                redis::Value::Int(_) => Err(Error::new(
-                    ErrorKind::Mismatch,
-                    format!("no grant has token {token} any more; look again who holds it"),
-                )
-                .of(name.clone())
-                .on(ENGINE)),
-                other => Err(nonsense(&other)),
+            let mut cursor = b"0".to_vec();
+            loop {
+                let command = self.shared.setting.evict(&key, token, how.now, by, &cursor);
+                let call = Call::new(&EVICT, slot, command);
+                // Dropped here, the holder is evicted or not.
+                match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
+                    redis::Value::Int(1) => return Ok(()),
+                    redis::Value::Int(_) => {
+                        let message = format!("no grant has token {token} any more; look again who holds it");
+                        let error = Error::new(ErrorKind::Mismatch, message);
+                        return Err(error.of(name.clone()).on(ENGINE));
+                    }
+                    redis::Value::BulkString(next) => cursor = next,
+                    other => return Err(nonsense(&other)),
+                }
             }
         })
     }

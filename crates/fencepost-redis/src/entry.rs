@@ -139,6 +139,11 @@ impl RedisEntry {
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
+            // A holder that is dead may not have been found yet.
+            Entered::Busy { again: Some(Duration::ZERO), .. } if self.claim.vote.is_none() => {
+                self.shared.go_on(Lane::Caller, &key, slot).await;
+                return Box::pin(self.ask()).await;
+            }
             Entered::Busy { ahead, again } => {
                 if !self.claim.join && !place.trail.is_over() {
                     // An earlier copy may come yet, and be granted.

@@ -180,10 +180,10 @@ impl Setting {
     }
 
     /// See scripts/evict.lua.
-    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str) -> Cmd {
+    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str, cursor: &[u8]) -> Cmd {
         EVICT.command(&[key], |command| {
             command.arg(token.get()).arg(if now { "1" } else { "0" });
-            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster()).arg(by);
+            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
         })
     }
 }

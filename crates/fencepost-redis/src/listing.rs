@@ -1,5 +1,6 @@
 //! What operators see.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::{Info, Listing, Name, Page, Result};
@@ -83,7 +84,7 @@ async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<Vec<Name>> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Reads these locks, a call for each slot. An error within is that of one key.
+/// Reads these locks slot by slot, in calls that do not keep the server long. An error within is that of one key.
 async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>> {
     let mut keyed: Vec<(u16, Vec<u8>, &Name)> = names
         .iter()
@@ -94,33 +95,52 @@ async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>>
         .collect();
     keyed.sort_by_key(|(slot, ..)| *slot);
     let each = keyed.chunk_by(|a, b| a.0 == b.0).map(|keyed| async move {
-        let keys: Vec<&[u8]> = keyed.iter().map(|(_, key, _)| &**key).collect();
-        let call = Call::new(&LOOK, keyed[0].0, LOOK.command(&keys, |_| {}));
-        let value = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
-        let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
-        let Some((Value::Int(now), hashes)) = answers.split_first() else { return Err(nonsense(&value)) };
-        let now = u64::try_from(*now).unwrap_or_default();
-        Ok(keyed
-            .iter()
-            .zip(hashes)
-            .map(|((.., name), hash)| match hash {
-                Value::ServerError(error) => Err(foreign(error).error()),
-                hash => record::info(name, &fields(hash), now).ok_or_else(unreadable),
-            })
-            .collect())
+        let mut infos = Vec::with_capacity(keyed.len());
+        // How far the first of the others is read: a field may come twice, and the last one counts.
+        let (mut cursor, mut fields) = (b"0".to_vec(), BTreeMap::new());
+        while let Some(rest @ [(slot, ..), ..]) = keyed.get(infos.len()..) {
+            let keys: Vec<&[u8]> = rest.iter().map(|(_, key, _)| &**key).collect();
+            let command = LOOK.command(&keys, |command| {
+                command.arg(&cursor);
+                keys[1..].iter().for_each(|_| _ = command.arg("0"));
+            });
+            let value = shared.net.call(Lane::Caller, &Call::new(&LOOK, *slot, command)).await;
+            let value = value.map_err(Trouble::into_error)?;
+            let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
+            let Some((Value::Int(now), scans @ [_, ..])) = answers.split_first() else {
+                return Err(nonsense(&value));
+            };
+            let now = u64::try_from(*now).unwrap_or_default();
+            for ((.., name), scan) in rest.iter().zip(scans) {
+                let parts = match scan {
+                    Value::ServerError(error) => {
+                        infos.push(Err(foreign(error).error()));
+                        (cursor, fields) = (b"0".to_vec(), BTreeMap::new());
+                        continue;
+                    }
+                    Value::Array(parts) => &**parts,
+                    _ => &[],
+                };
+                let [Value::BulkString(next), Value::Array(more)] = parts else {
+                    return Err(nonsense(&value));
+                };
+                let in_parts = cursor != b"0" || next != b"0";
+                fields.extend(more.chunks_exact(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))));
+                cursor.clone_from(next);
+                if next == b"0" {
+                    let fields: Vec<_> = std::mem::take(&mut fields).into_iter().collect();
+                    infos.push(record::info(name, &fields, now, in_parts).ok_or_else(unreadable));
+                }
+            }
+        }
+        Ok(infos)
     });
     let answers: Vec<Result<Vec<_>>> = join_all(each).await;
     Ok(answers.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The fields of a hash, whether it came as a list or as a map.
-fn fields(hash: &Value) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let bytes = |value: &Value| if let Value::BulkString(bytes) = value { bytes.clone() } else { Vec::new() };
-    match hash {
-        Value::Array(items) => items.chunks_exact(2).map(|pair| (bytes(&pair[0]), bytes(&pair[1]))).collect(),
-        Value::Map(pairs) => pairs.iter().map(|(field, value)| (bytes(field), bytes(value))).collect(),
-        _ => Vec::new(),
-    }
+fn bytes(value: &Value) -> Vec<u8> {
+    if let Value::BulkString(bytes) = value { bytes.clone() } else { Vec::new() }
 }
 
 /// A key as a pattern that matches itself.

@@ -1,6 +1,7 @@
 //! The fields of a lock's hash, as scripts/head.lua lays them out.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimInfo, HolderInfo, Info, Mode, Name, Token};
@@ -107,6 +108,14 @@ impl Record {
         (2..=4).contains(&self.state)
     }
 
+    /// May both hold?
+    fn fits(&self, other: &Record) -> bool {
+        matches!(
+            (self.mode, other.mode),
+            (Mode::Shared, Mode::Shared) | (Mode::Permits { .. }, Mode::Permits { .. })
+        )
+    }
+
     fn claim(self, now: u64) -> ClaimInfo {
         ClaimInfo {
             holder: HolderInfo::from_line(&self.holder),
@@ -125,11 +134,11 @@ impl Record {
 }
 
 /// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs). `None`: these are none of a lock, or
-/// of another version.
-pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Option<Info> {
+/// of another version. `in_parts`: the hash changed while it was read, so that holders may be there who came one after the other.
+pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_parts: bool) -> Option<Info> {
     let mut last_token = None;
     let mut records = Vec::new();
-    let mut alive = Vec::new();
+    let mut alive = HashSet::new();
     let is_there = |id: &[u8]| fields.iter().any(|(field, _)| field.strip_prefix(b"l") == Some(id));
     for (field, value) in fields {
         match field.first() {
@@ -141,16 +150,26 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64) -> Opti
                 records.extend(lone.filter(|_| !ended));
             }
             Some(b'c') => records.extend(Record::read(value)),
-            Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => alive.push(&field[1..]),
+            Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => {
+                _ = alive.insert(&field[1..])
+            }
             _ => {}
         }
     }
     records.retain(|record| match record.state {
-        1 => alive.contains(&&record.process[..]),
+        1 => alive.contains(&record.process[..]),
         _ => record.holds() && record.deadline > now,
     });
     records
         .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
+    if in_parts {
+        // Where two cannot hold beside each other, the one with the lesser token has left.
+        let last = records.iter().take_while(|record| record.holds()).count();
+        let passed = (1..last).rev().find(|at| !records[at - 1].fits(&records[*at]));
+        records.drain(..passed.unwrap_or(0));
+        let newest = records.iter().filter(|record| record.holds()).map(|record| record.token).max();
+        last_token = last_token.max(newest.map(Token::new));
+    }
     let claims = records.into_iter().map(|record| record.claim(now)).collect();
     Some(Info { name: name.clone(), last_token, claims })
 }

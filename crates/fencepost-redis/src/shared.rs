@@ -94,11 +94,14 @@ impl Shared {
     pub(crate) fn tend(self: &Arc<Self>, name: &Name) {
         let (key, slot) = self.key(name);
         let shared = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let call = Call::new(&TEND, slot, shared.setting.tend(&key));
-            // Whoever waits asks each second; this is only quicker.
-            while let Ok(redis::Value::Int(1)) = shared.net.call(Lane::Renewer, &call).await {}
-        });
+        // A client that waits asks each second; this is only quicker.
+        self.runtime.spawn(async move { shared.go_on(Lane::Renewer, &key, slot).await });
+    }
+
+    /// Calls for what one call of a script left to others, until nothing of it is left.
+    pub(crate) async fn go_on(&self, lane: Lane, key: &[u8], slot: u16) {
+        let call = Call::new(&TEND, slot, self.setting.tend(key));
+        while let Ok(redis::Value::Int(1)) = self.net.call(lane, &call).await {}
     }
 
     /// Messages may have been lost: asks about every lock that is waited for.

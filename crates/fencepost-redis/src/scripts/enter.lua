@@ -23,7 +23,7 @@ if rec or late or nt > 0 or not clear and x == 0 or lone and (how == 1 or string
   end
   if rec then
     local state, deadline, tok, since, seq
-    state, deadline, tok, since, _, seq = struct.unpack(REC, rec)
+    state, deadline, tok, since, _, seq = record(rec)
     if state == 1 then
       -- Written first, so that `tend` finds the process alive.
       local count = 0
@@ -39,7 +39,7 @@ if rec or late or nt > 0 or not clear and x == 0 or lone and (how == 1 or string
         return struct.pack('>dddd', x + sh + ph + math.max(nw - 1, 0), again, seq, last)
       end
     else
-      -- An expired one would have been purged, unless the dead were too many for one call.
+      -- An expired one would have been purged, unless the lock is too large for one call.
       if state == 4 or state == 5 or deadline <= now then return { 4 } end
       touch()
       if deadline > now + ttl then
@@ -70,23 +70,24 @@ if clear and (mode == 1 and x + sh + ph == 0 or mode == 2 and x + ph == 0 or mod
   last = wish > last and wish or math.max(last + 1, now)
   deadline = now + ttl
   if mind == 0 or deadline < mind then mind = deadline end
+  if found == 0 or deadline < found then found = deadline end
 elseif how == 0 then
-  return { 3, x + sh + ph + nw }
+  return { 3, x + sh + ph + nw, cursor and 0 }
 end
 local need, move = math.floor(math.max(last, deadline or now + LIVE) / 1000) + retention, false
 if exp < need then
   exp, move = need + math.floor(retention / 2), true
 end
-local answer
+local answer, rest = nil, cursor and struct.pack('>d', found) .. cursor or ''
 if deadline then
-  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
+  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt) .. rest,
     mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 36))
   answer = -last
 else
   local seq, count = tail, 0
   if p then _, count = struct.unpack(PROC, p) end
   tail, nw = tail + 1, nw + 1
-  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt),
+  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt) .. rest,
     'w' .. seq, string.sub(who, 18, 33) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
     mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 36))
   local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1

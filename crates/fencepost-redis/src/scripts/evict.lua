@@ -1,17 +1,19 @@
 -- Evicts the holder whose grant has a token, and tells its process.
 --
 -- KEYS[1] the lock. ARGV: 1 token, 2 "1" to free the lock at once, 3 retention in ms, 4 inbox prefix, 5 "1" in a cluster, 6 who evicts and why.
--- Answers 1, or 0: no grant has that token.
+-- 7 where a scan for that grant goes on, at first 0. Answers 1, or 0: no grant has that token. Or the cursor with which to call again, since
+-- one call reads a part of a large hash. A holder has a field of its own from the first call on, so that a scan comes to it.
 -- include line
 local s = redis.call('HGET', KEYS[1], 's')
 if not s then return 0 end
 open(KEYS[1], s)
 purge()
-local wanted, all = tonumber(ARGV[1]), redis.call('HGETALL', key)
+local batch = redis.call('HSCAN', key, ARGV[7], 'COUNT', SCAN)
+local wanted, all = tonumber(ARGV[1]), batch[2]
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
   if string.byte(field) == 99 then
-    local state, deadline, tok, since, ttl, seq, mode, n, of, proc = struct.unpack(REC, value)
+    local state, deadline, tok, since, ttl, seq, mode, n, of, proc = record(value)
     if tok == wanted and state > 1 and state < 5 and deadline > now then
       if ARGV[2] == '1' then
         del(field)
@@ -33,4 +35,4 @@ for i = 1, #all, 2 do
     end
   end
 end
-return 0
+return batch[1] ~= '0' and batch[1] or 0

@@ -5,7 +5,8 @@
 -- for itself alone; the lease in µs, a double; the claim's name, see head.lua; what follows the dynamic part of REC: mode, permits,
 -- process (16 hex digits), text.
 -- Answers a token: holds, and it is negative unless the grant may end by HDEL, see head.lua; four doubles (how many are ahead, ms until
--- another look is worth it or -1, number, last token): waits; {3, ahead}: busy, nothing left behind; {4}: gone. Repeating it changes
+-- another look is worth it or -1, number, last token): waits; {3, ahead}: busy, nothing left behind, and behind it 0 if
+-- a scan for the dead is under way; {4}: gone. Repeating it changes
 -- nothing but the lease and the place's time.
 local who, name = ARGV[1], KEYS[1]
 local s, mine, its, got

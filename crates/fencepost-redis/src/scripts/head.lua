@@ -3,7 +3,8 @@
 -- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
 -- Fields of the hash:
 --   s        the summary, see SUM: 1, holders by mode, the least deadline, time last seen, last token, when the key expires, the
---            line's first and next number, how many wait, how many tombstones there are.
+--            line's first and next number, how many wait, how many tombstones there are. While a scan for the dead is under way, the
+--            least deadline is over, and two things follow: the least deadline that the scan has found so far, and its cursor.
 --            Of an idle lock it is shorter, see IDLE, and no other field of these is there: 3, time last granted or renewed, last token,
 --            when the key expires, the line's next number. So it is of a lock that is held exclusively and was idle before: what its
 --            claim asked with follows, see scripts/front.lua; the lease runs from that time, and the token is the last. Whatever is
@@ -27,6 +28,11 @@
 -- its length, so that a clock set back cannot lengthen a lease. Tokens are max(last + 1, now). A call's first write is one
 -- that a full server allows (HDEL, PEXPIREAT) wherever PUBLISH comes after it: no message goes out whose grant is refused.
 --
+-- A call reads at most some SCAN fields in its search for the dead, and the next call goes on where it has ended. Correctness does not
+-- depend on the end of that search. Whoever is dead and not yet found is counted among the holders, so that a claim may be refused too
+-- long, and is never granted too early. Each record that a call goes by is read with the deadline that the search would give it.
+-- A version that does not know the cursor cuts it off when it writes the summary: the search begins again.
+--
 -- A server runs one script at a time, so what a script costs is what the server can do. Each call makes anew every function
 -- and table that it passes by: what happens at every acquire and release is written out without any, and scripts/line.lua,
 -- which is for all the rest, stands inside a branch.
@@ -40,8 +46,14 @@ local TOMB = 60000000
 local TOMBS = 1000
 -- So many dead are cleared away by one call at most, and five times as many admitted.
 local MOST = 100
+-- About so many fields are read by one call in search of the dead. A small hash is read whole.
+local SCAN = 1000
+-- So many places are passed over by one call, and a process whose message reaches nobody counts as ten more.
+local OVER = 2000
 
 local key = KEYS[1]
 local x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
 -- The summary of a lock that is held and was idle before. Where a name is needed for what is not.
 local lone, _
+-- Where a scan for the dead goes on, and the least deadline that it has found, or 0.
+local cursor, found = nil, 0

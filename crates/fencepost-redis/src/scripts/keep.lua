@@ -62,7 +62,7 @@ for k = 1, #KEYS do
       local state, tok = 4, 0
       if rec then
         local deadline, since, seq, _
-        state, deadline, tok, since, _, seq = struct.unpack(REC, rec)
+        state, deadline, tok, since, _, seq = record(rec)
         if state == 1 then
           state, tok = 2, last
         elseif state == 4 then

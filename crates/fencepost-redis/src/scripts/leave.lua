@@ -69,7 +69,8 @@ end
 local mode, n, proc, seq
 if purge() then rec = redis.call('HGET', key, mine) end
 state = 5
-if rec then state, _, _, _, _, seq, mode, n, _, proc = struct.unpack(REC, rec) end
+local deadline
+if rec then state, deadline, _, _, _, seq, mode, n, _, proc = record(rec) end
 if unheard then
   dirty = true
   set(unheard[1], unheard[2])
@@ -86,6 +87,7 @@ elseif state == 5 then
     _, more = tend(string.sub(key, 1, string.byte(own, 26)) .. '@', string.byte(own, 25) == 1)
     save()
   end
+  more = more or nw > 0 and mind > 0 and mind <= now
   return full + (more and 4 or 0)
 else
   del(mine)
@@ -99,7 +101,8 @@ if state == 1 then
     if count > 1 then set('p' .. proc, struct.pack(PROC, alive, count - 1)) else del('p' .. proc) end
   end
 elseif state < 5 then
-  what = 1
+  -- A scan has not come to it yet.
+  what = deadline > now and 1 or 0
   remove(mode, n)
 end
 if nw == 0 then
@@ -112,4 +115,5 @@ end
 local rest = math.floor(math.max(now, last) / 1000) + retention
 if x + sh + ph + nw + nt == 0 and exp > rest + retention then exp, move = rest, true end
 save()
+more = more or nw > 0 and mind > 0 and mind <= now
 return what + full + (more and 4 or 0)

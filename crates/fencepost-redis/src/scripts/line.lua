@@ -2,12 +2,14 @@
 
 -- Has this call written yet? Is the key's expiry to be moved? What is left to be written.
 local dirty, move, sets, dels = false, false, {}, {}
+-- How many fields this call may still scan.
+local budget = SCAN
 
 -- Turns to another lock.
 local function open(name, s)
   key, move, sets, dels = name, false, {}, {}
   x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
-  lone = nil
+  lone, cursor, found = nil, nil, 0
   if s then
     -- include summary
   end
@@ -43,11 +45,13 @@ end
 
 local function save()
   seen = now
-  if x + sh + ph + nt == 0 then mind = 0 end
+  if x + sh + ph + nt == 0 and not cursor then mind = 0 end
   if x + sh + ph + nw + nt == 0 then
+    mind, cursor = 0, nil
     set('s', struct.pack(IDLE, 3, now, last, exp, tail))
   else
-    set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt))
+    local rest = cursor and struct.pack('>d', found) .. cursor or ''
+    set('s', struct.pack(SUM, 1, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt) .. rest)
   end
   if #dels > 0 then touch() end
   redis.call('HSET', key, unpack(sets))
@@ -72,6 +76,14 @@ end
 
 local function due(deadline)
   if mind == 0 or deadline < mind then mind = deadline end
+  if found == 0 or deadline < found then found = deadline end
+end
+
+-- Reads a claim's record as it is after a clock was set back, whether a scan has come to it or not.
+local function record(rec)
+  local state, deadline, tok, since, ttl, seq, mode, n, of, proc = struct.unpack(REC, rec)
+  local length = state == 2 and LIVE or state == 5 and 2 * TOMB or ttl
+  return state, state > 1 and math.min(deadline, now + length) or 0, tok, since, ttl, seq, mode, n, of, proc
 end
 
 local function token()
@@ -124,10 +136,12 @@ local function forget()
   return true
 end
 
--- Gives a lone holder a field of its own. Clears away holders and tombstones whose time is over, and draws in what a clock set back has lengthened. A scan, but one
--- that is made only when the least deadline has passed. Writes at once. Returns whether there was anything to do.
+-- Gives a lone holder a field of its own. Clears away holders and tombstones whose time is over, and draws in what a clock set back has
+-- lengthened. Scans only when the least deadline has passed, and a part of a large hash: then that deadline stays over, and the next call
+-- goes on, see head.lua. Writes at once. Returns whether there was anything to do.
 local function purge()
-  local late, changed = now < seen or mind > 0 and mind <= now, lone ~= nil
+  local back, changed = now < seen, lone ~= nil
+  local late = back or mind > 0 and mind <= now
   if lone then
     if string.byte(lone) == 4 then del('l' .. string.sub(lone, 51, 66)) end
     touch()
@@ -140,16 +154,20 @@ local function purge()
   end
   if nt > 0 and forget() then changed = true end
   if not late then return changed end
-  local all, least, dead = redis.call('HGETALL', key), 0, 0
+  local from, dead = cursor or '0', 0
+  -- After another step back of the clock all is scanned again.
+  if back or not cursor then from, found, cursor = '0', 0, nil end
+  -- A call for many locks leaves the last of them to the next call.
+  local batch = budget > 0 and redis.call('HSCAN', key, from, 'COUNT', budget)
+  local all = batch and batch[2] or {}
+  budget = budget - #all / 2
   for i = 1, #all, 2 do
     local field, value = all[i], all[i + 1]
     local kind = string.byte(field)
     if kind == 99 then
-      local state, deadline, tok, since, ttl, seq, mode, n = struct.unpack(REC, value)
+      local state, deadline, tok, since, ttl, seq, mode, n = record(value)
       if state > 1 then
-        local length = state == 2 and LIVE or state == 5 and 2 * TOMB or ttl
-        if deadline > now + length then
-          deadline = now + length
+        if struct.unpack('>d', value, 2) > deadline then
           set(field, struct.pack(DYN, state, deadline, tok, since, ttl, seq) .. string.sub(value, 42))
           if state == 5 and seq > 0 then set('t' .. seq, struct.pack('>d', deadline) .. string.sub(field, 2)) end
         end
@@ -159,8 +177,8 @@ local function purge()
           del(field)
           dead = dead + 1
           if state < 5 then remove(mode, n) else nt = nt - 1 end
-        elseif least == 0 or deadline < least then
-          least = deadline
+        elseif found == 0 or deadline < found then
+          found = deadline
         end
       end
     elseif kind == 112 then
@@ -173,7 +191,14 @@ local function purge()
       sets = {}
     end
   end
-  mind = least
+  if not batch or batch[1] ~= '0' then
+    cursor, mind = batch and batch[1] or from, mind > 0 and math.min(mind, now) or now
+  else
+    mind = found
+    -- A cursor means nothing to the server that takes this one's place: what this scan has missed is found by another, a minute later.
+    if cursor and x + sh + ph > 0 and (mind == 0 or mind > now + TOMB) then mind = now + TOMB end
+    cursor = nil
+  end
   touch()
   -- At once, whatever the script does next: a summary that counts somebody who was cleared away locks for ever.
   save()
@@ -182,12 +207,15 @@ end
 
 -- Hands the lock to whoever is next: walks the line from its head, clears away the places of the dead, and makes holders of
 -- those that fit, up to the first that does not. Each winner's process gets one message. A process that no message reaches is
--- passed over and keeps its places; in a cluster, where the count is that of one node, it is believed to be reached.
--- Returns whether nobody who can be reached is left waiting, and whether another call has more to do.
+-- passed over and keeps its places; in a cluster, where the count is that of one node, it is believed to be reached. Behind too many that
+-- are passed over the walk ends: they are heard of again or dead within LIVE.
+-- Returns whether nobody who can be reached is left waiting, and whether another call has more to do. So it has, too, where the least
+-- deadline is still over after the call's last `save`: holders that are dead, and too many for one call, stand in the way.
 local function tend(inbox, cluster)
   local passed, procs, gone, clear, more = {}, {}, 0, true, false
+  local start, ahead, over = head, 0, 0
   while nw > 0 do
-    local won, pos, step, first, stop = {}, head, 1, 0, false
+    local won, pos, step, first, stop = {}, start, 1, ahead, false
     clear = true
     while pos < tail and not stop do
       local fields = {}
@@ -198,13 +226,16 @@ local function tend(inbox, cluster)
         if place then
           local id, proc = string.sub(place, 1, 16), string.sub(place, 17)
           if passed[proc] then
-            if first == 0 then first = pos end
+            if first == 0 then first, ahead = pos, pos end
+            over = over + 1
+            if over >= OVER then stop, clear = true, false end
           else
             local got = redis.call('HMGET', key, 'c' .. id, 'p' .. proc)
             local rec, p = got[1], procs[proc]
             if not p then
               p = { 0, 0 }
               if got[2] then p[1], p[2] = struct.unpack(PROC, got[2]) end
+              p[1] = math.min(p[1], now + LIVE)
               procs[proc] = p
             end
             if p[1] <= now then
@@ -244,14 +275,15 @@ local function tend(inbox, cluster)
     for proc, message in pairs(messages) do
       -- Where it is not allowed the script must not end half-way: the winners ask by themselves within a second.
       local count = redis.pcall('PUBLISH', inbox .. proc, message)
-      if count == 0 and not cluster then passed[proc], again = true, true end
+      if count == 0 and not cluster then passed[proc], again, over = true, true, over + 10 end
     end
+    start = tail
     for _, w in ipairs(won) do
       local p = procs[w[4]]
       if passed[w[4]] then
         remove(w[8], w[9])
         set(w[1], w[2])
-        head = math.min(head, w[7])
+        head, start = math.min(head, w[7]), math.min(start, w[7])
       else
         nw, p[2], p[3] = nw - 1, p[2] - 1, true
         due(p[1])
@@ -269,6 +301,5 @@ local function tend(inbox, cluster)
       if p[2] > 0 then set('p' .. proc, struct.pack(PROC, p[1], p[2])) else del('p' .. proc) end
     end
   end
-  -- Holders that are dead, and too many for one call, stand in the way of whoever waits.
-  return clear, more or mind > 0 and mind <= now
+  return clear, more
 end

@@ -8,7 +8,7 @@ open(KEYS[1], s)
 purge()
 local rec = redis.call('HGET', key, 'c' .. ARGV[1])
 if not rec then return 0 end
-local state, deadline, tok, since, ttl, seq = struct.unpack(REC, rec)
+local state, deadline, tok, since, ttl, seq = record(rec)
 local to = tonumber(ARGV[2])
 if state ~= 3 or deadline <= now then return 0 end
 if tok == to then return 1 end

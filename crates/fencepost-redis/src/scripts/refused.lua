@@ -9,7 +9,7 @@ if type(answer) ~= 'table' then
   if named ~= '' and got[2] ~= named then redis.call('HSET', key, 'e', named) end
   if string.byte(rest, 25) == 1 then redis.call('ZREM', refused, entry) end
 elseif answer[1] == 3 then
-  answer[3] = mind > now and math.ceil((mind - now) / 1000) or -1
+  answer[3] = mind > now and math.ceil((mind - now) / 1000) or answer[3] or -1
   local since = struct.unpack('>d', rest, 17)
   if since > 0 then
     -- The holder's release is to tell of it: no HDEL, but a script.

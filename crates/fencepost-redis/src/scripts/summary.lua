@@ -1,6 +1,7 @@
 local form = string.byte(s)
 if form == 1 then
   _, x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = struct.unpack(SUM, s)
+  if #s > 74 then found, cursor = struct.unpack('>d', s, 75), string.sub(s, 83) end
 elseif form == 3 or form == 4 then
   _, seen, last, exp, tail = struct.unpack(IDLE, s)
   head = tail

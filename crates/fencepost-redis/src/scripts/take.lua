@@ -9,7 +9,7 @@ if not got[1] then return { 4 } end
 open(KEYS[1], got[1])
 if purge() then got[2] = redis.call('HGET', key, mine) end
 if not got[2] or string.sub(got[2], 42, 50) ~= ARGV[5] then return { 4 } end
-local state, deadline, tok, since, _, seq = struct.unpack(REC, got[2])
+local state, deadline, tok, since, _, seq = record(got[2])
 if state ~= 2 and state ~= 3 or deadline <= now then return { 4 } end
 deadline = math.max(state == 2 and 0 or deadline, now + ttl)
 due(deadline)

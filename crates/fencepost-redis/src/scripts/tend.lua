@@ -7,4 +7,4 @@ open(KEYS[1], s)
 local scanned, more = purge(), false
 if nw > 0 and x == 0 then _, more = tend(ARGV[1], ARGV[2] == '1') end
 if scanned or dirty or #dels > 0 then save() end
-return more and 1 or 0
+return (more or mind > 0 and mind <= now) and 1 or 0

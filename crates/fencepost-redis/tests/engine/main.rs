@@ -5,6 +5,7 @@ mod evicted;
 mod failover;
 mod impatient;
 mod kit;
+mod large;
 mod lines;
 mod memory;
 mod replaced;

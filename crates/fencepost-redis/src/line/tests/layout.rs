@@ -52,6 +52,8 @@ pub(super) struct Seen {
     pub(super) expires: u64,
     /// Who holds, and may end that without a script.
     pub(super) lone: Option<Id>,
+    /// A scan for the dead is under way.
+    pub(super) scanned: bool,
     /// At a node of a quorum: the run of the server in which a vote was granted last, and whether anybody was refused.
     pub(super) run: Option<String>,
     pub(super) refusals: bool,
@@ -84,7 +86,10 @@ impl Seen {
                     summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
                     (line == 1).then_some(())
                 }),
-                b's' => Summary::read(&mut bytes).map(|read| summary = Some(read)),
+                b's' => Summary::read(&mut bytes).map(|read| {
+                    summary = Some(read);
+                    seen.scanned = !bytes.0.is_empty();
+                }),
                 b'c' => {
                     id(name).zip(record(&mut bytes)).map(|(id, record)| _ = seen.claims.insert(id, record))
                 }

@@ -160,14 +160,18 @@ impl Play<'_> {
         let After { answers, mut more, mut seen, mut told, .. } = self.stage.call(&acts, sender)?;
         let (lock, act) = &acts[0];
         let partly = more;
-        while more && self.seen[*lock].claims.len() >= MOST {
+        let partly = partly || seen.iter().any(|seen| seen.scanned);
+        while more && self.seen[*lock].claims.len() >= MOST || seen.iter().any(|seen| seen.scanned) {
+            seen.iter().try_for_each(|seen| together(seen, now))?;
             // Time stands still: in the end it is as if one call had done it all.
-            let after = self.stage.call(&[(*lock, Act::Tend)], sender)?;
+            let lock = seen.iter().position(|seen| seen.scanned).unwrap_or(*lock);
+            let after = self.stage.call(&[(lock, Act::Tend)], sender)?;
             (more, seen) = (after.more, after.seen);
             told.extend(after.told);
         }
-        if partly && matches!(act, Act::Enter { .. } | Act::Keep { .. }) {
+        if partly && !matches!(act, Act::Leave { .. } | Act::Tend) {
             // What it answered was true in between.
+            seen.iter().try_for_each(|seen| together(seen, now))?;
             self.seen = seen;
             return Ok(());
         }
@@ -250,6 +254,22 @@ pub(super) fn stays(lock: &Seen) -> Result<(), String> {
         return Err(format!("the key goes at {}, and what is in it at {end}", lock.expires));
     }
     Ok(())
+}
+
+/// Those who hold may do so beside each other.
+fn together(lock: &Seen, now: u64) -> Result<(), String> {
+    let living = lock.claims.values().filter(|at| at.holds() && at.deadline > now);
+    let modes: Vec<Mode> = living.map(|at| at.mode).collect();
+    let all = |is: fn(&Mode) -> bool| modes.iter().all(is);
+    let permits =
+        modes.iter().map(|mode| if let Mode::Permits { n, of } = mode { (*n, *of) } else { (0, 0) });
+    let (sum, of) = permits.fold((0, 0), |(sum, most), (n, of)| (sum + n, most.max(of)));
+    let shared = all(|mode| *mode == Mode::Shared) || all(|mode| matches!(mode, Mode::Permits { .. }));
+    if modes.len() < 2 || shared && sum <= of {
+        Ok(())
+    } else {
+        Err(format!("they hold together: {modes:?}"))
+    }
 }
 
 pub(super) fn number(own: &str) -> usize {

@@ -191,7 +191,8 @@ impl Stage {
         let seen = [(first, first_left), (second, second_left)].into_iter().enumerate();
         let seen = seen.map(|(lock, (fields, left))| {
             let seen = Seen::read(&fields, self.now, left)?;
-            let info = crate::record::info(&name(lock), &fields, self.now).ok_or("it cannot be read")?;
+            let info =
+                crate::record::info(&name(lock), &fields, self.now, false).ok_or("it cannot be read")?;
             super::shown(&info, &seen, self.now)?;
             Ok(seen)
         });
@@ -217,7 +218,15 @@ impl Stage {
         }
         let command =
             self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime));
-        let (value, seen) = self.run(&command)?;
+        let (mut value, mut seen) = self.run(&command)?;
+        if let [(lock, Act::Evict { token, now })] = acts {
+            let key = self.settings[sender].key(name(*lock).as_str());
+            while let Value::BulkString(cursor) = &value {
+                let command =
+                    self.settings[sender].evict(&key, Token::new(*token), *now, "by somebody", cursor);
+                (value, seen) = self.run(&self.spoilt(&command))?;
+            }
+        }
         let (answers, more) = answers(acts, &value)?;
         let leaves = matches!(acts[0].1, Act::Leave { .. } | Act::TakeBack { .. });
         let full = leaves && Departed::read(&value).is_ok_and(|departed| departed.full);
@@ -289,7 +298,9 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
             setting.take(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
         }
         Act::Tend => setting.tend(&key(*lock)),
-        Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now, "by somebody"),
+        Act::Evict { token, now } => {
+            setting.evict(&key(*lock), Token::new(*token), *now, "by somebody", b"0")
+        }
     }
 }
 

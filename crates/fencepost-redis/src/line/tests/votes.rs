@@ -30,7 +30,7 @@ impl Story for History {
 
 #[test]
 fn random_histories_of_a_node_agree_with_its_rules() {
-    agree::<History>();
+    agree::<History>("");
 }
 
 /// Lua that stands before the scripts, and what bug that is.
