@@ -12,7 +12,7 @@ const PENDING: &[&str] = &[
     "benches/",
     "crates/fencepost-cli/",
     "crates/fencepost-quorum/",
-    "crates/fencepost-redis/",
+    "crates/fencepost-redis/src/script/lua/",
     "crates/fencepost-sqlite/",
     "crates/fencepost-testkit/",
     "crates/fencepost-tls/",

@@ -1,21 +1,23 @@
 //! The engine as core sees it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
-    Reply, Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Runtime, Token, Tokens,
 };
 
-use crate::answer::nonsense;
-use crate::config::Config;
+use crate::client::Shared;
+use crate::config::{Config, MAX_TTL};
+use crate::conn::connect::{Events, Inbox};
+use crate::deployment::Net;
+use crate::doctor::examine;
 use crate::entry::RedisEntry;
 use crate::error::ENGINE;
-use crate::examine::examine;
-use crate::line::EVICT;
-use crate::listing;
-use crate::net::{Call, Lane, Trouble};
-use crate::shared::Shared;
+use crate::inbox::Messages;
+use crate::operator;
+use crate::script::queue::Setting;
 
 /// Opens the deployment that a URL names: register it as `Registry::new().with("redis", fencepost_redis::open)`, and so for
 /// each of [`SCHEMES`](crate::SCHEMES).
@@ -30,11 +32,42 @@ use crate::shared::Shared;
 pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
-            let shared = Shared::open(config, runtime).await?;
+            let shared = connect(config, runtime, None).await?;
             Ok(Arc::new(RedisBackend { shared }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
+}
+
+/// Connects a client. `node`: the longest lease, if the server is a node of a quorum.
+///
+/// # Cancel safety
+/// May be dropped.
+pub(crate) async fn connect(config: Config, runtime: Runtime, node: Option<Duration>) -> Result<Arc<Shared>> {
+    let process = format!("{:016x}", runtime.client());
+    let inbox = format!("{}@", config.prefix());
+    let mut setting = Setting {
+        prefix: config.prefix().into(),
+        process,
+        inbox,
+        retention: config.retention(),
+        cluster: false,
+        max_ttl: node.unwrap_or(MAX_TTL),
+        holder: OnceLock::new(),
+    };
+    let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
+    let places = Arc::clone(&messages.places);
+    let inbox = Inbox {
+        channel: setting.channel(),
+        node,
+        replaced: Arc::default(),
+        events: Arc::clone(&messages) as Arc<dyn Events>,
+    };
+    let net = Net::open(config.clone(), &runtime, inbox).await?;
+    setting.cluster = net.is_cluster();
+    let shared = Shared::new(config, net, setting, runtime, places);
+    let _ = messages.shared.set(Arc::downgrade(&shared));
+    Ok(shared)
 }
 
 pub(crate) struct RedisBackend {
@@ -55,34 +88,15 @@ impl Backend for RedisBackend {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(listing::inspect(&self.shared, name))
+        Reply::coming(operator::inspect(&self.shared, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(listing::list(&self.shared, prefix, page))
+        Reply::coming(operator::list(&self.shared, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(async move {
-            let (key, slot) = self.shared.key(name);
-            let by = how.reason.as_deref().unwrap_or_default();
-            let mut cursor = b"0".to_vec();
-            loop {
-                let command = self.shared.setting.evict(&key, token, how.now, by, &cursor);
-                let call = Call::new(&EVICT, slot, command);
-                // Dropped here, the holder is evicted or not.
-                match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
-                    redis::Value::Int(1) => return Ok(()),
-                    redis::Value::Int(_) => {
-                        let message = format!("no grant has token {token} any more; look again who holds it");
-                        let error = Error::new(ErrorKind::Mismatch, message);
-                        return Err(error.of(name.clone()).on(ENGINE));
-                    }
-                    redis::Value::BulkString(next) => cursor = next,
-                    other => return Err(nonsense(&other)),
-                }
-            }
-        })
+        Reply::coming(operator::evict(&self.shared, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

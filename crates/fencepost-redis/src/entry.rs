@@ -9,14 +9,14 @@ use fencepost_core::{
 };
 use redis::Value;
 
-use crate::answer::{Departed, Entered, ints, nonsense};
-use crate::ballot::{RAISE, TAKE_BACK, VOTE};
+use crate::claim::session;
+use crate::claim::waiters::{Collected, Place};
+use crate::client::Shared;
+use crate::conn::call::{Call, Lane, Trouble};
 use crate::error::ENGINE;
-use crate::line::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
-use crate::net::{Call, Lane, Trouble};
-use crate::place::{Collected, Place};
-use crate::shared::Shared;
-use crate::withdrawal::Withdrawals;
+use crate::script::answer::{Departed, Entered, ints, nonsense};
+use crate::script::queue::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
+use crate::script::vote::{RAISE, TAKE_BACK, VOTE};
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
 const ENOUGH: Duration = Duration::from_millis(700);
@@ -33,7 +33,7 @@ pub(crate) struct RedisEntry {
     number: u64,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
-    /// It was granted in the form that ends without a script, see scripts/head.lua.
+    /// It was granted in the form that ends without a script, see lua/head.lua.
     lone: bool,
 }
 
@@ -66,7 +66,7 @@ impl RedisEntry {
     /// A grant that was pushed, without a round trip if enough of it is left.
     fn collect(&mut self) -> Option<Attempt> {
         let place = self.place.as_ref()?;
-        // What replicas must have is asked for again, by a command that they can be waited for behind.
+        // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection.
         let ask = self.shared.replicas(&self.claim) > 0;
         let (pushed, anchor) = match place.collect() {
             Collected::Nothing => return None,
@@ -106,7 +106,7 @@ impl RedisEntry {
             }
             Some(vote) => {
                 if self.refused {
-                    // What comes from now on is news.
+                    // Only later messages count.
                     place.heed();
                 }
                 let (setting, run) = (&self.shared.setting, self.shared.net.run());
@@ -254,7 +254,7 @@ impl RedisEntry {
         let Departed { what, untimed, more, full } = Departed::read(&value)?;
         if full {
             let call = self.departure(&key, slot, true);
-            Withdrawals::later(&self.shared, key, call);
+            self.shared.withdrawals.later(key, call);
         }
         if more {
             self.shared.tend(&self.claim.want().name);
@@ -342,7 +342,7 @@ impl Entry for RedisEntry {
         }
         // Places in line need no replicas.
         let durable = matches!(self.at, At::Holding) && self.shared.replicas(&self.claim) > 0;
-        let session = self.shared.session(&self.claim.want().name, durable);
+        let session = session::of(&self.shared, &self.claim.want().name, durable);
         Some(Renewal { claim: Arc::clone(&self.claim), session })
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! The errors of this engine, and the advice that each of them gives.
 
 use std::fmt;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub(crate) enum Answer {
     /// A value that is no error.
     Value(Value),
@@ -91,7 +91,7 @@ pub(crate) enum Answer {
     Divided,
     /// The connection is of no use any more, before an answer came.
     Lost(Failure),
-    /// What stands at the key is no hash: no lock, and nothing of one.
+    /// The value at the key is not a hash, so it is not a lock.
     Foreign(Failure),
     /// Refused.
     Failed(Failure),
@@ -147,7 +147,7 @@ fn refused(code: &str, detail: &str, address: &str) -> Failure {
             Failure::new(ErrorKind::Configuration, format!("{address} {NO_LOCK}"))
         }
         "ERR" if detail.starts_with("unknown command") => unknown(detail, address),
-        // What a script may not do is said so since 7.0; before, in the words of NOPERM.
+        // Redis 7.0 and newer report a denied command of a script this way; older versions report NOPERM.
         "ERR" if detail.contains("can't run this command") || detail.contains("NOPERM") => denied(address),
         "NOAUTH" => Failure::new(
             ErrorKind::Denied,
@@ -209,7 +209,7 @@ fn is_of_others(code: &str, detail: &str) -> bool {
                 || detail.contains("bad argument") && detail.contains("unpack"))
 }
 
-/// What stands at the key of a lock is none.
+/// Reports that the value at a lock's key is not a lock.
 pub(crate) fn foreign(error: &ServerError) -> Failure {
     Failure::new(ErrorKind::Configuration, format!("the server {NO_LOCK}")).because(format_args!(
         "{} {}",
@@ -323,7 +323,7 @@ pub(crate) fn broken(address: &str) -> Failure {
     Failure::new(ErrorKind::Unreachable, format!("the connection to {address} broke; try again"))
 }
 
-/// What came back is no answer. The driver cannot read an error that repeats our binary arguments, as that for an unknown command.
+/// The reply cannot be read. The driver cannot read an error that repeats our binary arguments, as that for an unknown command.
 fn strange(address: &str) -> Failure {
     Failure::new(
         ErrorKind::Configuration,

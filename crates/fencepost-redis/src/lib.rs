@@ -32,36 +32,21 @@
 //!   safe; who must be safe without that uses another engine.
 //! - The same holds for a server that restarts without its latest data, or that evicts keys (any `maxmemory-policy` but `noeviction`).
 
-mod answer;
 mod backend;
-mod ballot;
-mod cluster;
+mod claim;
+mod client;
 mod config;
-mod connect;
+mod conn;
+mod deployment;
+mod doctor;
 mod entry;
 mod error;
-mod examine;
-mod line;
-mod link;
-mod listing;
-mod net;
-mod place;
-mod pulse;
-mod record;
+mod inbox;
+mod operator;
 pub mod redlock;
-mod run;
 mod script;
-mod sentinel;
-mod session;
-mod shared;
-mod sips;
-mod slots;
 #[cfg(test)]
 mod testing;
-mod tls;
-mod trail;
-mod wire;
-mod withdrawal;
 
 use fencepost_core::{BackendUrl, Report, Result, Runtime};
 
@@ -81,7 +66,7 @@ pub async fn examine(url: &str, runtime: Runtime) -> Result<Report> {
     if address.scheme == redlock::SCHEME {
         return redlock::examined(&address, runtime).await;
     }
-    examine::examine(config::Config::parse(&address)?, &runtime, None).await
+    doctor::examine(config::Config::parse(&address)?, &runtime, None).await
 }
 
 /// Adds every scheme of this crate to a registry: those of [`SCHEMES`] and [`redlock`].

@@ -1,4 +1,4 @@
-//! What the unit tests share: a client without core's upper half, and servers.
+//! Shared parts of the unit tests: a client without core's upper half, and servers.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, mpsc};
 
 use crate::config::Config;
-use crate::connect::Inbox;
-use crate::net::{Call, Events, Lane, Net, Trouble};
+use crate::conn::call::{Call, Lane, Trouble};
+use crate::conn::connect::{Events, Inbox};
+use crate::deployment::Net;
 use crate::script::Script;
 
 /// How long a test waits for what must come.

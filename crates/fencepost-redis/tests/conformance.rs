@@ -130,7 +130,7 @@ impl Namespace for Place {
     }
 }
 
-/// What a server has under a prefix that is alive or would stay for ever. A lock that nobody holds leaves its last token for a
+/// Returns the keys under a prefix that are alive or would stay without a limit. A lock that nobody holds leaves its last token for a
 /// while, and a claim that was taken back its tombstone.
 fn left(look: &mut Look, prefix: &str) -> Vec<String> {
     let mut left = Vec::new();
@@ -170,7 +170,7 @@ fn time(bytes: &[u8], at: usize) -> f64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0., f64::from_be_bytes)
 }
 
-/// What the other process does; nothing in this one.
+/// The entry of the other process; it does nothing in this one.
 #[test]
 fn hold_elsewhere() {
     hold(&registry());
@@ -185,7 +185,7 @@ mod one {
 mod sentinel {
     use super::*;
 
-    // What many cases share is not killed under them: see tests/faults.rs.
+    // A server that many cases share is not killed: see tests/faults.rs.
     fencepost_testkit::conformance!(
         Watched,
         excused: [
@@ -198,7 +198,7 @@ mod sentinel {
 mod cluster {
     use super::*;
 
-    // What many cases share is not killed under them: see tests/faults.rs.
+    // A server that many cases share is not killed: see tests/faults.rs.
     fencepost_testkit::conformance!(
         Clustered,
         excused: [

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the server said.
+/// The server's reply.
 fn said(line: &str) -> Value {
     redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an error is a value")
 }

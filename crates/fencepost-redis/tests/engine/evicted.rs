@@ -1,4 +1,4 @@
-//! What an evicted holder is told.
+//! Tests the report of an eviction to its holder.
 
 use crate::kit::{SOON, connect, lock, within};
 use fencepost_core::{Eviction, Loss};

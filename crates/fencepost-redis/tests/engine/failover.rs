@@ -85,7 +85,7 @@ async fn a_cluster_replaces_a_master() {
     lock(&locks, "another").await.release().await.unwrap();
 }
 
-/// Nothing tells that it will ever be a master: whoever asks is told soon, and not after all the time that an outage may take.
+/// The server may never become a master: a caller gets the error soon, not after the whole time of an outage.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_never_a_master_is_refused_soon() {
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();

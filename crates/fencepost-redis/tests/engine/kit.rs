@@ -1,4 +1,4 @@
-//! What the tests share: clients, and other processes.
+//! Shared parts of the tests: clients, and other processes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-/// What "at once" may take on a busy machine.
+/// The longest time that "at once" may take on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// A lease that does not end within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -159,7 +159,7 @@ impl Drop for Other {
     }
 }
 
-/// What the other process does.
+/// The work of the other process.
 pub(crate) fn role() {
     let [Ok(_), Ok(url), Ok(count), Ok(ttl)] = ROLE.map(std::env::var) else { return };
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));

@@ -17,7 +17,7 @@ mod strangers;
 mod tokens;
 mod troubles;
 
-/// What the processes do that these tests start; nothing without a role.
+/// The work of the processes that these tests start; nothing without a role.
 #[test]
 fn role() {
     kit::role();

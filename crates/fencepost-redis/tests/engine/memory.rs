@@ -33,7 +33,7 @@ async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     let error = refused.expect_err("there is no room for one more lock");
     let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
     assert!(said.contains("memory"), "the error says what is the matter: {said}");
-    // What is refused leaves nothing that needs more room still.
+    // A refused request leaves nothing that needs more room.
     eventually("it is tidied up", async || other.backlog() == 0).await;
     let keys = redis.look().ask::<u64>(&["DBSIZE"]);
     for number in 0..20 {

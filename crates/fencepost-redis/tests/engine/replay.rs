@@ -42,7 +42,7 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     let guard = lock(&others, "lock").await;
     guard.release().await.unwrap();
     within(SOON, locks.close()).await;
-    // What a network does that delivers the request late.
+    // Acts as a network that delivers the request late.
     let words = entered(&mut connection).expect("the request arrived");
     assert!(words.iter().all(|word| word.len() < 128), "the log has cut a word: {words:?}");
     let mut replay = Cmd::new();

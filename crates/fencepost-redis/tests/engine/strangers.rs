@@ -121,7 +121,7 @@ async fn a_user_who_may_not_is_denied() {
 async fn who_may_no_more_while_he_waits_is_told() {
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     let held = lock(&connect(&redis.url(), LONG).await, "lock").await;
-    // What is asked again at an eighth of the lease falls between two looks of a second.
+    // A renewal at an eighth of the lease falls between two checks of one second.
     let builder = Client::builder().ttl(Duration::from_secs(5)).outage(Duration::from_secs(2));
     let locks = builder.connect(&registry(), &redis.url()).await.unwrap();
     let waiting = wait(&locks, "lock", 1).await;
@@ -142,7 +142,7 @@ fn enough() -> String {
     format!("resetkeys resetchannels nocommands {rules}")
 }
 
-/// What it needs beside that at a node of a Redlock.
+/// The further rights at a node of a Redlock.
 const OF_NODES: &str =
     "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +pexpire +zadd +zrange +zrem";
 

@@ -7,7 +7,7 @@ use fencepost_testkit::redis::{Config, Look, Redis};
 
 use crate::kit::{LONG, SOON, connect, eventually, within};
 
-/// What those who take turns write down.
+/// The record of the clients that take turns.
 #[derive(Default)]
 struct Seen {
     inside: AtomicU64,

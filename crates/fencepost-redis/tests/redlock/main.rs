@@ -139,13 +139,13 @@ async fn two_of_five_killed_work() {
         }
     }
     locks.close().await;
-    // Whoever comes now does without them, too.
+    // A new client does without them, too.
     let late = client(&url).await;
     assert!(cycle(&late).await > last);
     late.close().await;
 }
 
-/// Who waits is told by the release: asking now and then would take a second or two for each turn.
+/// The release wakes the waiter: polling would take a second or two for each turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_the_oldest_at_once() {
     let (_masters, url) = five().await;
@@ -181,7 +181,7 @@ async fn a_cycle_is_two_commands_for_each_node() {
     let mut looks = [masters.node(0).look(), masters.node(1).look()];
     for _ in 0..50 {
         let (calls, slowest) = calls_of_cycles(&masters.url(), &mut looks, 100).await;
-        // What a node has not answered by then is asked for again: a machine that stands still for so long counts nothing.
+        // A request that a node has not answered by then is sent again: a machine that stands still that long counts nothing.
         if slowest < Quorum::PATIENCE {
             // Looking is an INFO, too.
             return assert_eq!(calls, [(0, 100, 100); 2]);

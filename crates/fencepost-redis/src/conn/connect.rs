@@ -1,0 +1,142 @@
+//! From an address to a connection that is ready for calls.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Task};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value};
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::config::tls::Security;
+use crate::config::{Login, Place};
+use crate::conn::read_limit::Sips;
+use crate::error::{Failure, handshake};
+
+/// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
+const QUEUE: usize = 1 << 20;
+
+/// The parameters that all connections to one deployment share.
+pub(crate) struct Manner {
+    pub(crate) login: Login,
+    pub(crate) database: i64,
+    pub(crate) security: Option<Security>,
+}
+
+/// Receives messages that no request asked for.
+pub(crate) trait Events: Send + Sync + 'static {
+    /// A message came to the inbox. Called on the I/O task: short, no blocking.
+    fn message(&self, payload: &[u8]);
+    /// The inbox is subscribed again after a break: messages may have been lost.
+    fn restored(&self);
+}
+
+/// Where messages come in.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    pub(crate) channel: String,
+    /// The longest lease, if the server is a node of a quorum: each connection finds out which run of it it has met, see
+    /// lua/vote.lua.
+    pub(crate) node: Option<Duration>,
+    /// Set when the server says that all its data is being replaced: each connection has its own.
+    pub(crate) replaced: Arc<AtomicBool>,
+    pub(crate) events: Arc<dyn Events>,
+}
+
+trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+type Stream = Box<dyn Bytes>;
+
+/// Connects and says hello. The second of the answer is the connection's task, which the caller runs: nothing is sent
+/// before that. To be called within the tokio runtime that the task will run in.
+pub(crate) async fn connect(
+    place: &Place,
+    manner: &Manner,
+    inbox: Option<Inbox>,
+) -> Result<(MultiplexedConnection, Task), Failure> {
+    let address = place.to_string();
+    let security = manner.security.as_ref();
+    let of_tls =
+        |error: &(dyn std::error::Error + 'static)| security.and_then(|tls| tls.failure(error, &address));
+    let stream = stream(place, security)
+        .await
+        .map_err(|error| of_tls(&error).unwrap_or_else(|| unreachable(&error, &address)))?;
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(manner.database)
+        .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &manner.login.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &manner.login.password {
+        info = info.set_password(password);
+    }
+    // No timeouts of the driver's: they are tokio's, and a call may be made where there is no runtime.
+    let mut config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    if let Some(Inbox { events, replaced, .. }) = inbox {
+        config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+            match (push.kind, &*push.data) {
+                (PushKind::Message, [_, Value::BulkString(payload)]) => events.message(payload),
+                // Of single keys nothing was asked to be told.
+                (PushKind::Invalidate, _) => replaced.store(true, Ordering::SeqCst),
+                _ => {}
+            }
+            Ok(())
+        });
+    }
+    match MultiplexedConnection::new_with_config(&info, stream, config).await {
+        Ok((connection, task)) => Ok((connection, Box::pin(task))),
+        // In TLS 1.3 a server says no to a client's certificate when the greeting is over.
+        Err(error) => Err(of_tls(&error).unwrap_or_else(|| handshake(&error, &address))),
+    }
+}
+
+async fn stream(place: &Place, security: Option<&Security>) -> io::Result<Stream> {
+    match place {
+        Place::Unix(path) => Ok(Box::new(Sips::new(UnixStream::connect(path).await?))),
+        Place::Tcp(host, port) => {
+            let stream = TcpStream::connect((&**host, *port)).await?;
+            stream.set_nodelay(true)?;
+            watch(&stream);
+            match security {
+                None => Ok(Box::new(Sips::new(stream))),
+                Some(security) => Ok(Box::new(Sips::new(security.wrap(host, stream).await?))),
+            }
+        }
+    }
+}
+
+/// A connection that only listens must notice by itself that the other end has gone without a word: within about 15 s.
+fn watch(stream: &TcpStream) {
+    // An option that the system does not support is skipped: calls time out by themselves.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    #[cfg(target_os = "linux")]
+    {
+        let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(6));
+        let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(3));
+        let _ = sockopt::set_tcp_keepcnt(stream, 3);
+        let _ = sockopt::set_tcp_user_timeout(stream, 15_000);
+    }
+}
+
+fn unreachable(error: &io::Error, address: &str) -> Failure {
+    let message = match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!("nothing listens at {address}; is Redis running there?"),
+        io::ErrorKind::NotFound => format!("there is no socket {address}; is Redis running?"),
+        io::ErrorKind::PermissionDenied => {
+            return Failure::new(ErrorKind::Denied, format!("the socket {address} is not for this user"))
+                .because(error);
+        }
+        _ => format!("{address} cannot be reached"),
+    };
+    Failure::new(ErrorKind::Unreachable, message).because(error)
+}

@@ -1,0 +1,372 @@
+//! One connection that is kept up: a lane of a link.
+//!
+//! A task on the client's own host connects, waits until the connection breaks and connects again. Where the connection's own
+//! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
+//! more than a command, until that runtime ends or does not run it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Moment, Runtime};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::config::Place;
+use crate::conn::connect::{Inbox, Manner, connect};
+use crate::conn::fresh_number;
+use crate::conn::run_id::met;
+use crate::conn::target::Whereabouts;
+use crate::conn::task::Pulse;
+use crate::error::{Failure, closed, demoted};
+use crate::script::vote::named;
+
+/// The pause after the first attempt that failed, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// A connection that is kept up. Dropping it ends it.
+pub(crate) struct Wire(Arc<Shared>);
+
+struct Shared {
+    whereabouts: Whereabouts,
+    manner: Arc<Manner>,
+    inbox: Option<Inbox>,
+    runtime: Runtime,
+    patience: Duration,
+    /// The runtime of the user, as long as it runs what it is given. None: the client's own host.
+    home: Mutex<Option<Handle>>,
+    /// It did not run the last connection: the next one is made on the client's own host.
+    stalled: AtomicBool,
+    state: watch::Sender<State>,
+    /// Somebody has asked for a connection, so that there is a task that makes it.
+    tended: AtomicBool,
+}
+
+enum State {
+    Down(Option<Failure>),
+    Up(Line),
+    Closed,
+}
+
+/// A connection.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) pulse: Arc<Pulse>,
+    /// Which run of a node of a quorum it has met, as that said itself over this connection, and as votes call it. No connection
+    /// outlives a restart, and a connection whose server's data is replaced is closed.
+    pub(crate) run: Option<Arc<str>>,
+    /// Its task runs on the user's runtime, which may stop.
+    pub(crate) guest: bool,
+    /// Tells it from every other connection of this process.
+    pub(crate) id: u64,
+    /// With whom.
+    place: Arc<Place>,
+    number: u64,
+}
+
+impl Wire {
+    pub(crate) fn new(
+        whereabouts: Whereabouts,
+        manner: Arc<Manner>,
+        inbox: Option<Inbox>,
+        runtime: &Runtime,
+        patience: Duration,
+        home: Option<Handle>,
+    ) -> Wire {
+        Wire(Arc::new(Shared {
+            whereabouts,
+            manner,
+            inbox,
+            runtime: runtime.clone(),
+            patience,
+            home: Mutex::new(home),
+            stalled: AtomicBool::new(false),
+            state: watch::Sender::new(State::Down(None)),
+            tended: AtomicBool::new(false),
+        }))
+    }
+
+    /// The connection, if it is up.
+    pub(crate) fn up(&self) -> Option<Line> {
+        match &*self.0.state.borrow() {
+            State::Up(line) => Some(line.clone()),
+            State::Down(_) | State::Closed => None,
+        }
+    }
+
+    /// Which run of the server the connection has met, if it is up.
+    pub(crate) fn run(&self) -> Option<Arc<str>> {
+        match &*self.0.state.borrow() {
+            State::Up(line) => line.run.clone(),
+            State::Down(_) | State::Closed => None,
+        }
+    }
+
+    /// Connects, and goes on doing so.
+    pub(crate) fn start(&self) {
+        if !self.0.tended.swap(true, Ordering::SeqCst) {
+            let shared = Arc::clone(&self.0);
+            self.0.runtime.spawn(tend(shared));
+        }
+    }
+
+    /// Returns the connection as soon as it is up. Fails at `until`, or earlier if waiting makes no sense. A caller that
+    /// is not `patient` gets the error of the first attempt.
+    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Line, Failure> {
+        let mut state = self.0.state.subscribe();
+        self.start();
+        let settled = |state: &State| match state {
+            State::Down(Some(failure)) => failure.lasts() || !patient,
+            State::Down(None) => false,
+            State::Up(_) | State::Closed => true,
+        };
+        let wait = state.wait_for(settled);
+        let outcome = self.0.runtime.clock().within(until, wait).await.and_then(Result::ok);
+        let outcome = outcome.unwrap_or_else(|| self.0.state.borrow());
+        match &*outcome {
+            State::Up(line) => Ok(line.clone()),
+            State::Down(Some(failure)) => Err(failure.clone()),
+            State::Down(None) => Err(self.0.late("in time")),
+            State::Closed => Err(closed()),
+        }
+    }
+
+    /// Lets go of this connection: it does not work, or leads to the wrong server.
+    pub(crate) fn cut(&self, line: &Line) {
+        self.0.cut(line.number);
+    }
+
+    /// Lets go of the connection if it does not lead to any of `places`.
+    pub(crate) fn stay_among(&self, places: &[Place]) {
+        if let Some(line) = self.up().filter(|line| !places.contains(&line.place)) {
+            self.cut(&line);
+        }
+    }
+
+    /// Lets go of the connection if it leads to `place`.
+    pub(crate) fn leave(&self, place: &Place) {
+        if let Some(line) = self.up().filter(|line| *line.place == *place) {
+            self.cut(&line);
+        }
+    }
+
+    /// The user's runtime does not run the connection's task: the next one runs on the client's own host.
+    pub(crate) fn move_home(&self, line: &Line) {
+        let server = &self.0.whereabouts;
+        tracing::debug!(%server, "the runtime stands still; its connection moves to the client's thread");
+        self.0.stalled.store(true, Ordering::SeqCst);
+        self.0.cut(line.number);
+    }
+
+    /// Ends it for good.
+    pub(crate) fn close(&self) {
+        let before = self.0.state.send_replace(State::Closed);
+        if let State::Up(line) = before {
+            line.pulse.stop();
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn home(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self, number: u64) {
+        let mut stopped = None;
+        self.state.send_if_modified(|state| match state {
+            State::Up(line) if line.number == number => {
+                stopped = Some(Arc::clone(&line.pulse));
+                *state = State::Down(None);
+                true
+            }
+            _ => false,
+        });
+        if let Some(pulse) = stopped {
+            pulse.stop();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(*self.state.borrow(), State::Closed)
+    }
+
+    /// No connection came.
+    fn late(&self, when: &str) -> Failure {
+        let server = &self.whereabouts;
+        let greeted = self.manner.security.as_ref().and_then(|security| security.unanswered(server));
+        greeted.unwrap_or_else(|| {
+            Failure::new(ErrorKind::Unreachable, format!("{server} has not taken a connection {when}"))
+        })
+    }
+
+    /// One attempt to connect, where the connection's task is to run.
+    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Line, Failure> {
+        let until = self.runtime.clock().now() + self.patience;
+        let late = || self.late(&format!("within {:?}", self.patience));
+        let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
+        if let Some(home) = home {
+            let ran = Arc::new(AtomicBool::new(false));
+            let task = home.spawn({
+                let (shared, ran) = (Arc::clone(self), Arc::clone(&ran));
+                async move {
+                    ran.store(true, Ordering::SeqCst);
+                    open(shared, number, true).await
+                }
+            });
+            let abort = task.abort_handle();
+            match self.runtime.clock().within(until, task).await {
+                Some(Ok(result)) => return result,
+                // The runtime has ended, or has no I/O.
+                Some(Err(_)) => *self.home() = None,
+                None => {
+                    abort.abort();
+                    if !ran.load(Ordering::SeqCst) {
+                        // Nobody runs it.
+                        *self.home() = None;
+                    }
+                    return Err(late());
+                }
+            }
+        }
+        self.runtime
+            .clock()
+            .within(until, open(Arc::clone(self), number, false))
+            .await
+            .unwrap_or_else(|| Err(late()))
+    }
+}
+
+/// Makes a connection and starts its task where this runs.
+async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Failure> {
+    let (place, is_master) = match &shared.whereabouts {
+        Whereabouts::Fixed(place) => (place.clone(), true),
+        Whereabouts::Master(sentinels) => (sentinels.master().await?, false),
+        Whereabouts::Any(nodes) => {
+            let nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            (nodes[number as usize % nodes.len()].clone(), true)
+        }
+    };
+    let replaced = Arc::new(AtomicBool::new(false));
+    let inbox = shared.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
+    let (mut connection, work) = connect(&place, &shared.manner, inbox).await?;
+    let ended = Arc::downgrade(&shared);
+    let pulse = Pulse::start(work, replaced, move || {
+        if let Some(shared) = ended.upgrade() {
+            shared.cut(number);
+        }
+    });
+    if !is_master {
+        // A sentinel may not know yet, or the server may not.
+        let role = connection.send_packed_command(&role()).await.and_then(Value::extract_error);
+        if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
+        {
+            pulse.stop();
+            // The other sentinels may know more.
+            if let Whereabouts::Master(sentinels) = &shared.whereabouts {
+                sentinels.ask_next();
+            }
+            return Err(match role {
+                Ok(_) => demoted(&place.to_string(), &shared.whereabouts.to_string()),
+                Err(error) => crate::error::handshake(&error, &place.to_string()),
+            });
+        }
+    }
+    let mut run = None;
+    if let Some(inbox) = &shared.inbox {
+        // Before it is used, so that nothing that is asked here is answered with a message that does not come.
+        if let Err(error) = connection.subscribe(&inbox.channel).await {
+            pulse.stop();
+            return Err(crate::error::handshake(&error, &place.to_string()));
+        }
+        if let Some(longest) = inbox.node {
+            // Without it each vote takes longer.
+            run = met(&mut connection).await.map(|run| named(&run, longest).into());
+        }
+    }
+    Ok(Line { connection, pulse, run, guest, id: fresh_number(), place: Arc::new(place), number })
+}
+
+fn role() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("ROLE");
+    command
+}
+
+/// Keeps a connection up until it is closed.
+async fn tend(shared: Arc<Shared>) {
+    let clock = shared.runtime.clock().clone();
+    let (mut number, mut pause, mut first) = (0, PAUSES.0, true);
+    while !shared.is_closed() {
+        number += 1;
+        let began = clock.now();
+        match shared.attempt(number).await {
+            Ok(line) => {
+                let pulse = Arc::clone(&line.pulse);
+                shared.rise(line);
+                if pulse.is_over() {
+                    // It ended before it was known to be up.
+                    shared.cut(number);
+                }
+                if let Some(inbox) = shared.inbox.as_ref().filter(|_| !first) {
+                    inbox.events.restored();
+                }
+                first = false;
+                let mut state = shared.state.subscribe();
+                let _ = state.wait_for(|state| !matches!(state, State::Up(_))).await;
+                pulse.stop();
+            }
+            Err(failure) => {
+                tracing::debug!(server = %shared.whereabouts, error = %failure.error(), "no connection");
+                shared.sink(failure);
+            }
+        }
+        if clock.now().since(began) >= PAUSES.1 * 2 {
+            // It has worked for a while: the first attempt is made at once.
+            pause = PAUSES.0;
+            continue;
+        }
+        let mut state = shared.state.subscribe();
+        let ended = state.wait_for(|state| matches!(state, State::Closed));
+        let _ = clock.within(clock.now() + jitter(pause, shared.runtime.client() ^ number), ended).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+impl Shared {
+    fn rise(&self, line: Line) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = State::Up(line);
+            }
+            open
+        });
+    }
+
+    fn sink(&self, failure: Failure) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = State::Down(Some(failure));
+            }
+            open
+        });
+    }
+}
+
+/// Between half of `pause` and all of it, so that those who lost one server do not come back together.
+pub(crate) fn jitter(pause: Duration, seed: u64) -> Duration {
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    pause / 2 + (pause / 2).mul_f64((mixed >> 40) as f64 / (1u64 << 24) as f64)
+}

@@ -1,0 +1,44 @@
+//! The server that a connection leads to.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+
+use crate::config::Place;
+use crate::error::Failure;
+
+/// Finds the master of a deployment.
+pub(crate) trait FindMaster: Send + Sync {
+    /// Returns the master's name.
+    fn name(&self) -> &str;
+
+    /// Returns the master's address. To be called within a tokio runtime.
+    fn master(&self) -> BoxFuture<'_, Result<Place, Failure>>;
+
+    /// Asks another sentinel first from now on.
+    fn ask_next(&self);
+}
+
+/// Where a wire leads.
+#[derive(Clone)]
+pub(crate) enum Whereabouts {
+    Fixed(Place),
+    /// To the master, whichever server that is.
+    Master(Arc<dyn FindMaster>),
+    /// To any node: another one after each failure.
+    Any(Nodes),
+}
+
+/// Nodes of a cluster.
+pub(crate) type Nodes = Arc<Mutex<Vec<Place>>>;
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whereabouts::Fixed(place) => place.fmt(f),
+            Whereabouts::Master(sentinels) => write!(f, "the master {}", sentinels.name()),
+            Whereabouts::Any(_) => f.write_str("the cluster"),
+        }
+    }
+}

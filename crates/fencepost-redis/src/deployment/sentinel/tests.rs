@@ -1,0 +1,27 @@
+use fencepost_testkit::redis;
+
+use crate::conn::call::Lane;
+use crate::testing::{Thread, client, number};
+
+#[tokio::test]
+async fn a_failover_is_followed() {
+    let mut servers = redis::Sentinel::start(3, &redis::Config::new()).expect("servers");
+    let thread = Thread::start();
+    let client = client(&servers.url(), &thread).await.expect("a client");
+    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    number(&client.net, Lane::Renewer, "a", 1).await.expect("a number");
+    servers.fail_over().expect("a failover");
+    client.post.restored(1).await;
+    number(&client.net, Lane::Caller, "b", 1).await.expect("a number");
+    number(&client.net, Lane::Renewer, "b", 1).await.expect("a number");
+    assert_eq!(servers.master().look().ask::<i64>(&["HGET", "b", "n"]), 2);
+}
+
+#[tokio::test]
+async fn an_unknown_master_is_refused() {
+    let servers = redis::Sentinel::start(1, &redis::Config::new()).expect("servers");
+    let thread = Thread::start();
+    let url = servers.url().replace("/locks", "/rocks");
+    let error = client(&url, &thread).await.err().expect("no such master");
+    assert!(error.is_configuration() && error.to_string().contains("rocks"), "{error}");
+}

@@ -1,0 +1,271 @@
+//! Redlock: a majority of independent Redis masters.
+//!
+//! `redlock:URL,URL…` takes the full URLs of the nodes, one server each, separated by commas; options after a `?` at the end
+//! are those of every node, and `max_ttl=` (seconds, 60 by default) is the longest lease of the deployment. All clients give the
+//! same nodes.
+//!
+//! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
+//! grant. It is known by a marker that holds the run id of the server. [`vouch`] lets new nodes in at once.
+//! A URL leads to the server itself, not to a proxy that spreads commands over several.
+//!
+//! Guaranteed: one holder as long as no majority of the nodes loses what it granted at the same time, and clocks that run no faster
+//! than the margin of a lease; tokens that grow unless a majority lost its data and its clocks stepped back, or the nodes' clocks are
+//! more than `max_ttl` apart. Not: order of arrival. Nodes hand nothing over, since two that chose differently would lock each other
+//! out: a release tells the oldest of those who were refused to ask again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{
+    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
+    Reply, Report, Result, Runtime, Token, Tokens,
+};
+use fencepost_quorum::Quorum;
+use futures_util::future::{join, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
+
+use crate::backend::connect;
+use crate::client::Shared;
+use crate::config::{Config, MAX_TTL, Servers};
+use crate::conn::call::{Call, Lane, Trouble};
+use crate::doctor::examine;
+use crate::script::answer::nonsense;
+use crate::script::queue::Setting;
+use crate::script::record;
+use crate::script::vote::{FREED, VOUCH, WAITING};
+
+pub(crate) mod marker;
+mod node;
+
+use node::{Meeting, Runs, Unreached, unreached};
+
+/// The scheme.
+pub const SCHEME: &str = "redlock";
+const ENGINE: &str = "redlock";
+/// How long a claim of a new client waits for a node that is still being connected: each vote makes a lock safer, and permits need
+/// more than a majority. A majority that is there waits for nobody.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Opens the quorum that a URL names: register it as `Registry::new().with("redlock", fencepost_redis::redlock::open)`.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) for a URL that breaks a rule, and what the first node says if no majority can be reached.
+///
+/// # Cancel safety
+/// May be dropped; nothing stays at the servers.
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    let (configs, max_ttl) = match parse(&address) {
+        Ok(parsed) => parsed,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    Reply::coming(async move {
+        let nodes: Vec<Node> =
+            configs.into_iter().map(|config| Node::new(config, max_ttl, &runtime)).collect();
+        let need = nodes.len() / 2 + 1;
+        meet(&nodes, need, &runtime).await?;
+        let nodes = nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Backend>).collect();
+        Ok(Arc::new(Quorum::new(ENGINE, nodes, runtime.clock().clone())?) as Arc<dyn Backend>)
+    })
+}
+
+/// Connects to all nodes, and returns as soon as `need` of them are there. The others go on in the background.
+async fn meet(nodes: &[Node], need: usize, runtime: &Runtime) -> Result<()> {
+    let until = runtime.clock().now() + GRACE;
+    let runs = Runs::default();
+    let opening = nodes.iter().map(|node| {
+        let _ = node.meeting.until.set(until);
+        let (meeting, config) = (Arc::clone(&node.meeting), node.config.clone());
+        let opening = connect(config.clone(), runtime.clone(), Some(node.max_ttl));
+        let retry = (config, node.max_ttl);
+        async move { (meeting, retry, opening.await) }
+    });
+    let mut opening: FuturesUnordered<_> = opening.collect();
+    let (mut met, mut first) = (0, None);
+    // Dropped here nothing stays at the servers.
+    while met < need
+        && let Some((meeting, retry, answer)) = opening.next().await
+    {
+        match answer {
+            Ok(shared) => {
+                meeting.with(shared, &runs)?;
+                met += 1;
+            }
+            Err(error) => {
+                first.get_or_insert(error);
+                meeting.keep_trying(retry, &runs, runtime);
+            }
+        }
+    }
+    if met < need {
+        return Err(first.unwrap_or_else(unreached));
+    }
+    let ours = runtime.clone();
+    runtime.spawn(async move {
+        while let Some((meeting, retry, answer)) = opening.next().await {
+            if answer.and_then(|shared| meeting.with(shared, &runs)).is_err() {
+                meeting.keep_trying(retry, &runs, &ours);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Looks at the nodes, whether a majority can be reached or not.
+pub(crate) async fn examined(address: &BackendUrl, runtime: Runtime) -> Result<Report> {
+    let (configs, max_ttl) = parse(address)?;
+    let node = |config| Arc::new(Node::new(config, max_ttl, &runtime)) as _;
+    Quorum::new(ENGINE, configs.into_iter().map(node).collect(), runtime.clock().clone())?.examine().await
+}
+
+/// Says that the nodes of `url` have lost nothing, or that nobody holds anything there: they grant at once. For a new
+/// deployment, and after a restart of which the operator knows that it lost no data. Wrong, it can let two hold one lock.
+///
+/// # Errors
+/// A bad URL, or what the first node says that could not be reached; the others are vouched for.
+///
+/// # Cancel safety
+/// Dropped midway, some are vouched for.
+pub async fn vouch(url: &str, runtime: Runtime) -> Result<()> {
+    let (configs, max_ttl) = parse(&BackendUrl::parse(url)?)?;
+    let each = configs.into_iter().map(|config| {
+        let runtime = runtime.clone();
+        async move {
+            let shared = connect(config, runtime, Some(max_ttl)).await?;
+            let call = Call::new(&VOUCH, 0, shared.setting.vouch());
+            let answer = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error);
+            shared.net.close().await;
+            answer.map(|_| ())
+        }
+    });
+    join_all(each).await.into_iter().collect()
+}
+
+pub(crate) fn parse(address: &BackendUrl) -> Result<(Vec<Config>, Duration)> {
+    let invalid = |message: &str| Error::invalid(message).on(ENGINE);
+    let max_ttl = match address.option("max_ttl") {
+        None => MAX_TTL,
+        Some(text) => {
+            let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+            Duration::from_secs(seconds.ok_or_else(|| invalid("max_ttl is a number of seconds, 1 to 86400"))?)
+        }
+    };
+    let mut configs = Vec::new();
+    for url in address.rest.split(',') {
+        let node = BackendUrl::parse(url)?.with_options_of(address, &["max_ttl"]);
+        let config = Config::parse(&node)?;
+        if !matches!(config.servers, Servers::One(_)) {
+            return Err(invalid("a node of a quorum is one server: redis:, rediss: or redis+unix:"));
+        }
+        if config.replicas > 0 {
+            return Err(invalid("a node of a quorum waits for no replicas; leave out replicas="));
+        }
+        // Another database of the same server is no other node: both are lost together.
+        if configs.iter().any(|known: &Config| known.servers == config.servers) {
+            return Err(invalid("a node stands twice in the URL; each has one vote"));
+        }
+        configs.push(config);
+    }
+    if configs.len() < 3 {
+        return Err(invalid("a quorum has three nodes or more: redlock:redis://a,redis://b,redis://c"));
+    }
+    Ok((configs, max_ttl))
+}
+
+/// One master, which may not have been reached yet.
+struct Node {
+    meeting: Arc<Meeting>,
+    max_ttl: Duration,
+    config: Config,
+    runtime: Runtime,
+}
+
+impl Node {
+    fn new(config: Config, max_ttl: Duration, runtime: &Runtime) -> Node {
+        Node { meeting: Arc::new(Meeting::new(runtime.clock())), max_ttl, config, runtime: runtime.clone() }
+    }
+}
+
+impl Backend for Node {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens: Tokens::ClockBounded, max_ttl: self.max_ttl, ..Capabilities::full(ENGINE) }
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        match self.meeting.redis.get() {
+            Some(redis) => redis.enter(claim),
+            None => Unreached::of(self, claim, false),
+        }
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        match self.meeting.redis.get() {
+            Some(redis) => redis.attach(claim),
+            None => Unreached::of(self, claim, true),
+        }
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            let names = std::slice::from_ref(name);
+            let (info, refused) = join(redis.inspect(name), refused(&redis.shared, names)).await;
+            let mut info = info?;
+            info.claims.extend(refused?.into_iter().flatten());
+            Ok(info)
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            let mut listing = redis.list(prefix, page).await?;
+            let names: Vec<_> = listing.resources.iter().map(|info| info.name.clone()).collect();
+            let refused = refused(&redis.shared, &names).await?;
+            for (info, refused) in listing.resources.iter_mut().zip(refused) {
+                info.claims.extend(refused);
+            }
+            Ok(listing)
+        })
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::coming(async move {
+            let redis = self.meeting.redis().await?;
+            redis.evict(name, token, how).await?;
+            if how.now {
+                let (key, slot) = redis.shared.key(name);
+                let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
+                // Dropped here, or failed: a waiter asks again by itself, only later.
+                let _ = redis.shared.net.call(Lane::Caller, &call).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(examine(self.config.clone(), &self.runtime, Some(self.max_ttl)))
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.meeting.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
+    }
+}
+
+/// Returns the claims that wait for each of these names.
+async fn refused(shared: &Shared, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<_> = names.iter().map(|name| Setting::refused(&shared.key(name).0)).collect();
+    let call = Call::new(&WAITING, 0, shared.setting.waiting(&keys));
+    let value = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+    let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
+    let Some((Value::Int(now), each)) = answers.split_first() else { return Err(nonsense(&value)) };
+    let now = u64::try_from(*now).unwrap_or_default();
+    let read = |entries: &Value| match entries {
+        Value::Array(entries) => Ok(record::refused(entries, now)),
+        other => Err(nonsense(other)),
+    };
+    each.iter().map(read).collect()
+}

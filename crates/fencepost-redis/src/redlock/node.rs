@@ -1,0 +1,164 @@
+//! How a client comes to the nodes of a quorum.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result,
+    Runtime, Token,
+};
+use tokio::sync::watch;
+
+use super::{ENGINE, Node};
+use crate::backend::{RedisBackend, connect};
+use crate::client::Shared;
+use crate::config::Config;
+
+/// The pause before a node that cannot be reached is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The runs of the servers that were met: a server with two names would have two votes for one loss of data.
+#[derive(Clone, Default)]
+pub(super) struct Runs(Arc<Mutex<HashSet<Arc<str>>>>);
+
+impl Runs {
+    /// Notes the server's run, if it says so. Fails if another node has it.
+    fn add(&self, shared: &Shared) -> Result<()> {
+        let Some(run) = shared.net.run() else { return Ok(()) };
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run) {
+            return Ok(());
+        }
+        let message =
+            "two nodes of the URL are one server under two names; name independent masters, each once";
+        Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
+    }
+}
+
+/// One node, as soon as it is reached.
+pub(super) struct Meeting {
+    pub(super) redis: OnceLock<RedisBackend>,
+    /// The first attempt has ended.
+    tried: watch::Sender<bool>,
+    /// Until when a claim waits for the first attempt.
+    pub(super) until: OnceLock<Moment>,
+    clock: Clock,
+}
+
+impl Meeting {
+    pub(super) fn new(clock: &Clock) -> Meeting {
+        let (redis, tried, until) = (OnceLock::new(), watch::Sender::new(false), OnceLock::new());
+        Meeting { redis, tried, until, clock: clock.clone() }
+    }
+
+    /// Takes the node in.
+    pub(super) fn with(&self, shared: Arc<Shared>, runs: &Runs) -> Result<()> {
+        let distinct = runs.add(&shared);
+        if distinct.is_ok() {
+            let _ = self.redis.set(RedisBackend { shared });
+        }
+        self.tried.send_replace(true);
+        distinct
+    }
+
+    /// Connects in the background, again and again. Ends with the client.
+    pub(super) fn keep_trying(
+        self: &Arc<Self>,
+        (config, max_ttl): (Config, Duration),
+        runs: &Runs,
+        runtime: &Runtime,
+    ) {
+        self.tried.send_replace(true);
+        let (meeting, runs, ours) = (Arc::downgrade(self), runs.clone(), runtime.clone());
+        runtime.spawn(async move {
+            while meeting.strong_count() > 0 {
+                ours.clock().sleep_until(ours.clock().now() + RETRY).await;
+                if let Ok(shared) = connect(config.clone(), ours.clone(), Some(max_ttl)).await {
+                    let Some(meeting) = meeting.upgrade() else { return };
+                    if let Err(error) = meeting.with(shared, &runs) {
+                        tracing::error!(%error, "a node has no vote");
+                    }
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The node. While the client has just come, this waits for the first attempt to reach it.
+    pub(super) async fn redis(&self) -> Result<&RedisBackend> {
+        if self.redis.get().is_none()
+            && let Some(until) = self.until.get()
+        {
+            let mut tried = self.tried.subscribe();
+            let _ = self.clock.within(*until, tried.wait_for(|tried| *tried)).await;
+        }
+        self.redis.get().ok_or_else(unreached)
+    }
+}
+
+pub(super) fn unreached() -> Error {
+    Error::new(ErrorKind::Unreachable, "this node was not reached yet").on(ENGINE)
+}
+
+/// A claim at a node that was not there when it was made, and may come while it is asked for.
+pub(super) struct Unreached {
+    meeting: Arc<Meeting>,
+    claim: Arc<Claim>,
+    attached: bool,
+    /// Since the node was there.
+    entry: Option<Box<dyn Entry>>,
+}
+
+impl Unreached {
+    pub(super) fn of(node: &Node, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
+        Box::new(Unreached { meeting: Arc::clone(&node.meeting), claim, attached, entry: None })
+    }
+
+    fn entry(&mut self) -> Option<&mut dyn Entry> {
+        if self.entry.is_none() {
+            let (redis, claim) = (self.meeting.redis.get()?, Arc::clone(&self.claim));
+            self.entry = Some(if self.attached { redis.attach(claim) } else { redis.enter(claim) });
+        }
+        match &mut self.entry {
+            Some(entry) => Some(&mut **entry),
+            None => None,
+        }
+    }
+}
+
+impl Entry for Unreached {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        if self.entry.is_some() {
+            return self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.attempt());
+        }
+        Reply::coming(async move {
+            // Dropped here nothing was sent.
+            self.meeting.redis().await?;
+            match self.entry() {
+                Some(entry) => entry.attempt().await,
+                None => Err(unreached()),
+            }
+        })
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx, until))
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.as_ref()?.renewal()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.entry().map_or_else(|| Reply::ready(Ok(Removed::Nothing)), |entry| entry.withdraw())
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.detach())
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.raise(to))
+    }
+}

@@ -1,0 +1,222 @@
+//! The scripts of the line and what they are given.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Token};
+use redis::Cmd;
+
+use crate::script::Script;
+use crate::script::record::Who;
+
+/// A script of the line: what all begin with, and a file.
+macro_rules! script {
+    ($($file:literal),+) => {
+        Script::new(concat!(
+            include_str!("lua/clock.lua"),
+            include_str!("lua/head.lua"),
+            $(include_str!(concat!("lua/", $file))),+
+        ))
+    };
+}
+
+pub(crate) use script;
+
+pub(crate) static ENTER: Script = Script::new(concat!(
+    include_str!("lua/clock.lua"),
+    include_str!("lua/front.lua"),
+    include_str!("lua/head.lua"),
+    include_str!("lua/enter.lua")
+));
+pub(crate) static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
+pub(crate) static KEEP: Script = script!("keep.lua");
+pub(crate) static TAKE: Script = script!("take.lua");
+pub(crate) static TEND: Script = script!("tend.lua");
+pub(crate) static EVICT: Script = script!("evict.lua");
+pub(crate) static LOOK: Script = script!("look.lua");
+
+/// How long a process is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
+pub(crate) const LIVE: Duration = Duration::from_millis(1_900);
+/// How often a process says that it still waits.
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// How many locks one call renews at most: the server does nothing else meanwhile, for some 15 µs each.
+pub(crate) const BATCH: usize = 250;
+/// How many of its oldest claims a process asks after where it waits.
+pub(crate) const OLDEST: usize = 16;
+/// "Nobody", where a process stands.
+pub(crate) const NOBODY: &[u8; 16] = b"0000000000000000";
+
+/// The parameters that all calls of a client share.
+pub(crate) struct Setting {
+    /// The prefix of all keys.
+    pub(crate) prefix: Box<str>,
+    /// The client in the line, 16 hex digits.
+    pub(crate) process: String,
+    /// The prefix of all clients' channels.
+    pub(crate) inbox: String,
+    /// How long the last token of an idle lock is kept.
+    pub(crate) retention: Duration,
+    pub(crate) cluster: bool,
+    /// The longest lease, where the server is a node of a quorum.
+    pub(crate) max_ttl: Duration,
+    /// The holder, and its text. All claims of a client have the same holder, except those that layers make.
+    pub(crate) holder: OnceLock<(Arc<HolderInfo>, String)>,
+}
+
+impl Setting {
+    /// The key of a lock.
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
+        [self.prefix.as_bytes(), name.as_bytes()].concat()
+    }
+
+    /// The channel of this client.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}{}", self.inbox, self.process)
+    }
+
+    fn line<'a>(&'a self, holder: &Arc<HolderInfo>) -> Cow<'a, str> {
+        let (known, line) = self.holder.get_or_init(|| (Arc::clone(holder), holder.to_line()));
+        if Arc::ptr_eq(known, holder) { Cow::Borrowed(line) } else { Cow::Owned(holder.to_line()) }
+    }
+
+    fn cluster(&self) -> &'static str {
+        if self.cluster { "1" } else { "0" }
+    }
+
+    pub(crate) fn retention(&self) -> u64 {
+        millis(self.retention)
+    }
+
+    /// A claim's name, see lua/head.lua.
+    pub(crate) fn own(&self, id: ClaimId) -> [u8; 26] {
+        let mut own = [u8::from(self.cluster); 26];
+        own[..8].copy_from_slice(&(self.retention() as f64).to_be_bytes());
+        own[8..24].copy_from_slice(&id.as_u128().to_be_bytes());
+        own[25] = self.prefix.len() as u8;
+        own
+    }
+
+    /// Adds the claim and its TTL, see lua/front.lua. `waits`: so does the client already.
+    pub(crate) fn ask(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool, waits: bool) {
+        let unlikely = waits || claim.want().mode != Mode::Exclusive;
+        let mut head = [u8::from(joins) | u8::from(unlikely) << 2; 35];
+        head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
+        head[9..].copy_from_slice(&self.own(claim.id));
+        self.who(claim).put(command, &head);
+    }
+
+    /// Returns the part of a claim's record that never changes.
+    pub(crate) fn who<'a>(&'a self, claim: &'a Claim) -> Who<'a> {
+        Who::of(claim, &self.process, self.line(&claim.holder))
+    }
+
+    /// See lua/enter.lua. `waits`: so does the client already.
+    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
+        ENTER.command(&[key], |command| self.ask(command, claim, ttl, claim.join, waits))
+    }
+
+    /// See lua/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
+    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
+        LEAVE.command(&[key], |command| {
+            command.arg(&self.own(id));
+            match number {
+                0 if !tombstone => {}
+                0 => _ = command.arg(""),
+                _ => _ = command.arg(format!("w{}", number + 1)),
+            }
+            if tombstone {
+                command.arg("1");
+            }
+        })
+    }
+
+    /// Ends a grant in the form that needs no more than that, see lua/head.lua. Answered 0 where it has that form no more.
+    pub(crate) fn end(key: &[u8], id: ClaimId) -> Cmd {
+        let mut field = [b'l'; 17];
+        field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
+        let mut command = Cmd::with_capacity(3, 96);
+        command.arg("HDEL").arg(key).arg(&field);
+        command
+    }
+
+    /// Reads a claim's record.
+    pub(crate) fn read(key: &[u8], id: ClaimId) -> Cmd {
+        let mut field = [b'c'; 17];
+        field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
+        let mut command = Cmd::with_capacity(3, 96);
+        command.arg("HGET").arg(key).arg(&field);
+        command
+    }
+
+    /// See lua/keep.lua.
+    pub(crate) fn keep(&self, locks: &[Kept]) -> Cmd {
+        let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
+        KEEP.command(&keys, |command| {
+            command.arg(&self.process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+            for lock in locks {
+                command.arg(if lock.waits { "1" } else { "0" }).arg(lock.claims.len());
+                for (id, ttl) in &lock.claims {
+                    command.arg(&id.as_u128().to_be_bytes()).arg(micros(*ttl));
+                }
+            }
+        })
+    }
+
+    /// See lua/take.lua.
+    pub(crate) fn take(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
+        TAKE.command(&[key], |command| {
+            command.arg(&id.as_u128().to_be_bytes());
+            command.arg(if ours { self.process.as_bytes() } else { NOBODY });
+            command.arg(micros(ttl)).arg(self.retention()).arg(&mode_bytes(mode));
+        })
+    }
+
+    /// See lua/tend.lua.
+    pub(crate) fn tend(&self, key: &[u8]) -> Cmd {
+        TEND.command(&[key], |command| {
+            command.arg(&self.inbox).arg(self.cluster());
+        })
+    }
+
+    /// See lua/evict.lua.
+    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str, cursor: &[u8]) -> Cmd {
+        EVICT.command(&[key], |command| {
+            command.arg(token.get()).arg(if now { "1" } else { "0" });
+            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
+        })
+    }
+}
+
+/// One lock in a round of renewal.
+pub(crate) struct Kept {
+    pub(crate) key: Vec<u8>,
+    /// Does the client wait there?
+    pub(crate) waits: bool,
+    pub(crate) claims: Vec<(ClaimId, Duration)>,
+}
+
+/// Whole microseconds, at least one.
+pub(crate) fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A mode as records have it: its number, permits, and out of how many.
+pub(crate) fn mode_bytes(mode: Mode) -> [u8; 9] {
+    let (number, n, of) = match mode {
+        Mode::Exclusive => (1, 0, 0),
+        Mode::Shared => (2, 0, 0),
+        Mode::Permits { n, of } => (3, n, of),
+    };
+    let mut bytes = [number; 9];
+    bytes[1..5].copy_from_slice(&n.to_be_bytes());
+    bytes[5..].copy_from_slice(&of.to_be_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! The scripts against `queue::admit`: random histories on a real server, judged after every step.
+//!
+//! After each call the lock's hash is read, and must be what the model makes of the hash before: the rule of admission for who
+//! holds and who waits in which order, the clock for who is dead, and nothing else. `FENCEPOST_CASES` says how many histories,
+//! `FENCEPOST_SEED` the first. One that fails is made as short as it can be before it is printed.
+
+mod history;
+mod layout;
+mod model;
+mod play;
+mod stage;
+mod votes;
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use fencepost_core::{Info, Mode};
+
+use crate::script::queue::{ENTER, EVICT, KEEP, LEAVE, LOOK, TAKE, TEND};
+use crate::script::vote::{RAISE, VOTE};
+use history::{History, New, Op};
+use layout::{Seen, State};
+use model::Act;
+use play::play;
+use stage::Stage;
+
+/// This number of histories takes a few seconds.
+const CASES: u64 = 60;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// Steps that can be played, and judged.
+trait Story: Clone + Debug {
+    /// The same for the same seed.
+    fn of(seed: u64) -> Self;
+    fn len(&self) -> usize;
+    /// Leaves out some of the steps.
+    fn cut(&mut self, steps: Range<usize>);
+    /// Fails with the number of the step and what was wrong with it.
+    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)>;
+}
+
+impl Story for History {
+    fn of(seed: u64) -> History {
+        History::of(seed)
+    }
+
+    fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn cut(&mut self, steps: Range<usize>) {
+        self.ops.drain(steps);
+    }
+
+    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)> {
+        play(stage, self)
+    }
+}
+
+/// A seed whose story fails within so many, and what the shortest form of it does.
+fn falsify<S: Story>(stage: &mut Stage, seeds: Range<u64>) -> Option<String> {
+    for seed in seeds {
+        let mut story = S::of(seed);
+        let Err((step, _)) = story.play(stage) else { continue };
+        story.cut((step + 1).min(story.len())..story.len());
+        let why = shorten(stage, &mut story);
+        return Some(format!("seed {seed}: {why}\n{story:#?}"));
+    }
+    None
+}
+
+/// Leaves out what the failure does not need, half by half at first.
+fn shorten<S: Story>(stage: &mut Stage, story: &mut S) -> String {
+    let mut size = story.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < story.len() {
+            let mut shorter = story.clone();
+            shorter.cut(at..(at + size).min(story.len()));
+            if shorter.play(stage).is_err() {
+                *story = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    story.play(stage).expect_err("it failed just now").1
+}
+
+/// The number that the environment sets.
+fn agree<S: Story>(lua: &str) {
+    let mut stage = Stage::open(&before(lua));
+    let first = number("FENCEPOST_SEED").unwrap_or(1);
+    let cases = number("FENCEPOST_CASES").unwrap_or(CASES);
+    if let Some(failure) = falsify::<S>(&mut stage, first..first + cases) {
+        panic!("{failure}");
+    }
+}
+
+/// Lua that stands before what a script calls.
+fn before(lua: &str) -> String {
+    if lua.is_empty() {
+        return String::new();
+    }
+    format!(
+        "local real = redis; local function call(c, ...) {lua} return real.call(c, ...) end; \
+         local redis = setmetatable({{ call = call, pcall = call }}, {{ __index = real }})\n"
+    )
+}
+
+/// Each of these, a bug and Lua that stands before what a script calls, is found.
+fn found<S: Story>(bugs: &[(&str, &str)]) {
+    for (bug, lua) in bugs {
+        assert!(falsify::<S>(&mut Stage::open(&before(lua)), 1..200).is_some(), "not found: {bug}");
+    }
+}
+
+/// Operators are shown what stands there.
+fn shown(info: &Info, seen: &Seen, now: u64) -> Result<(), String> {
+    let living = seen.claims.iter().filter(|(_, at)| match at.state {
+        State::Waits => seen.alive.get(&at.process).is_some_and(|until| *until > now),
+        State::Tombstone => false,
+        _ => at.deadline > now,
+    });
+    let mut living: Vec<_> = living.collect();
+    living.sort_by_key(|(_, at)| (!at.holds(), if at.holds() { at.token } else { at.number }));
+    let expected = living.into_iter().map(|(id, at)| {
+        let nobody = at.process.as_bytes() == super::NOBODY;
+        let token = at.holds().then_some(at.token);
+        (format!("{id:x}"), at.mode, token, at.state == State::Evicted, nobody)
+    });
+    let found = info.claims.iter().map(|at| {
+        (at.holder.label.clone(), at.mode, at.token.map(fencepost_core::Token::get), at.evicted, at.detached)
+    });
+    let last = info.last_token.map_or(0, fencepost_core::Token::get);
+    if last == seen.last && found.eq(expected) {
+        Ok(())
+    } else {
+        Err(format!("operators are shown {info:?}"))
+    }
+}
+
+#[test]
+fn random_histories_agree_with_the_rule_of_admission() {
+    agree::<History>("");
+}
+
+/// A lock with a few claims is then as one with thousands: a call reads a part of it.
+const IN_PARTS: &str =
+    "if c == 'HSCAN' then local key, from = ... return real.call(c, key, from, 'COUNT', 1) end";
+
+#[test]
+fn random_histories_agree_where_a_call_reads_a_part_of_the_lock() {
+    agree::<History>(IN_PARTS);
+}
+
+/// Callers decide how many fields there are.
+#[test]
+fn no_script_reads_a_whole_hash() {
+    let scripts = [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT, &LOOK, &RAISE, &VOTE];
+    let mut sources = scripts.iter().map(|script| script.load());
+    assert!(sources.all(|load| {
+        let load = String::from_utf8_lossy(&load.get_packed_command()).into_owned();
+        !["HGETALL", "HKEYS", "HVALS"].iter().any(|command| load.contains(command))
+    }));
+}
+
+/// Lua that stands before the scripts, and what bug that is.
+const BUGS: [(&str, &str); 8] = [
+    ("the message to a winner is not sent", "if c == 'PUBLISH' then return 1 end"),
+    ("it is sent twice", "if c == 'PUBLISH' then real.call(c, ...) end"),
+    (
+        "whom no message reaches is believed to be reached",
+        "if c == 'PUBLISH' then real.call(c, ...) return 1 end",
+    ),
+    (
+        "who may not end without a script any more is not told",
+        "if c == 'PUBLISH' and string.byte((select(2, ...))) == 76 then return 1 end",
+    ),
+    ("time is two seconds ahead", "if c == 'TIME' then local t = real.call(c) t[1] = t[1] + 2 return t end"),
+    ("who may end without a script is not seen", "if c == 'HLEN' then return 1 end"),
+    ("what is to be deleted stays", "if c == 'HDEL' then return 0 end"),
+    ("the key lives for ever", "if c == 'PEXPIREAT' then return 1 end"),
+];
+
+#[test]
+fn bugs_in_the_scripts_are_found() {
+    found::<History>(&BUGS);
+}
+
+/// One call clears away a hundred dead at most.
+#[test]
+fn behind_many_dead_the_living_come_to_their_turn() {
+    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let lease = 60_000_000;
+    let ops = vec![
+        Op::Enter { slot: 0, new: new(2, Mode::Exclusive), ttl: lease, again: false },
+        Op::Crowd { new: new(1, Mode::Exclusive), count: 130 },
+        Op::Crowd { new: new(0, Mode::Shared), count: 5 },
+        Op::Advance { micros: 1_500_000 },
+        Op::Keep { process: 0, ttl: lease },
+        Op::Advance { micros: 1_000_000 },
+        Op::Leave { slot: 0, tombstone: false },
+        Op::Keep { process: 0, ttl: lease },
+    ];
+    for cluster in [false, true] {
+        let history = History { cluster, orderly: true, ops: ops.clone() };
+        play(&mut Stage::open(""), &history).unwrap();
+    }
+}
+
+/// The same for holders: the reply says that there is more to do.
+#[test]
+fn behind_many_dead_holders_the_living_come_to_their_turn() {
+    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let enter = |slot, new| Op::Enter { slot, new, ttl: 60_000_000, again: false };
+    for last in [Op::Tend { lock: 0 }, Op::Leave { slot: 1, tombstone: false }] {
+        let ops = vec![
+            Op::Crowd { new: new(1, Mode::Shared), count: 150 },
+            enter(0, new(0, Mode::Exclusive)),
+            enter(1, new(0, Mode::Exclusive)),
+            Op::Advance { micros: 3_500_000 },
+            // Its word keeps the places; the crowd's lease of four seconds ends half a second later.
+            Op::Keep { process: 0, ttl: 60_000_000 },
+            Op::Advance { micros: 1_000_000 },
+            last,
+        ];
+        play(&mut Stage::open(""), &History { cluster: false, orderly: true, ops }).unwrap();
+    }
+}
+
+/// One call clears away a hundred tombstones at most, and a lock has at most a thousand.
+#[test]
+fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
+    let mut stage = Stage::open("");
+    stage.reset(false);
+    let leave = |id| (0, Act::Leave { id, tombstone: true, number: 0 });
+    let count = |seen: &Seen| seen.claims.len();
+    for id in 1..=1_000 {
+        let after = stage.call(&[leave(id)], 0).unwrap();
+        assert!(!after.full);
+    }
+    for id in [1_001, 1_002] {
+        let after = stage.call(&[leave(id)], 0).unwrap();
+        assert!(after.full && count(&after.seen[0]) == 1_000, "there is no room for it");
+    }
+    assert!(!stage.call(&[leave(500)], 0).unwrap().full, "this one has its tombstone");
+    stage.set(stage.now + 121_000_000);
+    for left in (0..10).rev() {
+        let after = stage.call(&[(0, Act::Tend)], 0).unwrap();
+        assert_eq!(count(&after.seen[0]), left * 100);
+    }
+    let after = stage.call(&[leave(1_001)], 0).unwrap();
+    assert!(!after.full && count(&after.seen[0]) == 1, "there is room again");
+}
+
+/// Failures that random histories found once.
+#[test]
+fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
+    let new = |process| New { process, lock: 0, mode: Mode::Exclusive, join: true };
+    let ttl = 30_000_000;
+    let ops = vec![
+        Op::Enter { slot: 0, new: new(0), ttl, again: false },
+        Op::Enter { slot: 1, new: new(2), ttl, again: false },
+        Op::Advance { micros: 1_000_000 },
+        Op::Keep { process: 2, ttl },
+        Op::SetBack { micros: 900_000 },
+        Op::Enter { slot: 2, new: new(0), ttl, again: false },
+    ];
+    play(&mut Stage::open(""), &History { cluster: false, orderly: false, ops }).unwrap();
+}
+
+#[test]
+fn histories_have_every_kind_of_step() {
+    let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
+    let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
+    assert_eq!(kinds.len(), 14);
+}

@@ -1,0 +1,397 @@
+//! Models the effect of a call on a lock: by `queue::admit`, time and the rules at the head of lua/head.lua.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use fencepost_core::backend::admission::{Place, Verdict, admit};
+use fencepost_core::{Mode, Removed, Token};
+
+use super::layout::{Id, Record, Seen, State, Told};
+use crate::script::answer::{Entered, Standing};
+use crate::script::queue::{LIVE, NOBODY};
+
+/// The time in µs for which a process counts as alive after its last request.
+pub(super) const ALIVE: u64 = LIVE.as_micros() as u64;
+/// A tombstone lasts so long at least, and twice as long at most.
+const TOMB: u64 = 60_000_000;
+
+/// The claim that asks.
+#[derive(Clone, Debug)]
+pub(super) struct Who {
+    pub(super) id: Id,
+    pub(super) process: String,
+    pub(super) mode: Mode,
+    pub(super) join: bool,
+}
+
+/// The action of a call on one lock.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    Enter {
+        who: Who,
+        ttl: u64,
+    },
+    /// As a node of a quorum, which wants this token, or 0. `since`: when the claim was made. `refused`: it was refused before.
+    Vote {
+        who: Who,
+        ttl: u64,
+        wish: u64,
+        since: u64,
+        refused: bool,
+    },
+    TakeBack {
+        who: Who,
+        tombstone: bool,
+        since: u64,
+        refused: bool,
+    },
+    /// `again`: the node has voted for it again, and a lesser token will do.
+    Raise {
+        id: Id,
+        to: u64,
+        again: bool,
+    },
+    /// An eviction has freed it.
+    Freed,
+    Leave {
+        id: Id,
+        tombstone: bool,
+        number: u64,
+    },
+    Keep {
+        process: String,
+        waits: bool,
+        claims: Vec<Id>,
+        ttl: u64,
+    },
+    Take {
+        id: Id,
+        mode: Mode,
+        process: String,
+        ours: bool,
+        ttl: u64,
+    },
+    Tend,
+    Evict {
+        token: u64,
+        now: bool,
+    },
+}
+
+/// The reply for that lock.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Answer {
+    Entered(Entered),
+    /// The entry that was removed.
+    Left(Option<Removed>),
+    /// A grant of which it is not said whether its time was over.
+    LeftUntimed,
+    Kept(Vec<Standing>),
+    Taken(Option<u64>),
+    Tended,
+    Evicted(bool),
+    Raised(bool),
+}
+
+/// The circumstances of a call.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) now: u64,
+    /// The processes that a message reaches.
+    pub(super) reached: BTreeSet<String>,
+    pub(super) cluster: bool,
+}
+
+/// A holder as it should be.
+struct Held {
+    states: Vec<State>,
+    until: RangeInclusive<u64>,
+    /// None: to be given.
+    token: Option<u64>,
+    mode: Mode,
+    process: String,
+}
+
+struct Waiter {
+    id: Id,
+    /// None: to be given.
+    number: Option<u64>,
+    mode: Mode,
+    process: String,
+    /// Its process was dead: it may be cleared away.
+    fading: bool,
+}
+
+/// A lock as it should be.
+struct Model<'a> {
+    world: &'a World,
+    held: BTreeMap<Id, Held>,
+    line: Vec<Waiter>,
+    tombstones: BTreeMap<Id, RangeInclusive<u64>>,
+    alive: BTreeMap<String, u64>,
+    /// Was a holder's time over?
+    ended: bool,
+    /// The claims that were granted the lock, in the order of their tokens.
+    granted: Vec<Id>,
+    told: Vec<(String, Told)>,
+    handed: Vec<Id>,
+    /// The call has changed nothing.
+    idle: bool,
+    /// The token that a quorum wants, or 0.
+    wish: Option<u64>,
+}
+
+fn exactly(time: u64) -> RangeInclusive<u64> {
+    time..=time
+}
+
+impl<'a> Model<'a> {
+    /// The dead holders are gone, and nothing outlives now plus its length.
+    fn of(before: &Seen, world: &'a World) -> Model<'a> {
+        let now = world.now;
+        let alive: BTreeMap<_, _> = before
+            .alive
+            .iter()
+            .map(|(process, until)| (process.clone(), (*until).min(now + ALIVE)))
+            .collect();
+        let mut model = Model {
+            world,
+            held: BTreeMap::new(),
+            line: Vec::new(),
+            tombstones: BTreeMap::new(),
+            alive,
+            ended: false,
+            granted: Vec::new(),
+            told: Vec::new(),
+            handed: Vec::new(),
+            idle: false,
+            wish: None,
+        };
+        for (id, Record { state, deadline, length, number, token, mode, process }) in before.claims.clone() {
+            let until = match state {
+                State::Handed => deadline.min(now + ALIVE),
+                State::Tombstone => deadline.min(now + 2 * TOMB),
+                _ => deadline.min(now + length),
+            };
+            match state {
+                State::Waits => {
+                    let fading = model.is_dead(&process);
+                    model.line.push(Waiter { id, number: Some(number), mode, process, fading });
+                }
+                State::Tombstone if until > now => _ = model.tombstones.insert(id, exactly(until)),
+                State::Tombstone => {}
+                _ if until > now => {
+                    let held = Held {
+                        states: vec![state],
+                        until: exactly(until),
+                        token: Some(token),
+                        mode,
+                        process,
+                    };
+                    model.held.insert(id, held);
+                }
+                _ => model.ended = true,
+            }
+        }
+        model.line.sort_by_key(|waiter| waiter.number);
+        model
+    }
+
+    fn is_dead(&self, process: &str) -> bool {
+        self.alive.get(process).is_none_or(|until| *until <= self.world.now)
+    }
+
+    /// The process has said something.
+    fn hear(&mut self, process: &str) {
+        self.alive.insert(process.to_owned(), self.world.now + ALIVE);
+        self.line
+            .iter_mut()
+            .filter(|waiter| waiter.process == process)
+            .for_each(|waiter| waiter.fading = false);
+    }
+
+    fn waiter(&self, id: Id) -> Option<usize> {
+        self.line.iter().position(|waiter| waiter.id == id)
+    }
+
+    /// Those who count for admission: all who hold, then the living in their order, without processes that were passed over.
+    fn places(&self, passed: &BTreeSet<String>) -> Vec<Place<Id>> {
+        let holders = self.held.iter().map(|(id, held)| Place { key: *id, mode: held.mode, holds: true });
+        let living =
+            self.line.iter().filter(|at| !self.is_dead(&at.process) && !passed.contains(&at.process));
+        holders.chain(living.map(|at| Place { key: at.id, mode: at.mode, holds: false })).collect()
+    }
+
+    /// Returns the claims that are handed the lock now, and the processes that no message reaches.
+    fn winners(&self) -> (Vec<Id>, BTreeSet<String>) {
+        let mut passed = BTreeSet::new();
+        loop {
+            let places = self.places(&passed);
+            let won: Vec<Id> = places
+                .iter()
+                .filter(|at| !at.holds && admit(&places, &at.key, at.mode) == Verdict::Granted)
+                .map(|at| at.key)
+                .collect();
+            let unreached: BTreeSet<String> = won
+                .iter()
+                .filter_map(|id| self.waiter(*id).map(|at| self.line[at].process.clone()))
+                .filter(|process| !self.world.cluster && !self.world.reached.contains(process))
+                .collect();
+            if unreached.is_empty() {
+                return (won, passed);
+            }
+            passed.extend(unreached);
+        }
+    }
+
+    /// Every waiter that may hold the lock is handed it.
+    fn settle(&mut self) -> BTreeSet<String> {
+        let (won, passed) = self.winners();
+        for id in won {
+            let Some(at) = self.waiter(id) else { continue };
+            let Waiter { mode, process, .. } = self.line.remove(at);
+            let until = exactly(self.alive[&process]);
+            self.held.insert(id, Held { states: vec![State::Handed], until, token: None, mode, process });
+            self.granted.push(id);
+            self.handed.push(id);
+        }
+        passed
+    }
+
+    /// The same, if it shows that the call did so: it need not.
+    fn settle_as(&mut self, after: &Seen) {
+        let shows = |id: &Id| after.claims.get(id).is_some_and(Record::holds);
+        if self.winners().0.iter().any(shows) {
+            self.settle();
+        }
+    }
+
+    /// A grant is confirmed. Returns whether there is one.
+    fn confirm(&mut self, id: Id, ttl: u64, shorter: bool) -> bool {
+        let Some(held) = self.held.get_mut(&id) else { return false };
+        if held.states[0] == State::Evicted {
+            return false;
+        }
+        let (old, new) = (*held.until.end(), self.world.now + ttl);
+        let handed = held.states[0] == State::Handed;
+        if new > old || shorter {
+            held.states = vec![State::Holds];
+        } else {
+            held.states.push(State::Holds);
+        }
+        held.until = if handed && shorter { new..=new.max(old) } else { exactly(new.max(old)) };
+        true
+    }
+
+    fn act(&mut self, act: &Act, answer: &Answer, before: &Seen, after: &Seen) -> Result<(), String> {
+        let want = match act {
+            Act::Enter { who, ttl } => {
+                // A holder that may no longer end without a script is told so, unless it asked itself.
+                let changed = before.lone.filter(|id| *id != who.id && after.lone != Some(*id));
+                if let Some((id, at)) = changed.and_then(|id| after.claims.get_key_value(&id)) {
+                    self.told.push((at.process.clone(), Told::AskedFor(*id)));
+                }
+                return self.enter(who, *ttl, answer, after);
+            }
+            Act::Vote { who, ttl, wish, .. } => {
+                self.wish = Some(*wish);
+                return self.enter(&Who { join: false, ..who.clone() }, *ttl, answer, after);
+            }
+            Act::TakeBack { who, tombstone, .. } => {
+                let leave = Act::Leave { id: who.id, tombstone: *tombstone, number: 0 };
+                return self.act(&leave, answer, before, after);
+            }
+            Act::Freed => Answer::Tended,
+            Act::Raise { id, to, again } => Answer::Raised(self.raise(*id, *to, *again, (before, after))?),
+            Act::Leave { id, tombstone: false, .. } if *answer == Answer::LeftUntimed => {
+                self.leave(*id, false);
+                let alone = before.claims.len() == 1 && before.claims.get(id).is_some_and(Record::holds);
+                return if alone { Ok(()) } else { Err("more than its grant was there".into()) };
+            }
+            Act::Leave { id, tombstone, .. } => {
+                let what = self.leave(*id, *tombstone);
+                if what.is_some() || *tombstone || self.ended {
+                    _ = self.settle()
+                } else {
+                    self.settle_as(after)
+                }
+                Answer::Left(what)
+            }
+            Act::Keep { claims, .. } if !before.present => Answer::Kept(vec![Standing::Gone; claims.len()]),
+            Act::Keep { process, waits, claims, ttl } => {
+                if *waits && self.line.iter().any(|at| at.process == *process) {
+                    self.hear(process);
+                }
+                if *waits {
+                    _ = self.settle()
+                } else {
+                    self.settle_as(after)
+                }
+                Answer::Kept(claims.iter().map(|id| self.kept(*id, *ttl, after)).collect())
+            }
+            Act::Take { id, mode, process, ours, ttl } => {
+                self.settle_as(after);
+                let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
+                let taken = its && self.confirm(*id, *ttl, true);
+                if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
+                    held.process =
+                        if *ours { process.clone() } else { String::from_utf8_lossy(NOBODY).into() };
+                }
+                Answer::Taken(taken.then(|| after.claims.get(id).map_or(0, |at| at.token)))
+            }
+            Act::Tend => {
+                self.settle();
+                Answer::Tended
+            }
+            Act::Evict { token, now } => Answer::Evicted(self.evict(*token, *now)),
+        };
+        if *answer == want { Ok(()) } else { Err(format!("it should answer {want:?}")) }
+    }
+
+    fn leave(&mut self, id: Id, tombstone: bool) -> Option<Removed> {
+        let what = if self.held.remove(&id).is_some() {
+            Some(Removed::Released)
+        } else if let Some(at) = self.waiter(id) {
+            self.line.remove(at);
+            Some(Removed::Withdrawn)
+        } else {
+            None
+        };
+        if tombstone {
+            let until = self.world.now + TOMB..=self.world.now + 2 * TOMB;
+            self.tombstones.entry(id).or_insert(until);
+        }
+        what
+    }
+
+    fn kept(&mut self, id: Id, ttl: u64, after: &Seen) -> Standing {
+        if let Some(at) = self.waiter(id)
+            && (!self.line[at].fading || after.claims.contains_key(&id))
+        {
+            return Standing::Waits(Token::new(after.last));
+        }
+        if self.held.get(&id).is_some_and(|held| held.states[0] == State::Evicted) {
+            return Standing::Evicted;
+        }
+        if !self.confirm(id, ttl, true) {
+            return Standing::Gone;
+        }
+        Standing::Holds(Token::new(after.claims.get(&id).map_or(0, |at| at.token)))
+    }
+
+    fn evict(&mut self, token: u64, now: bool) -> bool {
+        let found = self.held.iter_mut().find(|(_, held)| held.token == Some(token));
+        let Some((&id, held)) = found else { return false };
+        held.states = vec![State::Evicted];
+        self.told.push((held.process.clone(), Told::Evicted(id)));
+        if now {
+            self.held.remove(&id);
+        }
+        self.settle();
+        true
+    }
+}
+
+mod enter;
+mod verdict;
+pub(super) use verdict::judge;

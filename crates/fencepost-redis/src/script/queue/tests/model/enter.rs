@@ -1,0 +1,108 @@
+//! Models the reply to a claim that asks.
+
+use std::collections::BTreeSet;
+
+use fencepost_core::backend::admission::{Verdict, admit};
+
+use super::super::layout::{Id, Seen, State};
+use super::{ALIVE, Answer, Held, Model, Waiter, Who, exactly};
+use crate::script::answer::Entered;
+
+impl Model<'_> {
+    pub(super) fn enter(&mut self, who: &Who, ttl: u64, answer: &Answer, after: &Seen) -> Result<(), String> {
+        let Answer::Entered(entered) = answer else { return Err("it is no answer to this".to_owned()) };
+        let mut passed = BTreeSet::new();
+        if self.waiter(who.id).is_some() {
+            self.hear(&who.process);
+            passed = self.settle();
+            if let Some(held) = self.held.get_mut(&who.id) {
+                (held.states, held.until) = (vec![State::Holds], exactly(self.world.now + ttl));
+            }
+        } else if self.held.contains_key(&who.id) || self.tombstones.contains_key(&who.id) {
+            self.settle_as(after);
+            if !self.confirm(who.id, ttl, false) {
+                return if *entered == Entered::Gone { Ok(()) } else { Err("the claim is gone".to_owned()) };
+            }
+        } else {
+            passed = self.settle();
+            if admit(&self.places(&passed), &who.id, who.mode) == Verdict::Granted {
+                let until = exactly(self.world.now + ttl);
+                let (mode, process) = (who.mode, who.process.clone());
+                self.held
+                    .insert(who.id, Held { states: vec![State::Holds], until, token: None, mode, process });
+                self.granted.push(who.id);
+            } else if who.join {
+                self.line.push(Waiter {
+                    id: who.id,
+                    number: None,
+                    mode: who.mode,
+                    process: who.process.clone(),
+                    fading: false,
+                });
+                self.alive.insert(who.process.clone(), self.world.now + ALIVE);
+            }
+        }
+        let holders = self.held.len() as u32;
+        let least = self.held.values().map(|held| *held.until.end()).min();
+        let at = after.claims.get(&who.id);
+        let living = self.places(&passed).len() as u32;
+        let good = match *entered {
+            Entered::Holds(token) => {
+                self.held.contains_key(&who.id) && at.is_some_and(|at| at.token == token.get())
+            }
+            Entered::Waits { ahead, again, number, last } => {
+                // A waiter is told to ask again when the first lease ends.
+                let in_time = least.is_none_or(|least| {
+                    again.is_some_and(|again| again.as_micros() <= u128::from(least - self.world.now) + 1_000)
+                });
+                let before = self.waiter(who.id).map_or(u32::MAX, |at| {
+                    let there =
+                        |at: &&Waiter| after.claims.contains_key(&at.id) && !self.is_dead(&at.process);
+                    let front = self.line[..at].iter().filter(there);
+                    front.filter(|at| !passed.contains(&at.process)).count() as u32
+                });
+                let ahead_is_so = (before.saturating_add(holders)
+                    ..=holders + self.line.len().saturating_sub(1) as u32)
+                    .contains(&ahead);
+                at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time && ahead_is_so
+            }
+            Entered::Busy { ahead, .. } => {
+                let all = holders + self.line.len() as u32;
+                !who.join && !self.held.contains_key(&who.id) && (living.max(1)..=all).contains(&ahead)
+            }
+            Entered::Gone | Entered::Out(_) => false,
+        };
+        if good {
+            Ok(())
+        } else {
+            Err(format!("the answer is wrong; it holds: {}", self.held.contains_key(&who.id)))
+        }
+    }
+
+    /// The grant gets a greater token, if that is above all that were given, or any one if nobody else holds and `again` says so.
+    /// Returns whether it has it.
+    pub(super) fn raise(
+        &mut self,
+        id: Id,
+        to: u64,
+        again: bool,
+        (before, after): (&Seen, &Seen),
+    ) -> Result<bool, String> {
+        let alone = again && self.held.len() == 1;
+        let Some(held) = self.held.get_mut(&id).filter(|held| held.states[0] == State::Holds) else {
+            return Ok(false);
+        };
+        if held.token == Some(to) {
+            return Ok(true);
+        }
+        if to <= before.last && !alone {
+            return Ok(false);
+        }
+        held.token = Some(to);
+        if after.last == to.max(before.last) {
+            Ok(true)
+        } else {
+            Err(format!("the last token is {}", after.last))
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! A real server on a clock that stands still, the scripts, and an inbox for each process.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimId, HolderInfo, Name, Runtime, Token, Vote, Want};
+use fencepost_testkit::redis::{Config, Redis};
+use redis::{Arg, Cmd, Connection, Value};
+
+use super::history::{LOCKS, PROCESSES};
+use super::layout::{self, Fields, Seen, Told};
+use super::model::{Act, Answer, Who};
+use crate::script::answer::{Departed, Entered, Renewed};
+use crate::script::queue::{ENTER, EVICT, KEEP, Kept, LEAVE, Setting, TAKE, TEND};
+use crate::script::vote::{FREED, RAISE, TAKE_BACK, VOTE, WAITING};
+use crate::testing::Thread;
+
+pub(super) const RETENTION: Duration = Duration::from_secs(100);
+/// The channel whose message says that no more have come.
+const MARK: &str = "mark";
+/// When histories begin, in µs since 1970.
+const START: u64 = 1_800_000_000_000_000;
+
+pub(super) struct Stage {
+    server: Redis,
+    connection: Connection,
+    inbox: Connection,
+    settings: Vec<Setting>,
+    /// Which script is called instead of one: with a bug put into it.
+    instead: HashMap<Vec<u8>, String>,
+    /// The run of the server that votes name.
+    pub(super) named: Option<String>,
+    thread: Thread,
+    /// How many marks were sent.
+    marks: u64,
+    pub(super) now: u64,
+    pub(super) reached: BTreeSet<String>,
+}
+
+/// The state after a call.
+pub(super) struct After {
+    pub(super) answers: Vec<Answer>,
+    /// There is more to do: `tend` is to be called.
+    pub(super) more: bool,
+    /// There is no room for its tombstone.
+    pub(super) full: bool,
+    pub(super) seen: Vec<Seen>,
+    pub(super) told: Vec<(String, Told)>,
+}
+
+pub(super) fn process(number: usize) -> String {
+    format!("{:016x}", 0xa0 + number)
+}
+
+pub(super) fn name(lock: usize) -> Name {
+    Name::new(&format!("lock{lock}")).expect("a name")
+}
+
+impl Stage {
+    /// With Lua that stands before each script, to put a bug into it.
+    pub(super) fn open(bug: &str) -> Stage {
+        let mut server = Redis::start(&Config::new().clock()).expect("a server starts");
+        server.still(START).expect("its clock stands still");
+        let client = redis::Client::open(server.unix_url()).expect("a client");
+        let connect = || {
+            let connection = client.get_connection().expect("a connection");
+            connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+            connection
+        };
+        let (mut connection, inbox) = (connect(), connect());
+        let mut instead = HashMap::new();
+        let line = [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT];
+        for script in line.into_iter().chain([&VOTE, &TAKE_BACK, &RAISE, &FREED, &WAITING]) {
+            let load = script.load();
+            let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
+            let source = [bug.as_bytes(), source].concat();
+            let sha = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection);
+            instead.insert(script.sha().as_bytes().to_vec(), sha.expect("the script is taken"));
+        }
+        let settings = (0..PROCESSES).map(|number| Setting {
+            prefix: "fencepost:".into(),
+            process: process(number),
+            inbox: "fencepost:@".to_owned(),
+            retention: RETENTION,
+            cluster: false,
+            max_ttl: Duration::from_secs(60),
+            holder: OnceLock::new(),
+        });
+        let settings = settings.collect();
+        let thread = Thread::start();
+        let (now, reached) = (START, BTreeSet::new());
+        let mut stage = Stage {
+            server,
+            connection,
+            inbox,
+            settings,
+            instead,
+            thread,
+            marks: 0,
+            now,
+            reached,
+            named: None,
+        };
+        stage.subscription("SUBSCRIBE", MARK);
+        stage
+    }
+
+    /// An empty server, with everybody there.
+    pub(super) fn reset(&mut self, cluster: bool) {
+        redis::cmd("FLUSHALL").exec(&mut self.connection).expect("a flush");
+        // The remains of a history that failed.
+        self.mark();
+        self.told().expect("nothing but messages");
+        self.settings.iter_mut().for_each(|setting| setting.cluster = cluster);
+        self.set(START);
+        (0..PROCESSES).for_each(|number| self.reach(number, true));
+    }
+
+    pub(super) fn set(&mut self, micros: u64) {
+        self.now = micros;
+        self.server.still(micros).expect("the clock can be set");
+    }
+
+    /// From now on a process is reached by messages, or not.
+    pub(super) fn reach(&mut self, number: usize, reached: bool) {
+        let channel = self.settings[number].channel();
+        if reached && self.reached.insert(process(number)) {
+            self.subscription("SUBSCRIBE", &channel);
+        } else if !reached && self.reached.remove(&process(number)) {
+            self.subscription("UNSUBSCRIBE", &channel);
+        }
+    }
+
+    pub(super) fn lose(&mut self, lock: usize) {
+        let key = self.settings[0].key(name(lock).as_str());
+        redis::cmd("DEL").arg(key).exec(&mut self.connection).expect("a deletion");
+    }
+
+    fn mark(&mut self) {
+        self.marks += 1;
+        redis::cmd("PUBLISH")
+            .arg(MARK)
+            .arg(self.marks)
+            .exec(&mut self.connection)
+            .expect("a message is sent");
+    }
+
+    /// Sends more than one command, and reads all their answers.
+    pub(super) fn query<T: redis::FromRedisValue>(&mut self, pipe: &redis::Pipeline) -> T {
+        pipe.query(&mut self.connection).expect("a server that answers")
+    }
+
+    /// The refused claims of each lock, as operators see them, and the time of that.
+    pub(super) fn waiting(&mut self) -> Result<Vec<Value>, String> {
+        let setting = &self.settings[0];
+        let keys = (0..LOCKS).map(|lock| Setting::refused(&setting.key(name(lock).as_str())));
+        let command = self.spoilt(&setting.waiting(&keys.collect::<Vec<_>>()));
+        command.query(&mut self.connection).map_err(|error| error.to_string())
+    }
+
+    /// The settings of a process.
+    pub(super) fn setting(&mut self, number: usize) -> &mut Setting {
+        &mut self.settings[number]
+    }
+
+    fn subscription(&mut self, word: &str, channel: &str) {
+        let mut command = redis::cmd(word);
+        self.inbox.send_packed_command(&command.arg(channel).get_packed_command()).expect("it is sent");
+        self.inbox.recv_response().expect("it is confirmed");
+    }
+
+    /// All locks as they stand.
+    pub(super) fn look(&mut self) -> Result<Vec<Seen>, String> {
+        let (_, seen) = self.run(&redis::cmd("PING"))?;
+        Ok(seen)
+    }
+
+    /// Runs a command, and looks what stands there then.
+    fn run(&mut self, command: &Cmd) -> Result<(Value, Vec<Seen>), String> {
+        let mut pipe = redis::pipe();
+        pipe.add_command(command.clone());
+        for lock in 0..LOCKS {
+            let key = self.settings[0].key(name(lock).as_str());
+            pipe.cmd("HGETALL").arg(&key).cmd("PTTL").arg(&key);
+        }
+        self.marks += 1;
+        pipe.cmd("PUBLISH").arg(MARK).arg(self.marks);
+        let (answer, first, first_left, second, second_left, _): (Value, Fields, i64, Fields, i64, i64) =
+            pipe.query(&mut self.connection).map_err(|error| error.to_string())?;
+        let seen = [(first, first_left), (second, second_left)].into_iter().enumerate();
+        let seen = seen.map(|(lock, (fields, left))| {
+            let seen = Seen::read(&fields, self.now, left)?;
+            let info = crate::script::record::info(&name(lock), &fields, self.now, false)
+                .ok_or("it cannot be read")?;
+            super::shown(&info, &seen, self.now)?;
+            Ok(seen)
+        });
+        Ok((answer, seen.collect::<Result<_, String>>()?))
+    }
+
+    /// Calls a script.
+    pub(super) fn call(&mut self, acts: &[(usize, Act)], sender: usize) -> Result<After, String> {
+        // As the client does where it may: without a script, and with one where that was not enough.
+        let short = match acts {
+            [(lock, Act::TakeBack { who, tombstone: false, refused: false, .. })] => Some((*lock, who.id)),
+            [(lock, Act::Leave { id, tombstone: false, .. })] => Some((*lock, *id)),
+            _ => None,
+        };
+        if let Some((lock, id)) = short.filter(|(_, id)| id & 1 == 1) {
+            let key = self.settings[sender].key(name(lock).as_str());
+            let (value, seen) = self.run(&Setting::end(&key, ClaimId::from_u128(id)))?;
+            if value == Value::Int(1) {
+                let answers = vec![Answer::LeftUntimed];
+                return Ok(After { answers, more: false, full: false, seen, told: self.told()? });
+            }
+            self.told()?;
+        }
+        let command =
+            self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime));
+        let (mut value, mut seen) = self.run(&command)?;
+        if let [(lock, Act::Evict { token, now })] = acts {
+            let key = self.settings[sender].key(name(*lock).as_str());
+            while let Value::BulkString(cursor) = &value {
+                let command =
+                    self.settings[sender].evict(&key, Token::new(*token), *now, "by somebody", cursor);
+                (value, seen) = self.run(&self.spoilt(&command))?;
+            }
+        }
+        let (answers, more) = answers(acts, &value)?;
+        let leaves = matches!(acts[0].1, Act::Leave { .. } | Act::TakeBack { .. });
+        let full = leaves && Departed::read(&value).is_ok_and(|departed| departed.full);
+        Ok(After { answers, more, full, seen, told: self.told()? })
+    }
+
+    fn spoilt(&self, command: &Cmd) -> Cmd {
+        let mut spoilt = Cmd::new();
+        for word in command.args_iter() {
+            let Arg::Simple(word) = word else { panic!("a word is a word") };
+            spoilt.arg(self.instead.get(word).map_or(word, String::as_bytes));
+        }
+        spoilt
+    }
+
+    /// The messages since the last call.
+    pub(super) fn told(&mut self) -> Result<Vec<(String, Told)>, String> {
+        let mut told = Vec::new();
+        loop {
+            let value = self.inbox.recv_response().map_err(|error| error.to_string())?;
+            let Value::Array(parts) = value else { return Err(format!("no message: {value:?}")) };
+            let [_, Value::BulkString(channel), Value::BulkString(payload)] = &*parts else {
+                return Err(format!("no message: {parts:?}"));
+            };
+            let channel = String::from_utf8_lossy(channel);
+            if channel == MARK {
+                if payload == self.marks.to_string().as_bytes() {
+                    told.sort();
+                    return Ok(told);
+                }
+                told.clear();
+                continue;
+            }
+            let process = channel.rsplit('@').next().unwrap_or_default();
+            told.extend(layout::message(payload)?.into_iter().map(|what| (process.to_owned(), what)));
+        }
+    }
+}
+
+/// A call's command, as the client makes it.
+fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime: &Runtime) -> Cmd {
+    let key = |lock: usize| setting.key(name(lock).as_str());
+    let (lock, act) = &acts[0];
+    match act {
+        Act::Enter { who, ttl } => {
+            let length = Duration::from_micros(*ttl);
+            // Whether the client says that it waits there or not makes no difference but in speed.
+            setting.enter(&key(*lock), &claim(*lock, who, length, runtime), length, who.id & 1 == 1)
+        }
+        Act::Vote { who, ttl, wish, since, refused } => {
+            let named = run.map(|run| crate::script::vote::named(run, setting.max_ttl));
+            let length = Duration::from_micros(*ttl);
+            let claim = claim(*lock, who, length, runtime);
+            setting.vote(&key(*lock), &claim, length, &vote(*since, *wish), *refused, named.as_deref())
+        }
+        Act::TakeBack { who, tombstone, since, refused } => {
+            let claim = claim(*lock, who, Duration::ZERO, runtime);
+            setting.take_back(&key(*lock), &claim, &vote(*since, 0), *tombstone, *refused)
+        }
+        Act::Raise { id, to, again } => {
+            setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to), *again)
+        }
+        Act::Freed => setting.freed(&key(*lock)),
+        Act::Leave { id, tombstone, number } => {
+            setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, *number)
+        }
+        Act::Keep { .. } => setting.keep(&kept(setting, acts)),
+        Act::Take { id, mode, ours, ttl, .. } => {
+            setting.take(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
+        }
+        Act::Tend => setting.tend(&key(*lock)),
+        Act::Evict { token, now } => {
+            setting.evict(&key(*lock), Token::new(*token), *now, "by somebody", b"0")
+        }
+    }
+}
+
+pub(super) fn claim(lock: usize, who: &Who, length: Duration, runtime: &Runtime) -> Claim {
+    let Who { id, mode, join, .. } = who;
+    let want = Want { name: name(lock), mode: *mode };
+    let holder = Arc::new(HolderInfo { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
+    let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, runtime.clone());
+    claim.join = *join;
+    claim
+}
+
+fn vote(since: u64, wish: u64) -> Vote {
+    Vote { order: since << 12, proposal: wish.into(), ..Vote::default() }
+}
+
+fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {
+    let kept = acts.iter().filter_map(|(lock, act)| {
+        let Act::Keep { waits, claims, ttl, .. } = act else { return None };
+        let claims = claims.iter().map(|id| (ClaimId::from_u128(*id), Duration::from_micros(*ttl)));
+        Some(Kept { key: setting.key(name(*lock).as_str()), waits: *waits, claims: claims.collect() })
+    });
+    kept.collect()
+}
+
+/// The answers for each lock, and whether there is more to do.
+fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), String> {
+    let number = || if let Value::Int(number) = value { Ok(*number) } else { Err(format!("{value:?}")) };
+    let mut more = false;
+    let answer = match &acts[0].1 {
+        Act::Enter { .. } | Act::Vote { .. } => {
+            let entered = Entered::read(value).map_err(|error| format!("{error}: {value:?}"))?;
+            more = matches!(entered, Entered::Waits { again: Some(Duration::ZERO), .. });
+            Answer::Entered(entered)
+        }
+        Act::Leave { .. } | Act::TakeBack { .. } => {
+            let departed = Departed::read(value).map_err(|error| format!("{error}: {value:?}"))?;
+            more = departed.more;
+            if departed.untimed { Answer::LeftUntimed } else { Answer::Left(departed.what) }
+        }
+        Act::Keep { .. } => {
+            let locks: Vec<Kept> = acts
+                .iter()
+                .filter_map(|(_, act)| {
+                    let Act::Keep { claims, .. } = act else { return None };
+                    let claims = claims.iter().map(|id| (ClaimId::from_u128(*id), Duration::ZERO)).collect();
+                    Some(Kept { key: Vec::new(), waits: false, claims })
+                })
+                .collect();
+            let renewed = Renewed::read(value, &locks).map_err(|error| format!("{error}: {value:?}"))?;
+            more = renewed.iter().any(|lock| lock.again == Some(Duration::ZERO));
+            return Ok((renewed.into_iter().map(|lock| Answer::Kept(lock.claims)).collect(), more));
+        }
+        Act::Take { .. } => Answer::Taken(number().ok().map(|token| token as u64)),
+        Act::Tend => {
+            more = number()? == 1;
+            Answer::Tended
+        }
+        Act::Evict { .. } => Answer::Evicted(number()? == 1),
+        Act::Raise { .. } => Answer::Raised(number()? == 1),
+        Act::Freed => Answer::Tended,
+    };
+    Ok((vec![answer], more))
+}

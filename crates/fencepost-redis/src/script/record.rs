@@ -1,0 +1,215 @@
+//! The fields of a lock's hash, as lua/head.lua lays them out.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimInfo, HolderInfo, Info, Mode, Name, Token};
+
+use redis::{Cmd, Value};
+
+use crate::script::Pieces;
+use crate::script::queue::{NOBODY, mode_bytes};
+
+/// The part of a claim's record that never changes: mode, permits, process, holder and reason.
+pub(crate) struct Who<'a> {
+    mode: [u8; 9],
+    process: &'a str,
+    length: [u8; 4],
+    holder: Cow<'a, str>,
+    reason: [&'a str; 2],
+}
+
+impl<'a> Who<'a> {
+    /// `holder` is its line.
+    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Who<'a> {
+        let mode = mode_bytes(claim.want().mode);
+        let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
+        let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
+        Who { mode, process, length, holder, reason }
+    }
+
+    /// As the end of an argument of a command, behind `first`.
+    pub(crate) fn put(&self, command: &mut Cmd, first: &[u8]) {
+        let [line, reason] = self.reason.map(str::as_bytes);
+        let (process, holder) = (self.process.as_bytes(), self.holder.as_bytes());
+        command.arg(Pieces(&[first, &self.mode, process, &self.length, holder, line, reason]));
+    }
+}
+
+/// Reads numbers off the front of a field.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.bytes(1).map(|bytes| bytes[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// A number that Lua had as a double: whole and below 2^53.
+    fn number(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(|bytes| f64::from_be_bytes(bytes) as u64)
+    }
+}
+
+/// A claim as its record says.
+struct Record {
+    state: u8,
+    deadline: u64,
+    number: u64,
+    token: u64,
+    since: u64,
+    mode: Mode,
+    detached: bool,
+    process: [u8; 16],
+    holder: String,
+    reason: Option<String>,
+}
+
+impl Record {
+    fn read(field: &[u8]) -> Option<Record> {
+        let mut reader = Reader(field);
+        let state = reader.byte()?;
+        let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
+        let (_ttl, number) = (reader.number()?, reader.number()?);
+        let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
+            (1, _, _) => Mode::Exclusive,
+            (2, _, _) => Mode::Shared,
+            (_, n, of) => Mode::Permits { n, of },
+        };
+        let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
+        let length = reader.u32().unwrap_or(0) as usize;
+        if state == 4 {
+            reader.0 = reader.0.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default();
+        }
+        let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
+        let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
+        let detached = process == *NOBODY;
+        Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
+    }
+
+    /// As a node of a quorum writes down who was refused: see lua/refused.lua.
+    fn refused(entry: &[u8]) -> Option<Record> {
+        let (since, fixed) = (entry.get(..8)?, entry.get(24..)?);
+        Record::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
+    }
+
+    /// A tombstone is nobody's claim.
+    fn holds(&self) -> bool {
+        (2..=4).contains(&self.state)
+    }
+
+    /// May both hold?
+    fn fits(&self, other: &Record) -> bool {
+        matches!(
+            (self.mode, other.mode),
+            (Mode::Shared, Mode::Shared) | (Mode::Permits { .. }, Mode::Permits { .. })
+        )
+    }
+
+    fn claim(self, now: u64) -> ClaimInfo {
+        ClaimInfo {
+            holder: HolderInfo::from_line(&self.holder),
+            mode: self.mode,
+            token: self.holds().then(|| Token::new(self.token)),
+            since_micros: self.since,
+            age: Duration::from_micros(now.saturating_sub(self.since)),
+            expires_in: self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now))),
+            evicted: self.state == 4,
+            detached: self.detached,
+            endless: false,
+            from_arrival: false,
+            reason: self.reason,
+        }
+    }
+}
+
+/// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs). `None`: these are none of a lock, or
+/// of another version. `in_parts`: the hash changed while it was read, so that holders may be there who came one after the other.
+pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_parts: bool) -> Option<Info> {
+    let mut last_token = None;
+    let mut records = Vec::new();
+    let mut alive = HashSet::new();
+    let is_there = |id: &[u8]| fields.iter().any(|(field, _)| field.strip_prefix(b"l") == Some(id));
+    for (field, value) in fields {
+        match field.first() {
+            Some(b's') => {
+                let lone;
+                (last_token, lone) = summary(value)?;
+                // It may have ended: see lua/head.lua.
+                let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
+                records.extend(lone.filter(|_| !ended));
+            }
+            Some(b'c') => records.extend(Record::read(value)),
+            Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => {
+                _ = alive.insert(&field[1..])
+            }
+            _ => {}
+        }
+    }
+    records.retain(|record| match record.state {
+        1 => alive.contains(&record.process[..]),
+        _ => record.holds() && record.deadline > now,
+    });
+    records
+        .sort_by_key(|record| (!record.holds(), if record.holds() { record.token } else { record.number }));
+    if in_parts {
+        // Where two cannot hold beside each other, the one with the lesser token has left.
+        let last = records.iter().take_while(|record| record.holds()).count();
+        let passed = (1..last).rev().find(|at| !records[at - 1].fits(&records[*at]));
+        records.drain(..passed.unwrap_or(0));
+        let newest = records.iter().filter(|record| record.holds()).map(|record| record.token).max();
+        last_token = last_token.max(newest.map(Token::new));
+    }
+    let claims = records.into_iter().map(|record| record.claim(now)).collect();
+    Some(Info { name: name.clone(), last_token, claims })
+}
+
+/// Returns who has evicted the claim with this record, and why.
+pub(crate) fn evicted_by(record: &[u8]) -> String {
+    let text = record.get(70..).unwrap_or_default();
+    let by = text.iter().rposition(|byte| *byte == 0).map(|at| &text[at + 1..]);
+    String::from_utf8_lossy(by.unwrap_or_default()).into_owned()
+}
+
+/// Those whose votes were refused, of which a node of a quorum wrote this down.
+pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
+    let read = |entry: &Value| match entry {
+        Value::BulkString(entry) => Record::refused(entry).map(|record| record.claim(now)),
+        _ => None,
+    };
+    entries.iter().filter_map(read).collect()
+}
+
+/// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
+/// permits and two times; in the short one after the version and a time, with who asked behind it.
+fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
+    let mut reader = Reader(bytes);
+    let short = match reader.byte()? {
+        1 => false,
+        3 | 4 => true,
+        _ => return None,
+    };
+    if !short {
+        reader.bytes(1 + 4 + 4 + 2 * 8)?;
+    }
+    let (at, last) = (reader.number()?, reader.number()?);
+    let mut lone = || {
+        // Behind the key's expiry and the next number: a byte, the lease, the claim's name.
+        let (_, lease) = (reader.bytes(2 * 8 + 1)?, reader.number()?);
+        reader.bytes(26)?;
+        let moving = [at + lease, last, last.min(at), lease, 0].map(|number| (number as f64).to_be_bytes());
+        Record::read(&[&[3], moving.as_flattened(), reader.0].concat())
+    };
+    let lone = if short { lone() } else { None };
+    Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))
+}
