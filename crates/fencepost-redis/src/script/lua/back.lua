@@ -1,4 +1,4 @@
--- As a node of a quorum: before scripts/leave.lua, which becomes the function `leave`, and scripts/left.lua.
+-- As a node of a quorum: before lua/leave.lua, which becomes the function `leave`, and lua/left.lua.
 --
 -- KEYS[1] the lock. ARGV: 1 the claim's name, see head.lua; 2 what it was written down as, see refused.lua, if it may have been refused,
 -- or nothing; 3 as in leave.lua. Answers as leave.lua, or 3: a grant whose time may have been over.

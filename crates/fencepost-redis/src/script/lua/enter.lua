@@ -1,4 +1,4 @@
--- Asks for the lock, behind scripts/front.lua.
+-- Asks for the lock, behind lua/front.lua.
 local proc, more = string.sub(who, 45, 60), false
 if not got then
   mine, its = 'c' .. string.sub(who, 18, 33), 'p' .. proc

@@ -1,5 +1,5 @@
 -- Grants a lock that is idle, of which `s` is the summary, to a claim that wants it exclusively: `who`, `ttl` and `retention` as in
--- scripts/front.lua. Each number that is packed or read costs a tenth of a call: what stays the same, or stands there twice, is copied.
+-- lua/front.lua. Each number that is packed or read costs a tenth of a call: what stays the same, or stands there twice, is copied.
 local last, exp, kept = 0, 0, nil
 if s then
   last, exp = read('>dd', s, 10)

@@ -7,7 +7,7 @@
 --            least deadline is over, and two things follow: the least deadline that the scan has found so far, and its cursor.
 --            Of an idle lock it is shorter, see IDLE, and no other field of these is there: 3, time last granted or renewed, last token,
 --            when the key expires, the line's next number. So it is of a lock that is held exclusively and was idle before: what its
---            claim asked with follows, see scripts/front.lua; the lease runs from that time, and the token is the last. Whatever is
+--            claim asked with follows, see lua/front.lua; the lease runs from that time, and the token is the last. Whatever is
 --            neither a renewal nor the end of that grant gives it a field of its own first. If it begins with 4, it is held only as
 --            long as the field `l<id>` is there, and else idle.
 --   l<id>    empty: the claim in a summary of form 4 holds. Its release is HDEL of this field, without a script, which costs the
@@ -34,7 +34,7 @@
 -- A version that does not know the cursor cuts it off when it writes the summary: the search begins again.
 --
 -- A server runs one script at a time, so what a script costs is what the server can do. Each call makes anew every function
--- and table that it passes by: what happens at every acquire and release is written out without any, and scripts/line.lua,
+-- and table that it passes by: what happens at every acquire and release is written out without any, and lua/line.lua,
 -- which is for all the rest, stands inside a branch.
 
 local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bdddd', '>BdddddBI4I4c16', '>Bddddd', '>dI4'

@@ -1,4 +1,4 @@
--- As a node of a quorum: behind scripts/leave.lua, which is the function `leave` here. A grant that ends is not handed on: the
+-- As a node of a quorum: behind lua/leave.lua, which is the function `leave` here. A grant that ends is not handed on: the
 -- oldest who were refused are told to ask.
 local left, inbox, refused = leave(), string.sub(name, 1, string.byte(own, 26)) .. '@', 'redlock:' .. name
 -- One that is there no more was told to ask, and will not: so are others.

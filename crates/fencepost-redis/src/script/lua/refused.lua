@@ -1,4 +1,4 @@
--- As a node of a quorum: behind scripts/front.lua and enter.lua, which are the function `enter` here. Who is refused is written down.
+-- As a node of a quorum: behind lua/front.lua and enter.lua, which are the function `enter` here. Who is refused is written down.
 --
 -- The refused of a lock are a key beside it, `redlock:` and then the lock's: a sorted set, the oldest claim first, each since when,
 -- its id, mode, permits, process and text.

@@ -1,4 +1,4 @@
--- As a node of a quorum: before scripts/front.lua and enter.lua, which become the function `enter`, and scripts/refused.lua. A claim
+-- As a node of a quorum: before lua/front.lua and enter.lua, which become the function `enter`, and lua/refused.lua. A claim
 -- that has a vote is granted on the spot or left out.
 --
 -- ARGV: 1 as front.lua's; 2 '>dddB': the token that the quorum proposes or 0, the longest lease in ms, when the claim was made, in µs,
