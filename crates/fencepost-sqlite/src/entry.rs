@@ -218,17 +218,12 @@ impl ClaimState {
             let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
-        let removed = match withdrawal.removed {
-            Removed::Released => Removed::Released,
-            Removed::Withdrawn => Removed::Withdrawn,
-            Removed::Nothing => Removed::Nothing,
-        };
-        self.removed = Some(removed);
+        self.removed = Some(withdrawal.removed);
         self.seq = None;
         self.client.wake(&withdrawal.next);
         self.client.watch.forget(&self.client.runtime, self.id());
         self.client.remove_dead(dead);
-        Ok(removed)
+        Ok(withdrawal.removed)
     }
 
     fn detach(&mut self) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use crate::kit::{LONG, SOON, connect, eventually, within};
 
 const READERS: usize = 1_500;
 
-/// The number of hold the lock beside each other.
+/// The number of claims that hold the lock together.
 async fn readers(locks: &Client, lease: Duration) -> Vec<Guard> {
     let book = locks.rwlock("book").expect("a name");
     let mut guards = Vec::with_capacity(READERS);
