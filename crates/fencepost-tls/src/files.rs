@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use fencepost_core::ErrorKind;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -62,6 +63,17 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
 /// Certificate and key do not go together, or are of no kind that we know.
 pub(crate) fn mismatch(cert: &Path, key: &Path) -> Trouble {
     bad(format!("cert and key name {} and {}, which do not belong together", cert.display(), key.display()))
+}
+
+/// Encodes a certificate in PEM.
+pub(crate) fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    let text = BASE64_STANDARD.encode(certificate);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+}
+
+/// The text of a file that an option names.
+pub(crate) fn text(option: &str, path: &Path) -> Result<String, Trouble> {
+    read(option, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {

@@ -1,18 +1,20 @@
 //! TLS for the engines of fencepost that make their own connections: whom they trust, who they are, and what a failure means.
 //!
-//! The options `ca`, `cert` and `key` of a URL become a configuration of rustls, with ring. It is named here, because a program may
-//! have several providers linked and none installed. Servers' certificates and names are always checked.
+//! The options `ca`, `cert` and `key` of a URL become a configuration of rustls, with aws-lc-rs. The provider is named here, because a
+//! program may have several providers linked and none installed. Servers' certificates and names are always checked.
 //!
 //! The files are read once, when a client is made. What they hold is in no message and no `Debug`; their paths are.
 
 mod files;
 mod trouble;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Error, ErrorKind, Result};
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 pub use trouble::{Schemes, Trouble};
@@ -53,7 +55,7 @@ impl Tls {
     /// # Errors
     /// What is wrong with which file, or that this system has no authorities.
     pub fn config(&self) -> Result<Arc<ClientConfig>, Trouble> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| Trouble::new(ErrorKind::Internal, "TLS cannot be set up").because(&error))?
             .with_root_certificates(self.roots()?);
@@ -69,15 +71,30 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
+    /// Returns the same files as texts in PEM, for a driver that makes its own configuration. Call [`config`](Tls::config) before: it
+    /// says better what is wrong with a file.
+    ///
+    /// # Errors
+    /// What is wrong with which file, or that this system has no authorities.
+    pub fn pem(&self) -> Result<Pem, Trouble> {
+        let authorities = self.authorities()?.iter().map(files::to_pem).collect();
+        let identity = match &self.identity {
+            None => None,
+            Some((cert, key)) => Some((files::text("cert", cert)?, files::text("key", key)?)),
+        };
+        Ok(Pem { authorities, identity })
+    }
+
     fn roots(&self) -> Result<RootCertStore, Trouble> {
         let mut roots = RootCertStore::empty();
-        if let Some(path) = &self.ca {
-            for authority in files::authorities(path)? {
-                roots.add(authority).map_err(|error| files::no_authorities(path).because(&error))?;
+        match &self.ca {
+            Some(path) => {
+                for authority in self.authorities()? {
+                    roots.add(authority).map_err(|error| files::no_authorities(path).because(&error))?;
+                }
             }
-            return Ok(roots);
+            None => drop(roots.add_parsable_certificates(self.authorities()?)),
         }
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
             return Err(Trouble::new(
                 ErrorKind::Configuration,
@@ -86,4 +103,45 @@ impl Tls {
         }
         Ok(roots)
     }
+
+    fn authorities(&self) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+        match &self.ca {
+            Some(path) => files::authorities(path),
+            None => Ok(rustls_native_certs::load_native_certs().certs),
+        }
+    }
+}
+
+/// The files of a [`Tls`] as texts in PEM. `Debug` does not show them.
+pub struct Pem {
+    /// The certificates of the authorities.
+    pub authorities: String,
+    /// A certificate and its key.
+    pub identity: Option<(String, String)>,
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pem").finish_non_exhaustive()
+    }
+}
+
+/// Installs aws-lc-rs as the process's provider if there is none: a driver that takes the process's provider panics when the program has
+/// linked two and installed none.
+pub fn install_provider() {
+    if CryptoProvider::get_default().is_none() {
+        // Another thread may install one meanwhile.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
+}
+
+/// Returns the name that the certificate of `host` must have.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid): no certificate can have it.
+pub fn server_name(host: &str) -> Result<ServerName<'static>> {
+    ServerName::try_from(host.to_owned()).map_err(|error| {
+        let message = format!("{host} is no name that a certificate can have; write a host or an address");
+        Error::invalid(message).because(error)
+    })
 }

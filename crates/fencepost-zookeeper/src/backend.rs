@@ -1,4 +1,4 @@
-//! The engine as core sees it.
+//! The engine's [`Backend`].
 
 use std::sync::Arc;
 
@@ -7,17 +7,19 @@ use fencepost_core::{
     Result, Runtime, Token,
 };
 
+use crate::client::Client;
 use crate::config::Config;
+use crate::doctor;
 use crate::entry::ZooEntry;
 use crate::error::ENGINE;
-use crate::shared::Shared;
-use crate::{evict, examine, listing, runner};
+use crate::operator::{evict::evict, list};
+use crate::session::runner;
 
-/// Opens the deployment that a URL names: register it with [`register`](crate::register).
+/// Opens the deployment that a URL names. Register it with [`register`](crate::register).
 ///
 /// # Errors
 /// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
-/// [`is_unreachable`](fencepost_core::Error::is_unreachable) when no session can be had within the time for one request.
+/// [`is_unreachable`](fencepost_core::Error::is_unreachable) when no session can be made within the time for one request.
 ///
 /// # Cancel safety
 /// May be dropped; a session that was made is closed.
@@ -25,21 +27,21 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
             runner::start()?;
-            let shared = Shared::start(config, runtime)?;
-            shared.link().await?;
-            Ok(Arc::new(ZooBackend { shared }) as Arc<dyn Backend>)
+            let client = Client::start(config, runtime)?;
+            client.session().await?;
+            Ok(Arc::new(ZooBackend { client }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
 }
 
 struct ZooBackend {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
 }
 
 impl Backend for ZooBackend {
     fn capabilities(&self) -> Capabilities {
-        let layout = &self.shared.config.layout;
+        let layout = &self.client.config.layout;
         Capabilities {
             replicas: false,
             detach: false,
@@ -51,31 +53,31 @@ impl Backend for ZooBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ZooEntry::new(&self.shared, claim))
+        Box::new(ZooEntry::new(&self.client, claim))
     }
 
-    /// Nothing outlives its session, so there is no lease to take up: [`Capabilities::detach`] says so.
+    /// No grant outlives its session, so no detached lease exists ([`Capabilities::detach`]).
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ZooEntry::gone(&self.shared, claim))
+        Box::new(ZooEntry::gone(&self.client, claim))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(listing::inspect(&self.shared, name))
+        Reply::coming(list::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(listing::all(&self.shared, prefix, page))
+        Reply::coming(list::all(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(evict::evict(&self.shared, name, token, how))
+        Reply::coming(evict(&self.client, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(examine::examine(&self.shared))
+        Reply::coming(doctor::examine(&self.client))
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.shared.close())
+        Reply::coming(self.client.close())
     }
 }

@@ -1,4 +1,4 @@
-//! What a URL says: `zookeeper://user:password@h1,h2:2181/locks?session=10s`.
+//! The URL and its options: `zookeeper://user:password@h1,h2:2181/locks?session=10s`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fencepost_core::{BackendUrl, Error, Result};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
-use crate::layout::Layout;
+use crate::recipe::layout::Layout;
 
 const OPTIONS: &[&str] =
     &["acl", "data", "layout", "node", "password_env", "password_file", "session", "timeout", "watch"];
@@ -16,28 +16,28 @@ const OPTIONS: &[&str] =
 pub const SCHEMES: &[&str] = &["zookeeper", "zookeepers"];
 
 const PORT: u16 = 2181;
-/// Where servers are wont to listen for TLS (`secureClientPort`): none is fixed.
+/// The usual port for TLS (`secureClientPort`); ZooKeeper has no default.
 const PORT_OF_TLS: u16 = 2281;
 
-/// Where ZooKeeper is and how it is used.
+/// The settings of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
     /// Host and port, at least one.
     pub(crate) servers: Vec<(String, u16)>,
     pub(crate) tls: Option<Tls>,
-    /// What all locks are under: empty, or a path that begins with a slash and does not end with one.
+    /// The path above all locks: empty, or a path that begins with a slash and does not end with one.
     pub(crate) root: String,
     pub(crate) login: Option<Login>,
-    /// The session's length as it is asked for; the server has the last word.
+    /// The session timeout that is requested; the server decides.
     pub(crate) session: Duration,
-    /// How long one request may take.
+    /// The most time that one request takes.
     pub(crate) timeout: Duration,
     pub(crate) layout: Layout,
-    /// Nodes are for everybody, also with a user.
+    /// Every user may read and write the nodes.
     pub(crate) open: bool,
     /// Folders may be followed.
     pub(crate) folders: bool,
-    /// What every node of this client carries beside who and why.
+    /// The caller's text in each node of this client.
     pub(crate) data: Option<String>,
 }
 
@@ -60,10 +60,11 @@ impl Config {
         self.servers.iter().map(|(host, port)| shown(host, *port)).collect()
     }
 
-    /// How long a server may be silent before the driver tries the next one; `None`: as long as the driver likes (two fifths of the
-    /// session), for there is no other. Half the servers may be so within half the time that a request has, and it is to happen twice
-    /// within a session that lives, since the driver may try the same one again. It is no shorter than that: an answer that waits for
-    /// the servers' disks holds up the ping behind it, and is no reason to hang up.
+    /// Returns how long a server may be silent before the driver tries the next one; `None`: the driver's default, two fifths of the
+    /// session, as there is only one server.
+    ///
+    /// Half the servers may be silent within half the time of a request. Two such waits fit into a session, because the driver may
+    /// try the same server again. The time is at least 1 s: an answer that waits for the servers' disks delays the ping behind it.
     pub(crate) fn silence(&self) -> Option<Duration> {
         let half = u32::try_from(self.servers.len() / 2).ok().filter(|half| *half > 0)?;
         let share = (self.timeout / 2 / half).min(self.session / 5);
@@ -109,10 +110,14 @@ impl Config {
             let given = address.duration(key, &["ms", "s", "m"], 100..=3_600_000, rule)?;
             Ok::<_, Error>(given.unwrap_or(default))
         };
+        let servers: Vec<_> =
+            BackendUrl::each_once(hosts.split(',').map(|text| server(text, port)).collect::<Result<_>>()?)?;
+        if secure {
+            // The driver panics for a host without such a name.
+            servers.iter().try_for_each(|(host, _)| fencepost_tls::server_name(host).map(drop))?;
+        }
         Ok(Config {
-            servers: BackendUrl::each_once(
-                hosts.split(',').map(|text| server(text, port)).collect::<Result<_>>()?,
-            )?,
+            servers,
             tls,
             root: root(path)?,
             login,
@@ -133,7 +138,7 @@ fn data(text: Option<&str>) -> Result<Option<String>> {
     }
 }
 
-/// The path of the URL as a path of nodes.
+/// Parses the path of the URL as a path of nodes.
 fn root(path: &str) -> Result<String> {
     if path.contains(',') {
         return Err(Error::invalid(
@@ -147,7 +152,7 @@ fn root(path: &str) -> Result<String> {
     }
     let bad = |part: &str| {
         matches!(part, "" | "." | "..")
-            || part.chars().any(|c| crate::name::is_forbidden(c) || c.is_control())
+            || part.chars().any(|c| crate::recipe::names::is_forbidden(c) || c.is_control())
     };
     if path.split('/').any(bad) {
         return Err(Error::invalid(
@@ -187,7 +192,7 @@ fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
     }
 }
 
-/// A server as a URL names it.
+/// Formats a server as in a URL.
 pub(crate) fn shown(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -288,6 +293,7 @@ mod tests {
             ("zookeeper://a?sesion=4s", "acl, data, layout"),
             ("zookeeper://a?ca=/x", "not an option"),
             ("zookeepers://a?cert=/x", "go together"),
+            ("zookeepers://a,b_c!", "no name that a certificate can have"),
             ("zookeeper://a?session=4", "10s"),
             ("zookeeper://a?session=1ms", "100ms"),
             ("zookeeper://a?layout=etcd", "curator or kazoo"),

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors: what failed, why, and what to do.
 
 use fencepost_core::{Error, ErrorKind};
 use fencepost_tls::Trouble;
@@ -7,33 +7,33 @@ use zookeeper_client as zk;
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "zookeeper";
 
-/// A failure of a request, as an error for the caller.
+/// Returns the error for the caller of a request that failed.
 pub(crate) fn failure(error: &zk::Error) -> Error {
     let (kind, message) = match error {
         zk::Error::NoAuth => (
             ErrorKind::Denied,
-            "ZooKeeper refuses access to a node; see to its ACL, or name the user who may: user:password@",
+            "ZooKeeper refuses access to a node; check its ACL, or name a user who has access: user:password@",
         ),
         zk::Error::AuthFailed => {
-            (ErrorKind::Denied, "ZooKeeper refuses this user; see to the user and the password")
+            (ErrorKind::Denied, "ZooKeeper refuses this user; check the user and the password")
         }
         zk::Error::InvalidAcl => (
             ErrorKind::Denied,
-            "ZooKeeper takes the nodes' ACL for none; does the server know the scheme digest?",
+            "ZooKeeper refuses the nodes' ACL; check that the server knows the scheme digest",
         ),
         zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::ClientClosed => {
             (ErrorKind::Unreachable, "the session with ZooKeeper has ended; a new one is being made")
         }
         zk::Error::NotReadOnly => {
-            (ErrorKind::Unreachable, "the server has no quorum and takes no writes; see to the others")
+            (ErrorKind::Unreachable, "the server has no quorum and takes no writes; check the other servers")
         }
         zk::Error::NoChildrenForEphemerals => (
             ErrorKind::Configuration,
-            "the lock's node is an ephemeral one of somebody else, and can have no children; use another name or path",
+            "the lock's node is an ephemeral node of another client, and can have no children; use another name or path",
         ),
         zk::Error::NotEmpty => (
             ErrorKind::Configuration,
-            "the holder's node has children, and cannot be deleted before them; see what they are",
+            "the holder's node has children, and cannot be deleted before them; look at them, then delete them",
         ),
         zk::Error::QuotaExceeded => {
             (ErrorKind::Configuration, "the nodes' quota is exceeded; raise it, or use another path")
@@ -42,13 +42,13 @@ pub(crate) fn failure(error: &zk::Error) -> Error {
             ErrorKind::Configuration,
             "the server does not know this request; ZooKeeper 3.5.3 or later is needed",
         ),
-        _ => (ErrorKind::Unreachable, "ZooKeeper did not answer; see to the servers and the network"),
+        _ => (ErrorKind::Unreachable, "ZooKeeper did not answer; check the servers and the network"),
     };
     let error_of = Error::new(kind, message).because(error.clone()).on(ENGINE);
     if is_unknown(error) { error_of.unknown() } else { error_of }
 }
 
-/// May the request have taken effect?
+/// Returns whether the request may have taken effect.
 pub(crate) fn is_unknown(error: &zk::Error) -> bool {
     !matches!(
         error,
@@ -67,7 +67,7 @@ pub(crate) fn is_unknown(error: &zk::Error) -> bool {
     )
 }
 
-/// Has the session ended, or was there never one?
+/// Returns whether the session has ended, or never began.
 pub(crate) fn is_over(error: &zk::Error) -> bool {
     matches!(
         error,
@@ -75,20 +75,20 @@ pub(crate) fn is_over(error: &zk::Error) -> bool {
     )
 }
 
-/// No answer came in time.
-pub(crate) fn silence() -> Error {
-    Error::new(ErrorKind::Unreachable, "ZooKeeper did not answer in time; see to the servers and the network")
+/// Returns the error for an answer that did not come in time.
+pub(crate) fn timed_out() -> Error {
+    Error::new(ErrorKind::Unreachable, "ZooKeeper did not answer in time; check the servers and the network")
         .on(ENGINE)
         .unknown()
 }
 
-/// There is no connection, and the session may outlive that or not.
-pub(crate) fn broken() -> Error {
-    let message = "the connection to ZooKeeper broke; see to the servers and the network";
+/// Returns the error for a broken connection; the session may survive it.
+pub(crate) fn disconnected() -> Error {
+    let message = "the connection to ZooKeeper broke; check the servers and the network";
     Error::new(ErrorKind::Unreachable, message).on(ENGINE)
 }
 
-/// There is no session, and none came in time.
+/// Returns the error for a session that could not be made in time.
 pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Option<Trouble>) -> Error {
     if let Some(zk::Error::AuthFailed) = last {
         return failure(&zk::Error::AuthFailed);
@@ -97,7 +97,7 @@ pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Op
         return Error::from(trouble).on(ENGINE);
     }
     let message = format!(
-        "no session could be had with {}; does ZooKeeper run there, and does it want TLS (zookeepers:)?",
+        "no session could be made with {}; check that ZooKeeper runs there, and whether it needs TLS (zookeepers:)",
         hosts.join(", ")
     );
     let error = Error::new(ErrorKind::Unreachable, message).on(ENGINE);
@@ -107,7 +107,7 @@ pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Op
     }
 }
 
-/// The client was closed.
+/// Returns the error for a client that was closed.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(ENGINE)
 }

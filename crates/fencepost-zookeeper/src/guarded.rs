@@ -1,4 +1,4 @@
-//! Writes that only the holder can make.
+//! Writes that take effect only while the grant is held.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use fencepost_core::{Claim, Error, ErrorKind, Loss, Result};
 use zookeeper_client as zk;
 
 use crate::error::{ENGINE, failure};
-use crate::link::Link;
+use crate::session::Session;
 
-/// A grant's own strength: writes to the same ZooKeeper that take effect only while the grant's node is there and was not
-/// evicted, in one transaction with that check. It beats any token: a holder that was paused past its session is refused by the
-/// server itself. [`Guard::native`](fencepost_core::Guard::native) gives it, as a `&mut dyn Any`; clones are for tasks.
+/// Writes to the same ZooKeeper, in one transaction with a check: the grant's node is there and was not evicted.
+///
+/// This is stronger than a token: the server itself refuses a holder that was paused past its session.
+/// [`Guard::native`](fencepost_core::Guard::native) returns it, as a `&mut dyn Any`; clones are for tasks.
 #[derive(Clone)]
 pub struct Guarded {
-    link: Arc<Link>,
+    session: Arc<Session>,
     claim: Arc<Claim>,
     path: String,
 }
@@ -26,14 +27,14 @@ pub enum Write {
     Create {
         /// Its path.
         path: String,
-        /// What it holds.
+        /// Its data.
         data: Vec<u8>,
     },
     /// Replaces what a node holds.
     Set {
         /// Its path.
         path: String,
-        /// What it holds then.
+        /// Its new data.
         data: Vec<u8>,
         /// Only if the node has this version.
         version: Option<i32>,
@@ -48,35 +49,36 @@ pub enum Write {
 }
 
 impl Guarded {
-    pub(crate) fn new(link: &Arc<Link>, claim: &Arc<Claim>, path: String) -> Guarded {
-        Guarded { link: Arc::clone(link), claim: Arc::clone(claim), path }
+    pub(crate) fn new(session: &Arc<Session>, claim: &Arc<Claim>, path: String) -> Guarded {
+        Guarded { session: Arc::clone(session), claim: Arc::clone(claim), path }
     }
 
-    /// The path of the grant's node, for transactions that others make: its version is 0 as long as it was not evicted.
+    /// Returns the path of the grant's node, for transactions of your own: its version is 0 as long as it was not evicted.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Makes all these writes or none, and only if the grant still stands.
+    /// Makes all these writes or none, and only if the grant is still held.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the grant's node is gone or was evicted; nothing was written then.
-    /// [`is_mismatch`](Error::is_mismatch) if one of the writes could not be made, and none was. What ZooKeeper says otherwise.
+    /// [`is_mismatch`](Error::is_mismatch) if one of the writes could not be made; nothing was written then. ZooKeeper's errors otherwise.
     ///
     /// # Cancel safety
     /// Dropped midway, the writes are made or not.
     pub async fn commit(&self, writes: &[Write]) -> Result<()> {
         let (path, writes) = (self.path.clone(), writes.to_vec());
-        let done = self.link.ask(move |client| async move { Ok(commit(&client, &path, &writes).await) });
-        let sent = self.link.clock().now();
-        match self.link.within(done).await? {
+        let done =
+            self.session.request(move |driver| async move { Ok(commit(&driver, &path, &writes).await) });
+        let sent = self.session.clock().now();
+        match self.session.within(done).await? {
             Ok(Ok(())) => {
-                self.link.confirm(sent);
+                self.session.confirm(sent);
                 Ok(())
             }
             Ok(Err(zk::CheckWriteError::CheckFailed { source })) => {
                 let why = if source == zk::Error::BadVersion { Loss::Evicted } else { Loss::Deleted };
-                // The server's word is final: whoever watches the guard is told as well.
+                // The server decides: the guard and its views are lost as well.
                 self.claim.validity.end(why);
                 Err(self.lost(why))
             }
@@ -98,8 +100,8 @@ impl Guarded {
     }
 }
 
-async fn commit(client: &zk::Client, path: &str, writes: &[Write]) -> Result<(), zk::CheckWriteError> {
-    let mut writer = client.new_check_writer(path, Some(0))?;
+async fn commit(driver: &zk::Client, path: &str, writes: &[Write]) -> Result<(), zk::CheckWriteError> {
+    let mut writer = driver.new_check_writer(path, Some(0))?;
     for write in writes {
         match write {
             Write::Create { path, data } => {

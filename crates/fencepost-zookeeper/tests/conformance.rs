@@ -111,7 +111,7 @@ impl Namespace for Place {
     }
 }
 
-/// What the other process does; nothing in this one.
+/// The work of the other process; it does nothing in this one.
 #[test]
 fn hold_elsewhere() {
     hold(&registry());

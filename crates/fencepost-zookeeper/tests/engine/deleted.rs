@@ -159,7 +159,7 @@ async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
     for _ in 0..50 {
         mutex.lock().await.expect("it is free").release().await.expect("it was held");
     }
-    // What asks for the count is no client.
+    // The request for the count is no client's.
     let sent = requests(server.address()) - before;
     assert!(sent <= 50 * 3 + 10, "{sent} requests for 50 cycles");
     watched(server.address(), "/held/", 0).await;

@@ -7,7 +7,7 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path};
 
-/// What Curator writes into its nodes: an address.
+/// The data of Curator's nodes: an address.
 const THEIRS: &[u8] = b"10.0.0.7";
 
 /// Makes another library's node; its path.

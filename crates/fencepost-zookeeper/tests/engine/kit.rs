@@ -1,4 +1,4 @@
-//! A server for all tests, a path of nodes for each, and a look at both.
+//! A server for all tests, a path of nodes for each, and ways to read both.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fencepost_core::{Client, Registry, Result};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, ephemerals, word};
 
-/// What happens by itself happens within this time.
+/// The bound of each wait for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 static SERVER: LazyLock<Mutex<ZooKeeper>> =

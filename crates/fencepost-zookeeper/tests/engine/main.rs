@@ -1,6 +1,5 @@
-//! What is ZooKeeper's own: sessions, lost answers, folders, watches, users, and other people's nodes.
+//! The features of ZooKeeper alone: sessions, lost answers, folders, watches, users, and nodes of other libraries.
 
-mod alone;
 mod counter;
 mod deleted;
 mod folders;
@@ -10,3 +9,4 @@ mod kit;
 mod operators;
 mod sessions;
 mod tls;
+mod uncontended;

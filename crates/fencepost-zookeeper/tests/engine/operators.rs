@@ -1,4 +1,4 @@
-//! What operators see and do: payloads, evictions, users, examinations.
+//! The view and the actions of operators: records, evictions, users, examinations.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
     while bare.check_stat("/late/.fencepost/evicted").await.expect("it answers").is_none() {
         assert!(start.elapsed() < SOON, "it does not listen");
     }
-    // No connection breaks, only that whoever evicts has gone when the event is there.
+    // No connection breaks; the evicting client is gone when the event comes.
     server.delay(Duration::from_secs(4)).expect("the network can be slow");
     near.evict("lock", guard.token(), &Eviction::default()).await.expect("it holds");
     near.close().await;
@@ -151,7 +151,7 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
         assert!(start.elapsed() < SOON, "it is not heard");
     }
     hidden.ensure_held().expect("nobody evicted it");
-    // Whose lock it is may evict it, whoever was there first.
+    // The lock's owner may evict, even where another user made the folder first.
     open.evict("open", guard.token(), &Eviction::default()).await.expect("it holds");
     assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
     mine.evict("mine", hidden.token(), &Eviction::default()).await.expect("it holds");

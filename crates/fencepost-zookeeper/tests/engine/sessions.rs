@@ -202,7 +202,7 @@ async fn a_crowd_whose_connection_broke_is_told_all_the_same() {
     }
 }
 
-/// Who holds, and how many have.
+/// The current holder, and the number of holders so far.
 #[derive(Default)]
 struct Visits {
     inside: AtomicUsize,
@@ -246,7 +246,7 @@ async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
             visit.await.expect("nobody else is there");
         }
         eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
-        // Whoever had not yet learnt who is before it needed the server once more.
+        // A claim that does not know yet which node is before it needs the server once more.
         if done == LINE {
             break;
         }
@@ -279,7 +279,7 @@ async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
         let mut release = pin!(first.release());
         let asked = poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_pending())).await;
         assert!(asked, "the server is slow");
-        // Whoever was told by that runs now.
+        // The task that was woken by that runs now.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

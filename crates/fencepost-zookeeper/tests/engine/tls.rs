@@ -11,7 +11,7 @@ use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 
 use crate::kit::{SOON, client, eventually, nodes, path, try_client};
 
-/// What tests know of a server.
+/// The addresses and files of a server.
 #[derive(Clone)]
 struct Known {
     url: String,

@@ -27,7 +27,7 @@ fn registry() -> Registry {
     Registry::new().with("zookeeper", fencepost_zookeeper::open)
 }
 
-/// What the other process does; nothing in this one.
+/// The work of the other process; it does nothing in this one.
 #[test]
 fn hold_elsewhere() {
     hold(&registry());
@@ -228,7 +228,7 @@ async fn kazoo_in_a_folder_of_curators_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn semaphore_of_kazoo() {
     let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
-    // Whoever wants a lease of it takes this lock first, which is one of kazoo's: it stands in our line.
+    // A claim for a lease of it takes this lock of kazoo's first: it is in our queue.
     let gate = format!("{NAME}-__lock__");
     let held = street.locks.mutex(&gate).expect("a good name").lock().await.expect("it is free");
     let theirs = street.neighbour("semaphore1");

@@ -114,7 +114,7 @@ impl Neighbour {
         matches!(self.lines.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Has it let go of the lock, and waits for that.
+    /// Makes it release the lock, and waits for that.
     pub(crate) fn release(mut self) {
         let mut input = self.input.take().expect("it is released once");
         input.write_all(b"\n").expect("it listens");

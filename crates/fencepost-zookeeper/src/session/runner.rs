@@ -1,10 +1,10 @@
-//! Where the driver's sessions run.
+//! The thread on which the driver's sessions run.
 //!
-//! A session of the driver is a task that writes requests to a socket and hands out the answers. On a runtime it is woken by the
-//! thread that waits for the sockets, and by whoever asks: an answer would wake three threads one after another, and a request two.
-//! So one thread of the process does both, the waiting and the sessions, and nothing that a program's runtime does holds it up.
-//! A request is written by whoever asks: what its first poll wakes is run there and then ([`at_once`]), a step that never waits.
-//! The views of folders run here as well, so that an event wakes the waiter whose turn has come, and nobody in between.
+//! A session of the driver is a task that writes requests to a socket and hands out the answers. On a runtime it is woken by the thread
+//! that polls the sockets, and by each caller: an answer would wake three threads one after another, and a request two. So one thread of
+//! the process polls the sockets and runs the sessions. The program's runtime cannot hold it up. A caller writes its own requests: the
+//! sessions that its first poll wakes run on the caller's thread ([`run_inline`]), which never waits. The tasks that follow folders run
+//! here as well, so an event wakes the next waiter and no thread in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::future::{Future, poll_fn};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use async_task::{Runnable, Task};
+use async_task::Runnable;
 use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::ENGINE;
@@ -21,9 +21,9 @@ static RUNNER: Runner =
     Runner { state: Mutex::new(State { ready: VecDeque::new(), waker: None, started: false }) };
 
 thread_local! {
-    /// Is something run [`at_once`] on this thread?
+    /// Whether [`run_inline`] runs on this thread.
     static GATHERING: Cell<bool> = const { Cell::new(false) };
-    /// What was woken meanwhile.
+    /// The tasks that were woken meanwhile.
     static GATHERED: RefCell<Vec<Runnable>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -32,13 +32,13 @@ struct Runner {
 }
 
 struct State {
-    /// What is to run on the thread.
+    /// The tasks that are to run on the thread.
     ready: VecDeque<Runnable>,
     waker: Option<Waker>,
     started: bool,
 }
 
-/// Makes sure that the thread is there. It stays as long as the process.
+/// Starts the thread unless it runs. It runs as long as the process.
 ///
 /// # Errors
 /// When the system has no thread left.
@@ -65,14 +65,7 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     task.detach();
 }
 
-/// Runs a task beside the sessions until what is answered is dropped. It must never block.
-pub(crate) fn task(task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
-    let (runnable, task) = async_task::spawn(task, |task| RUNNER.schedule(task));
-    runnable.schedule();
-    task
-}
-
-/// What the driver spawns while `connect` is polled comes here.
+/// Runs the tasks that the driver spawns in `connect` on the thread.
 pub(crate) async fn with_sessions_here<T>(connect: impl Future<Output = T>) -> T {
     let mut connect = std::pin::pin!(connect);
     poll_fn(|cx| {
@@ -82,22 +75,22 @@ pub(crate) async fn with_sessions_here<T>(connect: impl Future<Output = T>) -> T
     .await
 }
 
-/// Runs the sessions that `ask` wakes on this thread, behind it: so its requests are written, together, when this returns. No lock
-/// may be held that a waker needs.
-pub(crate) fn at_once<T>(ask: impl FnOnce() -> T) -> T {
+/// Runs the sessions that `ask` wakes on this thread, after it: its requests are written together when this returns. The caller must not
+/// hold a mutex that a waker needs.
+pub(crate) fn run_inline<T>(ask: impl FnOnce() -> T) -> T {
     let Some(gathering) = Gathering::start() else { return ask() };
     let answer = ask();
     drop(gathering);
     answer
 }
 
-/// From here to its end this thread gathers what it wakes. What was gathered runs at the end.
+/// Gathers the tasks that this thread wakes, and runs them when it is dropped.
 struct Gathering;
 
 impl Gathering {
-    /// `None`: it does so already, or cannot.
+    /// `None`: this thread gathers already, or cannot.
     fn start() -> Option<Gathering> {
-        // A thread that ends has no place any more to gather in.
+        // The thread-local of a thread that ends is gone.
         let over = GATHERED.try_with(|_| ()).is_err();
         (!over && !GATHERING.replace(true)).then(|| Gathering)
     }
@@ -105,7 +98,7 @@ impl Gathering {
 
 impl Drop for Gathering {
     fn drop(&mut self) {
-        // Sessions, then views that they have events for, and no more: the rest is the thread's.
+        // First the sessions, then the folders that they have events for. The rest runs on the thread.
         for _ in 0..2 {
             if !std::thread::panicking() {
                 for runnable in GATHERED.take() {
@@ -200,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_woken_at_once_runs_here_and_before_that_returns() {
+    fn what_is_woken_run_inline_runs_here_and_before_that_returns() {
         let (bell, told) = teller();
         assert_ne!(told.recv_timeout(SOON).unwrap(), current().id());
         idle();
-        at_once(|| {
+        run_inline(|| {
             bell.wake();
             assert!(told.try_recv().is_err(), "it ran before all was asked");
-            at_once(|| {});
+            run_inline(|| {});
             assert!(told.try_recv().is_err(), "an inner one does not end the outer one");
         });
         assert_eq!(told.try_recv().unwrap(), current().id());

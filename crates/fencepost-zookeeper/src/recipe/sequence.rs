@@ -1,31 +1,31 @@
-//! How many children a folder ever had, to notice one that nobody told of.
+//! Counts the children that a folder ever had, to notice a node without an event.
 //!
-//! Every child that is made counts, with or without a number in its name, and the next one that asks for a number gets the count
-//! (ZooKeeper's `PrepRequestProcessor.pRequest2TxnCreate`). A wrong count can only be too low, and then the next number is too high for
-//! it: so a number that is as expected says that all before it were told. Names that come with a number of their own (Curator's reader
-//! under its own write lock) look as if something was missed, which costs a list.
+//! Each child that is made raises the server's counter, with or without a number in its name, and the next sequential node gets the
+//! counter's value (ZooKeeper's `PrepRequestProcessor.pRequest2TxnCreate`). The count here can only be too low, and then the next number
+//! is too high for it. So an expected number proves that all nodes before it had their events. A name that brings its own number
+//! (Curator's reader under its own write lock) looks like a missed node, and costs a list.
 
 use fencepost_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
-use crate::child::Child;
 use crate::error::ENGINE;
-use crate::link::{Asked, Link};
+use crate::recipe::child::Child;
+use crate::session::{Request, Session};
 
-/// From this number on no claim is made: the server's counter ends at 2^31 - 1, and gives that number to all nodes after it. What is left is
-/// for the claims that are under way, and for those that are refused.
+/// From this number on claims are refused: the server's counter ends at 2^31 - 1 and gives that number to all later nodes. The rest is for
+/// claims that are under way or refused.
 const LAST: i64 = (1 << 31) - (1 << 20);
-/// From this number on an examination warns.
+/// From this number on the doctor warns.
 pub(crate) const MANY: u32 = 1 << 30;
 
-/// Counts are known up to this: a folder's statistics have them doubled, in 32 bits.
+/// Counts are known modulo this: a folder's statistics have them doubled, in 32 bits.
 const ROUND: u32 = 1 << 31;
 
-/// What is in a folder, and how many were ever made there. Nothing, if it is not there. The first poll sends.
-pub(crate) async fn list(link: &Link, folder: &str) -> Result<(Vec<String>, Option<u32>), zk::Error> {
+/// Returns the children of a folder, and how many it ever had; nothing if it is not there. The first poll sends.
+pub(crate) async fn list(session: &Session, folder: &str) -> Result<(Vec<String>, Option<u32>), zk::Error> {
     let path = folder.to_owned();
-    let asked: Asked<_> = link.ask(move |client| async move { client.get_children(&path).await });
-    match asked.await {
+    let request: Request<_> = session.request(move |driver| async move { driver.get_children(&path).await });
+    match request.await {
         Ok((names, stat)) => Ok((names, Some(ever(&stat)))),
         Err(zk::Error::NoNode) => Ok((Vec::new(), None)),
         Err(error) => Err(error),
@@ -39,60 +39,59 @@ pub(crate) async fn list(link: &Link, folder: &str) -> Result<(Vec<String>, Opti
 pub(crate) fn check(folder: &str, names: &[String]) -> Result<(), Error> {
     // A server that counts further writes longer numbers.
     let ends = |name: &&String| name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len() < 19;
-    let numbers = names.iter().filter(ends).filter_map(|name| Child::read(name)).map(|child| child.number);
-    match numbers.into_iter().find(|number| *number >= LAST || *number < 0) {
-        None => Ok(()),
-        Some(_) => {
-            let message = format!(
-                "the counter of the folder {folder} is near its end at 2^31, after which ZooKeeper gives the same number to all claims; \
-                 use another name, or delete the folder when nobody claims the lock"
-            );
-            Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
-        }
+    let mut numbers =
+        names.iter().filter(ends).filter_map(|name| Child::read(name)).map(|child| child.number);
+    if !numbers.any(|number| number >= LAST || number < 0) {
+        return Ok(());
     }
+    let message = format!(
+        "the counter of the folder {folder} is near its end at 2^31, after which ZooKeeper gives the same number to all claims; \
+         use another name, or delete the folder when nobody claims the lock"
+    );
+    Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
 }
 
-/// How many children a node ever had. Its `cversion` counts makings and endings: the former twice, less those that are there
-/// (ZooKeeper's `DataNode.copyStat`).
+/// Returns how many children a node ever had. Its `cversion` counts creations and deletions: creations twice, less the children that are
+/// there (ZooKeeper's `DataNode.copyStat`).
 pub(crate) fn ever(stat: &zk::Stat) -> u32 {
     stat.cversion.wrapping_add(stat.num_children).cast_unsigned() / 2
 }
 
 #[derive(Default)]
-pub(crate) struct Count {
-    /// `None`: there is no folder.
+pub(crate) struct ChildCount {
+    /// The number of the next child. `None`: there is no folder.
     next: Option<u32>,
-    /// The names without a number that the list had, as long as what it knows already may still be told.
+    /// The names without a number in the list, while events from before the list may still come.
     old: Option<Vec<String>>,
 }
 
-impl Count {
-    /// Of a list, and the number of children that were ever made until then.
-    pub(crate) fn listed(names: &[String], next: Option<u32>) -> Count {
+impl ChildCount {
+    /// Starts from a list, and the number of children that were made until then.
+    pub(crate) fn listed(names: &[String], next: Option<u32>) -> ChildCount {
         let others = names.iter().filter(|name| Child::read(name).is_none());
-        Count { next, old: Some(others.cloned().collect()) }
+        ChildCount { next, old: Some(others.cloned().collect()) }
     }
 
-    /// Of a folder that has just been made: all that comes is told from its first child on.
-    pub(crate) fn anew() -> Count {
-        Count { next: Some(0), old: None }
+    /// Starts from a folder that has just been made: each child has an event.
+    pub(crate) fn new() -> ChildCount {
+        ChildCount { next: Some(0), old: None }
     }
 
-    /// A child was made. `false`: something was before it that was not told.
+    /// Counts the event of a new child. `false`: a child before it had no event.
     pub(crate) fn made(&mut self, name: &str) -> bool {
         let Some(next) = &mut self.next else { return false };
         match Child::read(name) {
             Some(child) => {
                 let ahead = (child.number.cast_unsigned() as u32).wrapping_sub(*next) % ROUND;
                 if ahead != 0 {
-                    // Behind: the list knew of it.
+                    // A lower number: the list had it.
                     return self.old.is_some() && ahead > ROUND / 2;
                 }
                 self.old = None;
             }
             None => {
                 if let Some(old) = &self.old {
-                    // One that came and went before the list counts no more, and cannot be told from one that came behind it.
+                    // A child that was deleted before the list cannot be told from one that came after it: it counts as missed.
                     return old.iter().any(|known| known == name);
                 }
             }
@@ -106,8 +105,8 @@ impl Count {
 mod tests {
     use super::*;
 
-    fn count(names: &[&str], next: u32) -> Count {
-        Count::listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), Some(next))
+    fn count(names: &[&str], next: u32) -> ChildCount {
+        ChildCount::listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), Some(next))
     }
 
     #[test]
@@ -161,8 +160,8 @@ mod tests {
 
     #[test]
     fn without_a_folder_nothing_is_counted() {
-        assert!(!Count::default().made("a-lock-0000000000"));
-        let mut count = Count::anew();
+        assert!(!ChildCount::default().made("a-lock-0000000000"));
+        let mut count = ChildCount::new();
         assert!(count.made("leases") && count.made("a-lock-0000000001") && !count.made("c-lock-0000000003"));
     }
 }

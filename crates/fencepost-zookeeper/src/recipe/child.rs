@@ -1,11 +1,11 @@
-//! The children of a lock's folder: who stands in its line.
+//! The children of a lock's folder: the claims in its queue.
 
 use std::cmp::Ordering;
 
 use fencepost_core::Mode;
 use fencepost_core::backend::admission::{Place, Verdict, admit};
 
-/// A contender, ours or somebody else's.
+/// A claim's node, fencepost's or another library's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Child {
     /// The node's name.
@@ -46,12 +46,11 @@ const READ_WRITE: [&str; 2] = ["__READ__", "__WRIT__"];
 const KAZOO: [&str; 2] = ["__lock__", "__rlock__"];
 
 impl Child {
-    /// Takes a name apart. Whoever has a number at the end contends, as with Curator, which asks for no more; `None`: it has
-    /// none.
+    /// Parses a name. Each node with a number at the end is a claim, as for Curator; `None`: the name has none.
     pub(crate) fn read(name: &str) -> Option<Child> {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        // Ten digits up to 2^31, and nineteen if a server ever counts further (ZOOKEEPER-4706). After 2^31 the number is negative: its
-        // sign stands behind whatever ends the name, as in `lock--2147483648`, and is one of the ten characters that a number has at least.
+        // Ten digits up to 2^31, and nineteen if a server counts further (ZOOKEEPER-4706). After 2^31 the number is negative: its sign
+        // comes after the rest of the name, as in `lock--2147483648`, and is one of the at least ten characters of a number.
         let signed = |digits: usize| {
             let rest = &name[..name.len() - digits];
             rest.ends_with("--") || rest.ends_with("_-")
@@ -80,8 +79,8 @@ impl Child {
     }
 }
 
-/// In order of arrival: by their numbers, which go on from 2^31 - 1 to -2^31. Of two with the same number (Curator's reader under
-/// its own write lock has the writer's) the exclusive one comes first.
+/// Orders by arrival: by the numbers, which go on from 2^31 - 1 to -2^31. Curator's reader under its own write lock has the writer's
+/// number; the exclusive one of the two comes first.
 pub(crate) fn arrival(one: &Child, other: &Child) -> Ordering {
     let by_number = match (i32::try_from(one.number), i32::try_from(other.number)) {
         (Ok(one), Ok(other)) => one.wrapping_sub(other).cmp(&0),
@@ -91,36 +90,36 @@ pub(crate) fn arrival(one: &Child, other: &Child) -> Ordering {
     by_number.then_with(|| shared(one).cmp(&shared(other))).then_with(|| one.name.cmp(&other.name))
 }
 
-/// Those of `names` that contend, in order of arrival.
-pub(crate) fn line<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<Child> {
-    let mut line: Vec<_> = names.into_iter().filter_map(|name| Child::read(name)).collect();
-    line.sort_unstable_by(arrival);
-    line
+/// Returns the claims among `names`, in order of arrival.
+pub(crate) fn queue<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<Child> {
+    let mut queue: Vec<_> = names.into_iter().filter_map(|name| Child::read(name)).collect();
+    queue.sort_unstable_by(arrival);
+    queue
 }
 
-/// Returns those of `line` that other libraries take for another lock than that of the node `me`.
-pub(crate) fn apart<'a>(line: impl IntoIterator<Item = &'a Child>, me: &str) -> Vec<Child> {
-    let Some(me) = Child::read(me) else { return Vec::new() };
-    line.into_iter().filter(|child| child.is_apart_from(&me)).cloned().collect()
+/// Returns the nodes in `queue` that other libraries take for another lock than that of the node `own`.
+pub(crate) fn others<'a>(queue: impl IntoIterator<Item = &'a Child>, own: &str) -> Vec<Child> {
+    let Some(own) = Child::read(own) else { return Vec::new() };
+    queue.into_iter().filter(|child| child.is_apart_from(&own)).cloned().collect()
 }
 
-/// What a line says to one who stands in it.
+/// A claim's turn in a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// It may go.
+    /// The claim may hold.
     Now,
-    /// It waits for the end of this node; so many stand before it.
+    /// The claim waits until this node is deleted; `ahead` claims are before it.
     After { node: String, ahead: u32 },
-    /// It does not stand there.
+    /// The claim is not in the queue.
     Absent,
 }
 
-/// May the claim whose node is `me` go?
-pub(crate) fn turn(line: &[Child], me: &str) -> Turn {
-    let Some(at) = line.iter().position(|child| child.name == me) else { return Turn::Absent };
-    let mode = line[at].mode;
-    // Nobody says who holds: whoever could, does.
-    let places: Vec<_> = line[..=at]
+/// Returns the turn of the claim whose node is `own`.
+pub(crate) fn turn(queue: &[Child], own: &str) -> Turn {
+    let Some(at) = queue.iter().position(|child| child.name == own) else { return Turn::Absent };
+    let mode = queue[at].mode;
+    // No node says that it holds: each one that could hold does.
+    let places: Vec<_> = queue[..=at]
         .iter()
         .enumerate()
         .map(|(key, child)| Place { key, mode: child.mode, holds: false })
@@ -129,7 +128,7 @@ pub(crate) fn turn(line: &[Child], me: &str) -> Turn {
         Verdict::Granted => Turn::Now,
         Verdict::Blocked { ahead } => {
             let blocks = |child: &&Child| mode != Mode::Shared || child.mode != Mode::Shared;
-            let node = line[..at].iter().rev().find(blocks).map(|child| child.name.clone());
+            let node = queue[..at].iter().rev().find(blocks).map(|child| child.name.clone());
             node.map_or(Turn::Now, |node| Turn::After { node, ahead })
         }
     }
@@ -193,16 +192,16 @@ mod tests {
             "zz__lock__0000000001",
             "nothing",
         ]);
-        let numbers: Vec<_> = line(&mixed).iter().map(|child| child.number).collect();
+        let numbers: Vec<_> = queue(&mixed).iter().map(|child| child.number).collect();
         assert_eq!(numbers, [1, 2, 3, 10]);
         let wrapped = names(&["lock--2147483648", "lock-2147483647", "lock--2147483647", "lock-2147483646"]);
-        let numbers: Vec<_> = line(&wrapped).iter().map(|child| child.number).collect();
+        let numbers: Vec<_> = queue(&wrapped).iter().map(|child| child.number).collect();
         assert_eq!(numbers, [2_147_483_646, 2_147_483_647, -2_147_483_648, -2_147_483_647]);
     }
 
     #[test]
     fn who_waits_for_whom() {
-        let all = line(&names(&[
+        let all = queue(&names(&[
             "a-__READ__0000000001",
             "b-__READ__0000000002",
             "c-__WRIT__0000000003",
@@ -222,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_reader_under_its_own_write_lock_has_the_same_number() {
-        let all = line(&names(&["a-__READ__0000000003", "a-__WRIT__0000000003", "b-lock-0000000004"]));
+        let all = queue(&names(&["a-__READ__0000000003", "a-__WRIT__0000000003", "b-lock-0000000004"]));
         assert_eq!(all[0].name, "a-__WRIT__0000000003");
         assert_eq!(turn(&all, "a-__WRIT__0000000003"), Turn::Now);
         assert_eq!(

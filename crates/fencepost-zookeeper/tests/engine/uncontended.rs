@@ -1,4 +1,4 @@
-//! Folders that a client has for itself: what it knows of them by its watch, and that it heeds whoever comes all the same.
+//! Folders in which one client locks again and again, while other clients come and go.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateSequence, Error};
 
 use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
 
-/// Makes a node of somebody else's, and its folder too if the server has just removed it because it was empty.
+/// Makes a node as another library would, and its folder if the server has just removed the empty one.
 async fn come(other: &Client, node: &str) -> CreateSequence {
     let acls = Acls::anyone_all();
     loop {
@@ -27,7 +27,7 @@ async fn come(other: &Client, node: &str) -> CreateSequence {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_costs_the_making_and_deleting_of_its_node() {
+async fn an_uncontended_cycle_costs_three_requests() {
     // Requests are counted, so it is a server of its own.
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/own?session=30s", server.url())).await;
@@ -41,14 +41,14 @@ async fn a_claim_costs_the_making_and_deleting_of_its_node() {
     for _ in 0..CYCLES {
         cycle().await;
     }
-    // On a machine that stands still for a second the folder is forgotten, and listed a few times.
+    // The node is made, the folder listed in the same round trip, the node deleted. Pings and probes come on top.
     let sent = requests(server.address()) - before;
-    assert!(sent < CYCLES * 5 / 2, "{sent} requests for {CYCLES} cycles");
+    assert!(sent < CYCLES * 7 / 2, "{sent} requests for {CYCLES} cycles");
     assert!(ephemerals(server.address()).expect("it answers").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_in_between_is_heeded() {
+async fn a_claim_that_comes_in_between_holds_the_lock() {
     let path = path();
     let locks = near(&path).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -75,7 +75,7 @@ async fn who_comes_in_between_is_heeded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_came_while_the_connection_was_broken_is_heeded() {
+async fn a_claim_that_came_while_the_connection_was_broken_holds_the_lock() {
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/s?session=60s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");

@@ -1,4 +1,4 @@
-//! Which folders and names of nodes a lock has: those of Curator, of kazoo, or of a template.
+//! The folders and node names of a lock: those of Curator, of kazoo, or of a template.
 
 use fencepost_core::{ClaimId, Error, Mode, Result};
 
@@ -6,8 +6,7 @@ use fencepost_core::{ClaimId, Error, Mode, Result};
 pub(crate) const LOCKS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
 
-/// Returns whether a node in a lock's folder is a folder of permits. Each of the two goes when it is empty: the line while nobody waits, the
-/// leases while nobody holds.
+/// Returns whether a node in a lock's folder is a folder of permits. The server removes each of the two when it is empty.
 pub(crate) fn is_of_permits(name: &str) -> bool {
     name == LOCKS || name == LEASES
 }
@@ -15,13 +14,13 @@ pub(crate) fn is_of_permits(name: &str) -> bool {
 /// How a deployment names nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
-    /// What stands before and after the lock's own node in the path of its folder.
+    /// The parts of the folder's path before and after the lock's own node.
     before: String,
     after: String,
     exclusive: Template,
     writer: Template,
     shared: Option<Template>,
-    /// Of `InterProcessSemaphoreV2`; only Curator has it.
+    /// The nodes of `InterProcessSemaphoreV2`; only Curator has it.
     lease: Option<Template>,
     /// Folders stay when they are empty.
     keeps: bool,
@@ -58,7 +57,7 @@ impl Template {
 }
 
 impl Layout {
-    /// That of the options `layout` and `node`.
+    /// Parses the options `layout` and `node`.
     pub(crate) fn parse(layout: Option<&str>, node: Option<&str>) -> Result<Layout> {
         match (layout, node) {
             (None | Some("curator"), None) => Ok(Layout::curator()),
@@ -97,7 +96,7 @@ impl Layout {
         }
     }
 
-    /// `{name}/_c_{hex}-lock-`, or a node's name alone.
+    /// Parses `{name}/_c_{hex}-lock-`, or a node's name alone.
     fn template(text: &str) -> Result<Layout> {
         let rule = || {
             Error::invalid(
@@ -109,9 +108,9 @@ impl Layout {
         let (before, after) = folder.split_once("{name}").ok_or_else(rule)?;
         let plain = |text: &str| {
             !text.contains(['{', '}', '%'])
-                && !text.chars().any(|c| c.is_control() || crate::name::is_forbidden(c))
+                && !text.chars().any(|c| c.is_control() || crate::recipe::names::is_forbidden(c))
         };
-        // The lock's node is a part of its own, so that no two locks meet.
+        // The lock's node is a whole part of the path, so that no two locks share a folder.
         let whole =
             (before.is_empty() || before.ends_with('/')) && (after.is_empty() || after.starts_with('/'));
         let parts = |text: &str| text.trim_matches('/').split('/').all(|part| !matches!(part, "." | ".."));
@@ -142,22 +141,22 @@ impl Layout {
         })
     }
 
-    /// Returns whether folders stay when they are empty. A `Lock` of kazoo's makes its folder once, and fails for good when that has gone.
+    /// Returns whether folders stay when they are empty. A `Lock` of kazoo makes its folder once, and fails for good when it is gone.
     pub(crate) fn keeps_folders(&self) -> bool {
         self.keeps
     }
 
-    /// Are shared holders possible?
+    /// Returns whether shared holders are possible.
     pub(crate) fn has_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Are permits possible?
+    /// Returns whether permits are possible.
     pub(crate) fn has_permits(&self) -> bool {
         self.lease.is_some()
     }
 
-    /// Why some modes are not possible.
+    /// Returns why some modes are not possible.
     pub(crate) fn lacks(&self) -> Option<&'static str> {
         match (self.has_shared(), self.has_permits()) {
             (true, true) => None,
@@ -172,30 +171,30 @@ impl Layout {
         }
     }
 
-    /// The folder of a lock whose own node is `node`.
+    /// Returns the folder of a lock whose own node is `node`.
     pub(crate) fn folder(&self, root: &str, node: &str) -> String {
         format!("{root}/{}{node}{}", self.before, self.after)
     }
 
-    /// The folder that has the locks' own nodes.
+    /// Returns the folder that has the locks' own nodes.
     pub(crate) fn parent(&self, root: &str) -> String {
         let path = format!("{root}/{}", self.before);
         let path = path.trim_end_matches('/');
         if path.is_empty() { "/".to_owned() } else { path.to_owned() }
     }
 
-    /// What the name of a claim's node begins with. `paired`: the lock is one that is also read.
+    /// Returns the beginning of the name of a claim's node. `paired`: the lock is a read-write lock.
     pub(crate) fn prefix(&self, id: ClaimId, mode: Mode, paired: bool) -> String {
         match mode {
             Mode::Exclusive if paired => self.writer.of(id),
             Mode::Exclusive => self.exclusive.of(id),
             Mode::Shared => self.shared.as_ref().unwrap_or(&self.exclusive).of(id),
-            // The line for a permit is a mutex.
+            // The queue for a permit is a mutex.
             Mode::Permits { .. } => self.exclusive.of(id),
         }
     }
 
-    /// The same of the nodes that stand for permits.
+    /// Returns the beginning of the names of a claim's permits.
     pub(crate) fn lease(&self, id: ClaimId) -> String {
         self.lease.as_ref().unwrap_or(&self.exclusive).of(id)
     }

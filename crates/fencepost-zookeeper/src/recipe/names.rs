@@ -1,8 +1,10 @@
 //! A lock's name as the name of a node.
 
-/// The node that stands for the lock `name`, below the root: one part of a path, whatever the name holds. What means
-/// something in a path or is refused by ZooKeeper is written as percent signs and hex digits, as in a URL: `/` and `%`, a dot
-/// at the beginning, control characters, and private or special characters. At the very top `zookeeper` is ZooKeeper's own.
+/// Returns the name of the node of the lock `name`: one part of a path.
+///
+/// Characters with a meaning in paths, and those that ZooKeeper refuses, are percent-encoded as in a URL: `/` and `%`, a dot at the
+/// beginning, control characters, private and special characters. `top`: the node is below ZooKeeper's root, where `zookeeper` is
+/// ZooKeeper's own.
 pub(crate) fn to_node(name: &str, top: bool) -> String {
     let mut node = String::with_capacity(name.len() + 8);
     let own = top && name == "zookeeper";
@@ -19,7 +21,7 @@ pub(crate) fn to_node(name: &str, top: bool) -> String {
     node
 }
 
-/// The name of the lock that a node stands for; `None` for a node that stands for none, as one that begins with a dot.
+/// Returns the name of the lock that a node belongs to; `None`: it belongs to none, as one that begins with a dot.
 pub(crate) fn from_node(node: &str, top: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(node.len());
     let mut rest = node.bytes();
@@ -36,7 +38,7 @@ pub(crate) fn from_node(node: &str, top: bool) -> Option<String> {
     (to_node(&name, top) == node).then_some(name)
 }
 
-/// What ZooKeeper refuses in a path (`PathUtils.validatePath`), and characters beyond the first plane, which it takes apart.
+/// Returns whether ZooKeeper refuses a character in a path (`PathUtils.validatePath`), or splits it: those beyond the first plane.
 pub(crate) fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
         || c > '\u{ffff}'

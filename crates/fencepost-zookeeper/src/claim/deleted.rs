@@ -1,0 +1,90 @@
+//! Watches the nodes of grants that are held for a while: an operator who deletes one ends its grant.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::{Loss, Moment};
+use zookeeper_client as zk;
+
+use crate::claim::held::{HeldGrant, HeldGrants};
+use crate::session::Request;
+
+/// The age at which a grant's nodes are watched: shorter grants cost no request.
+const AGE: Duration = Duration::from_secs(1);
+/// Grants of the same tenth of a second are watched together, in nanoseconds.
+const GRID: u64 = 100_000_000;
+/// The pause before a watch that could not be set is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// The most bytes that the paths of watched nodes may have. After a reconnect the driver sets all watches again, and loses the session if
+/// they do not fit into one request of 128 KiB. Waiters have watches, too.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// Returns the time at which the nodes of a grant of `now` are watched.
+pub(crate) fn due(now: Moment) -> Moment {
+    Moment::from_nanos((now + AGE).as_nanos().next_multiple_of(GRID))
+}
+
+/// Watches the nodes of a grant until they are deleted, which ends the grant.
+pub(crate) fn watch(grants: &Arc<HeldGrants>, held: &HeldGrant) {
+    let Some(budget) = Budget::take(grants, held.paths.iter().map(String::len).sum()) else {
+        tracing::debug!("too many nodes are watched: a deletion of this one is noticed late");
+        return;
+    };
+    let budget = Arc::new(budget);
+    for path in &held.paths {
+        let (held, path, budget) = (held.clone(), path.clone(), Arc::clone(&budget));
+        let runtime = held.claim.runtime.clone();
+        runtime.spawn(async move { watch_node(&budget.grants, held, path).await });
+    }
+}
+
+async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
+    let HeldGrant { claim, session, .. } = held;
+    while !session.is_over() && claim.validity.ended().is_none() {
+        let at = path.clone();
+        let request: Request<_> =
+            session.request(move |driver| async move { driver.check_and_watch_stat(&at).await });
+        let gone = match session.within(request).await {
+            Ok(Ok((None, _))) => true,
+            Ok(Ok((Some(_), watcher))) => watcher.changed().await.event_type == zk::EventType::NodeDeleted,
+            _ => {
+                session.sleep(RETRY).await;
+                continue;
+            }
+        };
+        if gone {
+            // The deletion is no loss if the holder has released the grant, or begins to.
+            if grants.upgrade().is_some_and(|grants| grants.has(&claim)) {
+                claim.validity.end_with(Loss::Deleted, detail(&path));
+            }
+            return;
+        }
+    }
+}
+
+/// Returns the reason of a loss: somebody has deleted the node.
+pub(crate) fn detail(path: &str) -> String {
+    format!("its node {path} was deleted")
+}
+
+/// A share of [`MAX_BYTES`], returned by its drop.
+struct Budget {
+    grants: Weak<HeldGrants>,
+    bytes: usize,
+}
+
+impl Budget {
+    fn take(grants: &Arc<HeldGrants>, bytes: usize) -> Option<Budget> {
+        let before = grants.watched.fetch_add(bytes, Ordering::Relaxed);
+        Some(Budget { grants: Arc::downgrade(grants), bytes }).filter(|_| before + bytes <= MAX_BYTES)
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        if let Some(grants) = self.grants.upgrade() {
+            grants.watched.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The holder's side of evictions: it follows the notices for its session.
+//!
+//! ZooKeeper reports a change only to a client that watches the node, and a watch for each held lock would cost a request each. So each
+//! client that holds anything watches one folder, `.fencepost/evicted`. An operator marks the holder's node and makes a notice in that
+//! folder: a node named after the holder's session and the grant's token. The holder reads its node and deletes the notice. A holder that
+//! is stopped or disconnected finds the notice when it is back, however late.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use fencepost_core::{ClaimRecord, ErrorKind, Loss, Token};
+use futures_util::future::join_all;
+use zookeeper_client as zk;
+
+use crate::claim::deleted::detail;
+use crate::claim::held::{HeldGrant, HeldGrants, delete};
+use crate::client::Client;
+use crate::session::{Request, Session};
+
+/// The pause before a folder that could not be watched is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// The same where this user has no right to watch it.
+const RETRY_FORBIDDEN: Duration = Duration::from_secs(30);
+/// The most nodes that are read at once.
+const AT_ONCE: usize = 256;
+
+/// Returns the folder of the notices.
+pub(crate) fn folder(client: &Client) -> String {
+    format!("{}/.fencepost/evicted", client.config.root)
+}
+
+/// Returns the name of the notice to a grant.
+pub(crate) fn notice(session: i64, token: Token) -> String {
+    format!("{session:x}-{token}")
+}
+
+/// Follows the notices from now on, until the session ends.
+pub(crate) fn follow(client: &Arc<Client>, session: &Arc<Session>) {
+    if client.held.followed.swap(session.id, Ordering::Relaxed) != session.id {
+        let runtime = client.runtime.clone();
+        runtime.spawn(check_after_reconnect(Arc::downgrade(&client.held), Arc::clone(session)));
+        runtime.spawn(follow_notices(Arc::downgrade(client), Arc::clone(session), folder(client)));
+    }
+}
+
+async fn follow_notices(weak: Weak<Client>, session: Arc<Session>, folder: String) {
+    while !session.is_over() {
+        let path = folder.clone();
+        let request: Request<_> =
+            session.request(move |driver| async move { driver.list_and_watch_children(&path).await });
+        let error = match request.await {
+            Ok((names, watcher)) => {
+                let Some(client) = weak.upgrade() else { return };
+                let grants = Arc::clone(&client.held);
+                drop(client);
+                if !read_notices(&grants, &session, &folder, &names).await {
+                    session.sleep(RETRY).await;
+                    continue;
+                }
+                drop(grants);
+                watcher.changed().await;
+                continue;
+            }
+            Err(zk::Error::NoNode) => {
+                let Some(client) = weak.upgrade() else { return };
+                match client.make_open_folder(&session, &folder).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => crate::error::failure(&error),
+        };
+        let forbidden = error.kind() == ErrorKind::Denied;
+        if forbidden {
+            tracing::warn!(%error, folder, "evictions are not noticed: allow this user to read and create there");
+        } else {
+            tracing::debug!(%error, "evictions are not noticed");
+        }
+        session.sleep(if forbidden { RETRY_FORBIDDEN } else { RETRY }).await;
+    }
+}
+
+/// Acts on the notices for this session. Every client may make a notice; only one that may write into the node has marked or deleted it.
+/// `false`: the nodes could not be read, and the notices are still there.
+async fn read_notices(grants: &HeldGrants, session: &Arc<Session>, folder: &str, names: &[String]) -> bool {
+    let own = format!("{:x}-", session.id);
+    let token = |name: &String| name.strip_prefix(&own)?.parse::<Token>().ok();
+    let notices: Vec<_> =
+        names.iter().filter_map(|name| Some((format!("{folder}/{name}"), token(name)?))).collect();
+    if notices.is_empty() {
+        return true;
+    }
+    // A grant may not be known yet. The later of the two, this notice or the grant, finds the other.
+    grants.notice(notices.iter().map(|(_, token)| *token));
+    let noticed = |held: &HeldGrant| notices.iter().any(|(_, token)| *token == held.token);
+    let held: Vec<_> = grants.of(session).into_iter().filter(noticed).collect();
+    let mut reasons = HashMap::new();
+    for (path, token) in notices.iter().filter(|(_, token)| held.iter().any(|held| held.token == *token)) {
+        if let Ok(Ok((data, _))) = session.within(session.data(path.clone())).await {
+            reasons.insert(*token, String::from_utf8_lossy(&data).into_owned());
+        }
+    }
+    if !check(grants, session, &held, &reasons).await {
+        return false;
+    }
+    held.iter().for_each(|held| _ = grants.take_notice(held.token));
+    delete(session, notices.into_iter().map(|(path, _)| path).collect()).await;
+    true
+}
+
+/// Checks a new grant if there is a notice for it already.
+pub(crate) fn check_new(client: &Client, session: &Arc<Session>, token: Token) {
+    if !client.held.take_notice(token) {
+        return;
+    }
+    let (grants, session) = (Arc::clone(&client.held), Arc::clone(session));
+    client.runtime.spawn(async move {
+        let own: Vec<_> = grants.of(&session).into_iter().filter(|held| held.token == token).collect();
+        while !session.is_over() && !check(&grants, &session, &own, &HashMap::new()).await {
+            session.sleep(RETRY).await;
+        }
+    });
+}
+
+/// Ends the grants whose nodes are marked or deleted. `reasons`: what some notices say. `false`: not all nodes could be read.
+async fn check(
+    grants: &HeldGrants,
+    session: &Session,
+    held: &[HeldGrant],
+    reasons: &HashMap<Token, String>,
+) -> bool {
+    for some in held.chunks(AT_ONCE) {
+        let first = |held: &HeldGrant| held.paths.first().cloned().unwrap_or_default();
+        let requests = some.iter().map(|held| session.data(first(held)));
+        let Ok(answers) = session.within(join_all(requests)).await else { return false };
+        for (held, answer) in some.iter().zip(answers) {
+            let reason = reasons.get(&held.token).cloned();
+            match answer {
+                Ok((data, _)) if ClaimRecord::read(&data).evicted => {
+                    grants.end(held.token, Loss::Evicted, reason);
+                }
+                Err(zk::Error::NoNode) if reason.is_some() => grants.end(held.token, Loss::Evicted, reason),
+                Err(zk::Error::NoNode) => grants.end(held.token, Loss::Deleted, Some(detail(&first(held)))),
+                Ok(_) | Err(zk::Error::NoAuth) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+    true
+}
+
+/// Checks all grants of the session after each reconnect: nothing reported the changes meanwhile.
+async fn check_after_reconnect(grants: Weak<HeldGrants>, session: Arc<Session>) {
+    let Ok(mut states) = session.driver().map(|driver| driver.state_watcher()) else { return };
+    let mut disconnected = false;
+    let mut over = session.validity.watch();
+    loop {
+        let state = poll_fn(|cx| {
+            over.set(cx.waker());
+            if session.validity.ended().is_some() {
+                return Poll::Ready(None);
+            }
+            pin!(states.changed()).poll(cx).map(Some)
+        });
+        let Some(state) = state.await.filter(|state| !state.is_terminated()) else { return };
+        if state == zk::SessionState::Disconnected {
+            disconnected = true;
+        } else if std::mem::take(&mut disconnected) {
+            let Some(grants) = grants.upgrade() else { return };
+            // If this fails, the connection breaks once more.
+            check(&grants, &session, &grants.of(&session), &HashMap::new()).await;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The states of a claim in this client: its nodes, its place in a queue, its grant.
+
+pub(crate) mod deleted;
+pub(crate) mod evicted;
+pub(crate) mod held;
+pub(crate) mod nodes;
+pub(crate) mod waiter;

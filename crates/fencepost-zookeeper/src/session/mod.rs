@@ -1,0 +1,258 @@
+//! One session with ZooKeeper: its end deletes the ephemeral nodes that were made in it.
+
+pub(crate) mod runner;
+pub(crate) mod tls;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use fencepost_core::{
+    Claim, Clock, Error, Loss, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
+};
+use zookeeper_client as zk;
+
+use crate::error::{disconnected, failure, is_over, timed_out};
+
+/// A request of the driver. Its first poll sends it.
+pub(crate) type Request<T> = Pin<Box<dyn Future<Output = Result<T, zk::Error>> + Send>>;
+
+/// A session.
+///
+/// Its validity counts from the sending of the last request that a quorum answered. A server that has lost the others still answers
+/// reads and pings, so these prove nothing. A follower reports a session to its leader at the next half tick, and a session has at
+/// least two ticks. So a fourth of its length is subtracted.
+pub(crate) struct Session {
+    /// ZooKeeper's number of the session: the owner of its ephemeral nodes.
+    pub(crate) id: i64,
+    /// The session timeout that the server granted.
+    pub(crate) length: Duration,
+    pub(crate) validity: Arc<Validity>,
+    timeout: Duration,
+    driver: Mutex<Option<Arc<zk::Client>>>,
+    runtime: Runtime,
+    /// The time at which the last request was sent that a quorum answered.
+    confirmed: AtomicU64,
+}
+
+impl Session {
+    /// Wraps a session of the driver that a quorum confirmed by the answer to a request of `sent`.
+    pub(crate) fn new(
+        driver: zk::Client,
+        runtime: &Runtime,
+        sent: Moment,
+        timeout: Duration,
+    ) -> Arc<Session> {
+        let session = Session {
+            id: driver.session_id().0,
+            length: driver.session_timeout(),
+            validity: Arc::new(Validity::new()),
+            timeout,
+            driver: Mutex::new(Some(Arc::new(driver))),
+            runtime: runtime.clone(),
+            confirmed: AtomicU64::new(0),
+        };
+        session.confirm(sent);
+        Arc::new(session)
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.runtime.clock()
+    }
+
+    /// Extends the validity: a quorum answered a request that was sent at `sent`.
+    pub(crate) fn confirm(&self, sent: Moment) {
+        if self.validity.confirm(self.clock(), sent, self.length * 3 / 4) {
+            self.confirmed.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the session has ended, or may have.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.validity.state(self.clock().now()), State::Lost(_))
+    }
+
+    /// Returns the driver's client, while the session is valid.
+    pub(crate) fn driver(&self) -> Result<Arc<zk::Client>, zk::Error> {
+        if self.is_over() {
+            return Err(zk::Error::SessionExpired);
+        }
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(zk::Error::SessionExpired)
+    }
+
+    /// Ends the session for good. The driver closes it at the server as well: its nodes must not stay because the connection is
+    /// made again.
+    pub(crate) fn end(&self, why: Loss) {
+        self.validity.end(why);
+        drop(self.driver.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Makes a request with the driver's client.
+    pub(crate) fn request<T, F>(
+        &self,
+        request: impl FnOnce(Arc<zk::Client>) -> F + Send + 'static,
+    ) -> Request<T>
+    where
+        F: Future<Output = Result<T, zk::Error>> + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.driver() {
+            Ok(driver) => Box::pin(request(driver)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    pub(crate) fn list(&self, path: String) -> Request<Vec<String>> {
+        self.request(move |driver| async move { driver.list_children(&path).await })
+    }
+
+    pub(crate) fn data(&self, path: String) -> Request<(Vec<u8>, zk::Stat)> {
+        self.request(move |driver| async move { driver.get_data(&path).await })
+    }
+
+    pub(crate) fn stat(&self, path: String) -> Request<Option<zk::Stat>> {
+        self.request(move |driver| async move { driver.check_stat(&path).await })
+    }
+
+    pub(crate) fn delete(&self, path: String) -> Request<()> {
+        self.request(move |driver| async move { driver.delete(&path, None).await })
+    }
+
+    pub(crate) fn sync(&self) -> Request<()> {
+        self.request(move |driver| async move { driver.sync("/").await })
+    }
+
+    /// Waits for an answer at most as long as one request may take.
+    ///
+    /// # Errors
+    /// No answer came in time.
+    pub(crate) async fn within<F: Future>(&self, work: F) -> Result<F::Output> {
+        let until = self.clock().now() + self.timeout;
+        let mut work = pin!(work);
+        // This thread writes the requests to the socket, all at once.
+        let work = poll_fn(|cx| runner::run_inline(|| work.as_mut().poll(cx)));
+        self.clock().within(until, work).await.ok_or_else(timed_out)
+    }
+
+    /// Waits for the answer to a request; each failure is an error for the caller.
+    pub(crate) async fn answer<T>(&self, request: Request<T>) -> Result<T> {
+        self.within(request).await?.map_err(|error| failure(&error))
+    }
+
+    /// Sleeps for `pause`, or until the session ends.
+    pub(crate) async fn sleep(&self, pause: Duration) {
+        self.sleep_until(self.clock().now() + pause).await;
+    }
+
+    async fn sleep_until(&self, until: Moment) {
+        let mut watch = self.validity.watch();
+        let mut sleep = self.clock().sleep_until(until);
+        poll_fn(|cx| {
+            watch.set(cx.waker());
+            if self.validity.ended().is_some() { Poll::Ready(()) } else { Pin::new(&mut sleep).poll(cx) }
+        })
+        .await;
+    }
+
+    /// Keeps the session alive until it ends.
+    pub(crate) async fn serve(self: Arc<Session>) {
+        if let Ok(driver) = self.driver() {
+            let session = Arc::clone(&self);
+            let mut states = driver.state_watcher();
+            drop(driver);
+            self.runtime.spawn(async move { session.follow_states(&mut states).await });
+        }
+        let every = self.length / 6;
+        while !self.is_over() {
+            let next = Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)) + every;
+            if self.clock().now() < next {
+                self.sleep_until(next).await;
+                continue;
+            }
+            self.probe().await;
+        }
+        let why = self.validity.ended().unwrap_or(Loss::SessionEnded);
+        self.end(why);
+    }
+
+    /// Sends one request that a quorum answers.
+    async fn probe(&self) {
+        let sent = self.clock().now();
+        let mut request = self.request(|driver| async move { ask_quorum(&driver).await });
+        let patience = sent + self.length / 3;
+        match self.clock().within(patience.min(self.validity.until()), request.as_mut()).await {
+            Some(Ok(())) => self.confirm(sent),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a probe of the session failed");
+                self.renewal_failed(failure(&error));
+                if is_over(&error) {
+                    self.end(Loss::SessionEnded);
+                }
+                self.sleep_until(sent + self.length / 20).await;
+            }
+            None => self.renewal_failed(timed_out()),
+        }
+    }
+
+    fn renewal_failed(&self, error: Error) {
+        self.validity.renewal_failed(Some(RenewalFailure::of(error)));
+    }
+
+    /// Follows the driver's state: it reports a broken connection at once, and the end of the session late.
+    async fn follow_states(&self, states: &mut zk::StateWatcher) {
+        loop {
+            let state = states.changed().await;
+            if state.is_terminated() {
+                self.end(Loss::SessionEnded);
+                return;
+            }
+            if state == zk::SessionState::Disconnected {
+                self.renewal_failed(disconnected());
+            }
+        }
+    }
+}
+
+/// Sends a request that a quorum answers and that changes nothing: the deletion of a node that nobody makes.
+///
+/// The deletion is proposed to all servers and fails when they have agreed. A `sync` is answered by the leader alone, which may have
+/// been deposed without knowing it (ZooKeeper's `Leader.processSync`, `PrepRequestProcessor.pRequest`). A refusal (`NoAuth`) comes the
+/// same way, unless the servers have `enableEagerACLCheck`: see docs/backends/zookeeper.md.
+pub(crate) async fn ask_quorum(driver: &zk::Client) -> Result<(), zk::Error> {
+    match driver.delete("/.fencepost-nothing", Some(i32::MAX)).await {
+        Ok(()) | Err(zk::Error::NoNode | zk::Error::NoAuth | zk::Error::BadVersion) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Extends the claim's own lease to `ttl` after `now`, if the session lasts as long.
+///
+/// ZooKeeper knows sessions only. A lease that is shorter than its session ends because this client deletes the node then.
+pub(crate) fn extend(claim: &Claim, now: Moment) {
+    let ttl = claim.ttl();
+    if claim.confirm(now, ttl) {
+        claim.note.fetch_max((now + ttl).as_nanos(), Ordering::Relaxed);
+    }
+}
+
+impl fencepost_core::Session for Session {
+    fn id(&self) -> u64 {
+        self.id as u64
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    /// Extends the claims' own leases. The session itself is kept alive by its probes.
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let now = self.clock().now();
+        for claim in due {
+            extend(claim, now);
+        }
+        Reply::ready(Ok(()))
+    }
+}

@@ -1,0 +1,143 @@
+//! TLS to the servers: what the driver needs for it, and connections of our own that tell why it fails.
+//!
+//! The driver speaks TLS itself, and tells no more of a failure than that no server could be had.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use async_net::TcpStream;
+use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_tls::{Schemes, Trouble};
+use futures_rustls::TlsConnector;
+use futures_util::future::{Either, join_all, select};
+use futures_util::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use zookeeper_client as zk;
+
+use crate::config::shown;
+use crate::error::ENGINE;
+
+const SCHEMES: Schemes = Schemes { plain: "zookeeper:", tls: "zookeepers:" };
+
+/// The most bytes that are read of a server's answer to `srvr`.
+const LONGEST: u64 = 1 << 16;
+
+pub(crate) struct Tls {
+    /// The driver's settings.
+    pub(crate) options: zk::TlsOptions,
+    connector: TlsConnector,
+    has_identity: bool,
+    /// The most time that one connection takes.
+    patience: Duration,
+}
+
+impl Tls {
+    /// Reads the files that the URL names. `timeout`: the most time that one request takes.
+    ///
+    /// # Errors
+    /// A file is not as it should be.
+    pub(crate) fn read(tls: &fencepost_tls::Tls, timeout: Duration) -> Result<Tls> {
+        Tls::try_read(tls, timeout).map_err(|trouble| Error::from(trouble).on(ENGINE))
+    }
+
+    fn try_read(tls: &fencepost_tls::Tls, timeout: Duration) -> Result<Tls, Trouble> {
+        let bad = |error: zk::Error| {
+            Trouble::new(ErrorKind::Configuration, "ZooKeeper's driver does not take the files for TLS")
+                .because(&error)
+        };
+        let connector = TlsConnector::from(tls.config()?);
+        let pem = tls.pem()?;
+        let mut options = zk::TlsOptions::new().with_pem_ca(&pem.authorities).map_err(bad)?;
+        if let Some((cert, key)) = &pem.identity {
+            options = options.with_pem_identity(cert, key).map_err(bad)?;
+        }
+        // The driver uses the provider of the process.
+        fencepost_tls::install_provider();
+        let patience = (timeout / 2).max(Duration::from_secs(1));
+        Ok(Tls { options, connector, has_identity: pem.identity.is_some(), patience })
+    }
+
+    /// Connects to each server and returns what is wrong, where something is.
+    pub(crate) async fn examine(&self, servers: &[(String, u16)]) -> Vec<Trouble> {
+        let examined = servers.iter().map(|(host, port)| async move { self.srvr(host, *port).await.err() });
+        join_all(examined).await.into_iter().flatten().collect()
+    }
+
+    /// Asks a server how it is.
+    ///
+    /// # Errors
+    /// The server cannot be reached, does not speak TLS, or refuses this client.
+    pub(crate) async fn srvr(&self, host: &str, port: u16) -> Result<String, Trouble> {
+        let (address, until) = (shown(host, port), Instant::now() + self.patience);
+        let unreachable = |error: &dyn std::fmt::Display| {
+            let message = format!("{address} cannot be reached; does ZooKeeper run there?");
+            Trouble::new(ErrorKind::Unreachable, message).because(error)
+        };
+        let no_tls = || Trouble::none(&address, SCHEMES);
+        let of_tls = |error: &io::Error| Trouble::of(error, &address, SCHEMES, self.has_identity);
+        let stream = match before(until, TcpStream::connect((host, port))).await {
+            Some(stream) => stream.map_err(|error| unreachable(&error))?,
+            None => return Err(unreachable(&"it takes too long")),
+        };
+        let name = fencepost_tls::server_name(host).map_err(|error| unreachable(&error))?;
+        let stream = match before(until, self.connector.connect(name, stream)).await {
+            Some(Ok(stream)) => stream,
+            // A server without TLS takes the handshake for a request that is too long, and hangs up.
+            Some(Err(error)) => return Err(of_tls(&error).unwrap_or_else(|| no_tls().because(&error))),
+            None => return Err(no_tls()),
+        };
+        let silent = || {
+            let message = format!(
+                "{address} accepts TLS and does not answer as ZooKeeper; check that it runs, and read its log"
+            );
+            Trouble::new(ErrorKind::Unreachable, message)
+        };
+        match before(until, srvr(stream)).await {
+            Some(Ok(text)) if text.is_empty() => Err(silent()),
+            Some(Ok(text)) => Ok(text),
+            // In TLS 1.3 a server refuses a client's certificate after the handshake.
+            Some(Err(error)) => Err(of_tls(&error).unwrap_or_else(|| silent().because(&error))),
+            None => Err(silent()),
+        }
+    }
+}
+
+/// Asks a server how it is, with the four letters `srvr`.
+pub(crate) async fn srvr(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+    stream.write_all(b"srvr").await?;
+    stream.flush().await?;
+    let mut text = Vec::new();
+    match stream.take(LONGEST).read_to_end(&mut text).await {
+        // Over TLS a server may close the connection without a last message.
+        Err(error) if text.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(String::from_utf8_lossy(&text).into_owned()),
+    }
+}
+
+async fn before<T>(until: Instant, work: impl Future<Output = T>) -> Option<T> {
+    match select(pin!(work), Timer::at(until)).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_says_nothing_is_given_up_with_the_reason() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = server.local_addr().expect("an address").port();
+        let tls = fencepost_tls::Tls::default();
+        let tls = Tls::read(&tls, Duration::from_millis(100)).expect("the system's authorities");
+        let found = async_io::block_on(tls.examine(&[("127.0.0.1".to_owned(), port)]));
+        let [trouble] = &found[..] else { panic!("{found:?}") };
+        assert!(trouble.message.contains("does not answer in TLS"), "{trouble}");
+        assert_eq!(trouble.kind, ErrorKind::Unreachable, "it may come");
+    }
+}
