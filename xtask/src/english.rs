@@ -8,15 +8,12 @@ const PENDING: &[&str] = &[
     "docs/backends/memory.md",
     "docs/backends/redis.md",
     "docs/backends/sqlite.md",
-    "docs/backends/zookeeper.md",
     "benches/",
     "crates/fencepost-cli/",
     "crates/fencepost-quorum/",
     "crates/fencepost-redis/src/script/lua/",
     "crates/fencepost-sqlite/",
     "crates/fencepost-testkit/",
-    "crates/fencepost-tls/",
-    "crates/fencepost-zookeeper/",
 ];
 
 /// A comment begins with one of these only as a question.

@@ -69,7 +69,7 @@ fn quorum(voters: usize, away: usize) -> Finding {
             .advice("run three or five"),
         _ if away > 0 => Finding::warning("quorum", format!("{survives}, and {away} cannot be reached"))
             .advice("start them again: without a majority there are no locks"),
-        _ if voters % 2 == 0 => {
+        _ if voters.is_multiple_of(2) => {
             Finding::note("quorum", format!("{survives}, no more than {} would", voters - 1))
         }
         _ => Finding::ok("quorum", survives),

@@ -41,7 +41,7 @@ pub(crate) fn check(folder: &str, names: &[String]) -> Result<(), Error> {
     let ends = |name: &&String| name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len() < 19;
     let mut numbers =
         names.iter().filter(ends).filter_map(|name| Child::read(name)).map(|child| child.number);
-    if !numbers.any(|number| number >= LAST || number < 0) {
+    if numbers.all(|number| (0..LAST).contains(&number)) {
         return Ok(());
     }
     let message = format!(
