@@ -22,7 +22,7 @@ pub use trouble::{Schemes, Trouble};
 /// The options of a URL that are about TLS.
 pub const OPTIONS: &[&str] = &["ca", "cert", "key"];
 
-/// What a URL says about TLS.
+/// The options of a URL for TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tls {
     /// A file of authorities; the system's if there is none.
@@ -53,7 +53,7 @@ impl Tls {
     /// The configuration for connections. Reads the files.
     ///
     /// # Errors
-    /// What is wrong with which file, or that this system has no authorities.
+    /// The fault of a file, with its path, or that this system has no authorities.
     pub fn config(&self) -> Result<Arc<ClientConfig>, Trouble> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -75,7 +75,7 @@ impl Tls {
     /// says better what is wrong with a file.
     ///
     /// # Errors
-    /// What is wrong with which file, or that this system has no authorities.
+    /// The fault of a file, with its path, or that this system has no authorities.
     pub fn pem(&self) -> Result<Pem, Trouble> {
         let authorities = self.authorities()?.iter().map(files::to_pem).collect();
         let identity = match &self.identity {

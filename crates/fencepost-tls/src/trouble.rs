@@ -1,4 +1,4 @@
-//! What a failure of TLS means, and what to do about it.
+//! Failures of TLS: their meaning, and what to do.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display};
@@ -11,11 +11,11 @@ use rustls::{AlertDescription, CertificateError};
 /// A failure of TLS in words, to be told to any number of callers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// What kind of error it is.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// What is wrong, and what to do.
+    /// The failure, and what to do.
     pub message: String,
-    /// In the words of whoever found it.
+    /// The cause, in the words of rustls or the system.
     pub cause: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Trouble {
         self
     }
 
-    /// Nobody answers the greeting, or what comes is no TLS: to a server without TLS it is the beginning of a request.
+    /// Explains a handshake without an answer in TLS: a server without TLS takes it for the beginning of a request.
     pub fn none(address: &dyn Display, schemes: Schemes) -> Trouble {
         let Schemes { plain, tls } = schemes;
         Trouble::new(
@@ -53,7 +53,7 @@ impl Trouble {
         )
     }
 
-    /// What a connection failed with, if that is an affair of TLS. `known`: we have a certificate of our own.
+    /// Explains why a connection failed, if the cause is TLS. `known`: the client has a certificate of its own.
     pub fn of(
         error: &(dyn StdError + 'static),
         address: &dyn Display,
@@ -113,7 +113,7 @@ impl Trouble {
     }
 }
 
-/// What rustls said, wherever it is in there.
+/// Finds the error of rustls among the causes.
 fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);

@@ -9,7 +9,7 @@ use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
 
-/// The session of the clients under test. A machine that stands still for as long makes them lose what they hold.
+/// The session of the clients under test. A machine that is suspended for as long makes them lose their locks.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// A path of nodes that no other case has.

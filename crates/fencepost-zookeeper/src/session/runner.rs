@@ -172,39 +172,39 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// Waits until what the thread does now is over: a task that is woken while it is polled runs there once more.
+    /// Waits until the thread has finished its current work: a task that is woken while it is polled runs there once more.
     fn idle() {
         let (tell, told) = channel();
         spawn(async move { tell.send(()).unwrap() });
         told.recv_timeout(SOON).unwrap();
     }
 
-    /// A task that says on which thread it is polled, and is woken by the bell.
-    fn teller() -> (Arc<AtomicWaker>, std::sync::mpsc::Receiver<std::thread::ThreadId>) {
+    /// A task that reports the thread on which it is polled, and is woken by the waker.
+    fn reporter() -> (Arc<AtomicWaker>, std::sync::mpsc::Receiver<std::thread::ThreadId>) {
         start().unwrap();
         let (tell, told) = channel();
-        let bell = Arc::new(AtomicWaker::new());
-        let own = Arc::clone(&bell);
+        let waker = Arc::new(AtomicWaker::new());
+        let own = Arc::clone(&waker);
         spawn(poll_fn(move |cx| {
             own.register(cx.waker());
             if tell.send(current().id()).is_ok() { Poll::Pending } else { Poll::Ready(()) }
         }));
-        (bell, told)
+        (waker, told)
     }
 
     #[test]
-    fn what_is_woken_run_inline_runs_here_and_before_that_returns() {
-        let (bell, told) = teller();
+    fn woken_tasks_run_inline_before_that_returns() {
+        let (waker, told) = reporter();
         assert_ne!(told.recv_timeout(SOON).unwrap(), current().id());
         idle();
         run_inline(|| {
-            bell.wake();
+            waker.wake();
             assert!(told.try_recv().is_err(), "it ran before all was asked");
             run_inline(|| {});
             assert!(told.try_recv().is_err(), "an inner one does not end the outer one");
         });
         assert_eq!(told.try_recv().unwrap(), current().id());
-        bell.wake();
+        waker.wake();
         assert_ne!(told.recv_timeout(SOON).unwrap(), current().id());
     }
 
@@ -212,7 +212,7 @@ mod tests {
     fn a_task_that_panics_ends_alone() {
         start().unwrap();
         spawn(async { panic!("on purpose") });
-        let (_bell, told) = teller();
+        let (_waker, told) = reporter();
         told.recv_timeout(SOON).unwrap();
     }
 }

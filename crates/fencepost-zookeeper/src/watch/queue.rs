@@ -145,7 +145,7 @@ impl Subscription {
         if state.kinds.contains(&0) { Vec::new() } else { others(&state.children, &self.node) }
     }
 
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.queue.state();
         match state.subscribers.get_mut(&self.node) {
             Some(subscriber) if !subscriber.woken => {

@@ -61,26 +61,26 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
     locks.close().await;
 }
 
-/// It has made its lease, and so does the next one in line: neither may wait for the other's.
+/// It has made its lease, and so does the next one in the queue: neither may wait for the other's.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_for_a_permit_whose_node_was_deleted_stands_in_line_again() {
+async fn a_waiter_for_a_permit_whose_node_was_deleted_queues_again() {
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let semaphore = locks.semaphore("job", 1).expect("a good name");
     let guard = semaphore.acquire().await.expect("it is free");
-    let stand = |folder: &str| nodes(address(), &format!("{path}/job/{folder}"));
+    let listed = |folder: &str| nodes(address(), &format!("{path}/job/{folder}"));
     let wait = || {
         let semaphore = semaphore.clone();
         tokio::spawn(async move { semaphore.acquire().await?.release().await })
     };
     let second = wait();
-    eventually("the second has its lease", || stand("leases").len() == 2).await;
-    let node = stand("locks").pop().expect("it stands in line");
+    eventually("the second has its lease", || listed("leases").len() == 2).await;
+    let node = listed("locks").pop().expect("it is in the queue");
     let third = wait();
-    eventually("the third waits", || stand("locks").len() == 2).await;
+    eventually("the third waits", || listed("locks").len() == 2).await;
     bare.delete(&node, None).await.expect("it was there");
     eventually("the third has its turn, and the second waits", || {
-        stand("locks").len() == 2 && stand("leases").len() == 2
+        listed("locks").len() == 2 && listed("leases").len() == 2
     })
     .await;
     guard.release().await.expect("it was held");

@@ -1,4 +1,4 @@
-//! Folders: how they come and go, who stands in them, and what a long line costs.
+//! Folders: how they come and go, the claims in them, and the price of a long queue.
 
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,12 @@ async fn a_folder_of_kazoos_layout_stays_when_it_is_empty() {
 
 /// An operator's `deleteall` takes all nodes and the folder away.
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_whose_folder_was_deleted_stand_in_line_again_at_once() {
+async fn waiters_whose_folder_was_deleted_queue_again_at_once() {
     let path = path();
     let (holder, locks, bare) = (near(&path).await, near(&path).await, bare().await);
     for round in 0..10 {
         let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
-        let line: Vec<_> = (0..20)
+        let queue: Vec<_> = (0..20)
             .map(|_| {
                 let mutex = locks.mutex("lock").expect("a good name");
                 tokio::spawn(async move {
@@ -75,14 +75,14 @@ async fn waiters_whose_folder_was_deleted_stand_in_line_again_at_once() {
                 })
             })
             .collect();
-        eventually("all stand in line", || nodes(address(), &path).len() == 21).await;
+        eventually("all are in the queue", || nodes(address(), &path).len() == 21).await;
         let folder = format!("{path}/lock");
         let start = Instant::now();
         for name in bare.list_children(&folder).await.expect("it is there") {
             let _ = bare.delete(&format!("{folder}/{name}"), None).await;
         }
         let _ = bare.delete(&folder, None).await;
-        for waiting in line {
+        for waiting in queue {
             waiting.await.expect("no panic");
         }
         // The list is asked for again every ten seconds, whatever happens.
@@ -100,18 +100,18 @@ async fn a_long_line_costs_a_few_requests_for_each_in_it() {
     let guard = mutex.lock().await.expect("it is free");
     let before = requests(address());
     const EACH: usize = 100;
-    let mut line = Vec::new();
+    let mut queue = Vec::new();
     for locks in &clients {
         for _ in 0..EACH {
             let lock = locks.mutex("lock").expect("a good name");
-            line.push(tokio::spawn(async move {
+            queue.push(tokio::spawn(async move {
                 lock.lock().await.expect("its turn comes").release().await.expect("it was held");
             }));
         }
     }
-    eventually("all stand in line", || nodes(address(), &path).len() == 2 * EACH + 1).await;
+    eventually("all are in the queue", || nodes(address(), &path).len() == 2 * EACH + 1).await;
     guard.release().await.expect("it was held");
-    for waiting in line {
+    for waiting in queue {
         waiting.await.expect("no panic");
     }
     // With a list for each of them it would be hundreds. Other tests are at work on the same server.
@@ -131,9 +131,9 @@ async fn what_is_given_up_leaves_the_folder_empty() {
                 tokio::spawn(async move { drop(mutex.lock().await) })
             })
             .collect();
-        // Some are given up before they are asked for, some on their way, some in line.
+        // Some are given up before they are asked for, some on their way, some in the queue.
         if round % 2 == 0 {
-            eventually("some stand in line", || nodes(address(), &path).len() > 10).await;
+            eventually("some are in the queue", || nodes(address(), &path).len() > 10).await;
         }
         waiting.iter().for_each(tokio::task::JoinHandle::abort);
         for task in waiting {
@@ -250,7 +250,7 @@ async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
     let before = requests(server.address());
     const EACH: usize = 50;
     let lines = clients.iter().flat_map(|locks| std::iter::repeat_n(locks, EACH));
-    let line: Vec<_> = lines
+    let queue: Vec<_> = lines
         .map(|locks| {
             let lock = locks.mutex("lock").expect("a good name");
             tokio::spawn(async move {
@@ -258,10 +258,10 @@ async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
             })
         })
         .collect();
-    eventually("all stand in line", || nodes(server.address(), "/line").len() == 2 * EACH + 1).await;
+    eventually("all are in the queue", || nodes(server.address(), "/line").len() == 2 * EACH + 1).await;
     let looks = requests(server.address());
     guard.release().await.expect("it was held");
-    for waiting in line {
+    for waiting in queue {
         waiting.await.expect("no panic");
     }
     // The making and the deleting, two lists, a watch; and on a slow machine a few lists more. The count itself asks, too.

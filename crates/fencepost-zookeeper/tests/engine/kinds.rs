@@ -122,7 +122,7 @@ async fn our_own_kinds_exclude_each_other() {
     }
 }
 
-/// The folder of the line for permits is a container: the server removes it while a permit is held and nobody waits.
+/// The folder of the queue for permits is a container: the server removes it while a permit is held and nobody waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_seen_when_the_folder_of_its_line_has_gone() {
     let path = path();
@@ -146,22 +146,22 @@ fn multi(locks: &Client, kind: Kind) -> fencepost_core::MultiLock {
     locks.multi(["lock"]).expect("a good name").kind(kind)
 }
 
-/// A line that is followed by one watch is told of the other library's node, too.
+/// A queue that is followed by one watch has the node of the other library, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_in_a_long_line_are_refused_when_another_library_has_come() {
     let path = path();
     let (holder, other, bare) = (near(&path).await, near(&path).await, bare().await);
     let guard = multi(&holder, Kind::Mutex).lock().await.expect("it is free");
-    let line: Vec<_> = (0..5)
+    let queue: Vec<_> = (0..5)
         .map(|_| {
             let multi = multi(&other, Kind::Mutex);
             tokio::spawn(async move { multi.lock().wait(SOON).await.map(drop) })
         })
         .collect();
-    eventually("all stand in line", || nodes(address(), &path).len() == 6).await;
+    eventually("all are in the queue", || nodes(address(), &path).len() == 6).await;
     let node = theirs(&bare, &path, "_c_0-__WRIT__").await;
     guard.release().await.expect("it was held");
-    for waiting in line {
+    for waiting in queue {
         let error = waiting.await.expect("no panic").expect_err("it holds beside another library");
         assert!(error.is_configuration() && error.to_string().contains(&node), "{error}");
     }

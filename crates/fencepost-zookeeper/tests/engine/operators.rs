@@ -80,7 +80,7 @@ async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
     server.mend().expect("the network can be mended");
     assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
     while !bare.list_children("/late/.fencepost/evicted").await.expect("it answers").is_empty() {
-        assert!(start.elapsed() < 3 * SOON, "the bell stays");
+        assert!(start.elapsed() < 3 * SOON, "the notice stays");
     }
     drop(guard);
     far.close().await;
@@ -141,13 +141,13 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
     // Anybody may ring; that alone is no eviction.
     let node = nodes(address(), &path).into_iter().find(|node| node.contains("/mine/")).expect("its node");
     let stat = bare.check_stat(&node).await.expect("it answers").expect("it is there");
-    let bell = format!("{path}/.fencepost/evicted/{:x}-{}", stat.ephemeral_owner, hidden.token());
+    let notice = format!("{path}/.fencepost/evicted/{:x}-{}", stat.ephemeral_owner, hidden.token());
     let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let start = Instant::now();
-    while bare.create(&bell, b"", &options).await.is_err() {
-        assert!(start.elapsed() < SOON, "no bell can be rung");
+    while bare.create(&notice, b"", &options).await.is_err() {
+        assert!(start.elapsed() < SOON, "no notice can be made");
     }
-    while bare.check_stat(&bell).await.expect("it answers").is_some() {
+    while bare.check_stat(&notice).await.expect("it answers").is_some() {
         assert!(start.elapsed() < SOON, "it is not heard");
     }
     hidden.ensure_held().expect("nobody evicted it");

@@ -160,7 +160,7 @@ async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
     let mutex = far.mutex("lock").expect("a good name");
     let lease = Duration::from_millis(200);
     let asked = tokio::spawn(async move { mutex.lock().ttl(lease).await });
-    eventually("it stands in line", || nodes(server.address(), "/s").len() == 2).await;
+    eventually("it is in the queue", || nodes(server.address(), "/s").len() == 2).await;
     server.cut().expect("the network can be cut");
     asked.abort();
     let _ = asked.await;
@@ -173,7 +173,7 @@ async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_whose_connection_broke_is_told_all_the_same() {
+async fn waiters_whose_connection_broke_are_woken() {
     let mut server = server();
     let near = client(&format!("{}/s?session=30s", server.direct_url())).await;
     let far = client(&format!("{}/s?session=60s", server.url())).await;
@@ -188,7 +188,7 @@ async fn a_crowd_whose_connection_broke_is_told_all_the_same() {
                 })
             })
             .collect();
-        eventually("all stand in line", || nodes(server.address(), "/s").len() == 9).await;
+        eventually("all are in the queue", || nodes(server.address(), "/s").len() == 9).await;
         // The driver forgets such watches with the connection, and the server what happened meanwhile.
         server.cut().expect("the network can be cut");
         guard.release().await.expect("it was held");
@@ -234,16 +234,16 @@ async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
             tokio::spawn(async move { visits.visit(lock.lock().await.expect("its turn comes")).await })
         };
         let first = lock.lock().await.expect("it is free");
-        let mut line: Vec<_> = (0..LINE).map(|_| wait(lock.clone())).collect();
-        eventually("all stand in line", || nodes(server.address(), "/s").len() == LINE + 1).await;
-        line.push(wait(others.mutex("lock").expect("a good name")));
+        let mut queue: Vec<_> = (0..LINE).map(|_| wait(lock.clone())).collect();
+        eventually("all are in the queue", || nodes(server.address(), "/s").len() == LINE + 1).await;
+        queue.push(wait(others.mutex("lock").expect("a good name")));
         eventually("the last one does", || nodes(server.address(), "/s").len() == LINE + 2).await;
         server.delay(Duration::from_millis(300)).expect("the network can be slow");
         first.release().await.expect("it was held");
         let done = visits.done.load(Ordering::SeqCst);
         server.mend().expect("the network can be mended");
-        for visit in line {
-            visit.await.expect("nobody else is there");
+        for task in queue {
+            task.await.expect("nobody else is there");
         }
         eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
         // A claim that does not know yet which node is before it needs the server once more.
@@ -268,13 +268,13 @@ async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
         let visits = Arc::new(Visits::default());
         let mut first = lock.lock().await.expect("it is free");
         assert!(!lent || first.native().is_some(), "a grant has a node");
-        let line: Vec<_> = (0..3)
+        let queue: Vec<_> = (0..3)
             .map(|_| {
                 let (lock, visits) = (lock.clone(), Arc::clone(&visits));
                 tokio::spawn(async move { visits.visit(lock.lock().await.expect("its turn comes")).await })
             })
             .collect();
-        eventually("all stand in line", || nodes(server.address(), "/s").len() == 4).await;
+        eventually("all are in the queue", || nodes(server.address(), "/s").len() == 4).await;
         server.delay(Duration::from_millis(300)).expect("the network can be slow");
         let mut release = pin!(first.release());
         let asked = poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_pending())).await;
@@ -286,8 +286,8 @@ async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
         let went = visits.done.load(Ordering::SeqCst);
         server.mend().expect("the network can be mended");
         release.await.expect("it was held");
-        for visit in line {
-            visit.await.expect("nobody else is there");
+        for task in queue {
+            task.await.expect("nobody else is there");
         }
         eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
         assert!(!lent || went == 0, "one held beside the node of the first");

@@ -78,7 +78,7 @@ async fn clients_exclude_each_other() {
     let mutex = other.mutex("lock").expect("a good name");
     assert!(mutex.try_lock().await.expect("it answers").is_none());
     let waiting = tokio::spawn(async move { mutex.lock().wait(SOON).await });
-    eventually("it stands in line", || nodes(server.plain, &path).len() == 2).await;
+    eventually("it is in the queue", || nodes(server.plain, &path).len() == 2).await;
     guard.release().await.expect("it was held");
     waiting.await.expect("no panic").expect("its turn comes").release().await.expect("it was held");
     eventually("nothing is left", || nodes(server.plain, &path).is_empty()).await;
@@ -184,7 +184,7 @@ async fn a_server_that_comes_back_finds_its_clients() {
     cycle(&locks).await;
     let connections = || {
         let text = word(server.address(), "mntr").expect("it answers");
-        let line = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
+        let queue = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
         line.and_then(|number| number.trim().parse::<u32>().ok()).expect("a count")
     };
     // The question is a connection itself.

@@ -66,7 +66,7 @@ async fn a_claim_that_comes_in_between_holds_the_lock() {
             let mutex = mutex.clone();
             async move { mutex.lock().wait(SOON).await }
         });
-        eventually("it stands in line", || nodes(address(), &path).len() == 2).await;
+        eventually("it is in the queue", || nodes(address(), &path).len() == 2).await;
         assert!(!waiting.is_finished());
         other.delete(&format!("{node}{number}"), None).await.expect("it was there");
         let guard = waiting.await.expect("no panic").expect("its turn comes");
@@ -91,7 +91,7 @@ async fn a_claim_that_came_while_the_connection_was_broken_holds_the_lock() {
             let mutex = mutex.clone();
             async move { mutex.lock().wait(SOON).await }
         });
-        eventually("it stands in line", || nodes(server.address(), "/s").len() == 2).await;
+        eventually("it is in the queue", || nodes(server.address(), "/s").len() == 2).await;
         assert!(!waiting.is_finished(), "two hold it");
         other.delete(&format!("/s/lock/_c_0123-lock-{number}"), None).await.expect("it was there");
         let guard = waiting.await.expect("no panic").expect("its turn comes");

@@ -31,7 +31,7 @@ async fn where_curator_came_first_our_other_kinds_are_refused() {
             let advice = advice[usize::from(matches!(kind, Kind::Permits { .. }))];
             assert!(error.is_configuration() && text.contains(advice), "{kind:?} beside {theirs}: {text}");
         }
-        // Nothing of ours is left that would stand in their way.
+        // Nothing of ours is left that would block them.
         street.waiting(0).await;
         let another = street.neighbour(theirs);
         if matches!(theirs, "mutex" | "write") {

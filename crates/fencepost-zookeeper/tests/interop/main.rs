@@ -15,7 +15,7 @@ use neighbour::Neighbour;
 
 /// How long what is to happen may take, beyond a session.
 const SOON: Duration = Duration::from_secs(30);
-/// The sessions of those who live: a machine that stands still for seconds ends none.
+/// The sessions of those who live: a machine that is suspended for seconds ends none.
 const SESSION: Duration = Duration::from_secs(20);
 /// The sessions of those who are killed: their ends are waited for.
 const SHORT: Duration = Duration::from_secs(6);
@@ -68,7 +68,7 @@ impl Street {
         (self.start)(&self.hosts, &format!("{}/{NODE}", self.path), kind)
     }
 
-    /// Waits until so many stand in line.
+    /// Waits until the queue has this many claims.
     async fn waiting(&self, count: usize) {
         self.waiting_for(NAME, count).await;
     }
@@ -77,7 +77,7 @@ impl Street {
     async fn waiting_for(&self, name: &str, count: usize) {
         let deadline = Instant::now() + SOON + SOON;
         loop {
-            // A server that stands still for a while may be asked again.
+            // A server that hangs for a while may be asked again.
             let info = self.locks.inspect(name).await;
             if info.as_ref().is_ok_and(|info| info.waiters().count() == count) {
                 return;
@@ -87,7 +87,7 @@ impl Street {
         }
     }
 
-    /// They hold and we wait in line and are woken; we hold and they are; their process is killed.
+    /// They hold and we wait in the queue and are woken; we hold and they are; their process is killed.
     async fn both_ways<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
         let other = self.neighbour(theirs);
         other.held();
@@ -236,7 +236,7 @@ async fn semaphore_of_kazoo() {
     assert!(theirs.is_silent(), "it went past the lock");
     held.release().await.expect("it was held");
     theirs.held();
-    // Its leases have no number, and stand in no line.
+    // Its leases have no number, and are in no queue.
     let ours = street.locks.mutex(NAME).expect("a good name").try_lock().await.expect("it answers");
     ours.expect("nobody holds that").release().await.expect("it was held");
     // Another of theirs waits for its lease, and gets it.

@@ -1,4 +1,4 @@
-//! A process with somebody else's library.
+//! A process with another library.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
