@@ -2,10 +2,11 @@
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimRecord, Error, ErrorKind, Loss, Name, Result, Runtime, Token};
 use fencepost_tls::Trouble;
 use zookeeper_client as zk;
@@ -66,7 +67,7 @@ impl Client {
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     fn change(&self, change: impl FnOnce(&mut Current)) {

@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, Clock, Loss, Moment, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
@@ -55,7 +56,7 @@ struct Inner {
 
 impl HeldGrants {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn insert(&self, held: HeldGrant) {

@@ -9,8 +9,9 @@
 //! that has left the queue by then has its leases.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimRecord, Error, ErrorKind, Result, Token};
 use futures_util::future::{join, join_all};
 use zookeeper_client as zk;
@@ -153,7 +154,7 @@ impl OtherKinds {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

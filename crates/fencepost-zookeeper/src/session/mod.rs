@@ -5,11 +5,12 @@ pub(crate) mod tls;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Claim, Clock, Error, Loss, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
 };
@@ -80,14 +81,14 @@ impl Session {
         if self.is_over() {
             return Err(zk::Error::SessionExpired);
         }
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(zk::Error::SessionExpired)
+        self.driver.lock().clone().ok_or(zk::Error::SessionExpired)
     }
 
     /// Ends the session for good. The driver closes it at the server as well: its nodes must not stay because the connection is
     /// made again.
     pub(crate) fn end(&self, why: Loss) {
         self.validity.end(why);
-        drop(self.driver.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.driver.lock().take());
     }
 
     /// Makes a request with the driver's client.

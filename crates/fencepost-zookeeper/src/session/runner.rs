@@ -9,10 +9,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::task::{Poll, Waker};
 
 use async_task::Runnable;
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::ENGINE;
@@ -113,7 +114,7 @@ impl Drop for Gathering {
 
 impl Runner {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn schedule(&self, runnable: Runnable) {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
+
+use fencepost_core::sync::Mutex;
 
 use crate::session::{Session, runner};
 use crate::watch::follow::follow;
@@ -40,7 +42,7 @@ impl Folders {
     }
 
     fn folders(&self) -> MutexGuard<'_, HashMap<String, Folder>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.folders.lock()
     }
 
     /// Follows no folders in this session from now on.

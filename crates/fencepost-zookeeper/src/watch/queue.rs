@@ -17,10 +17,11 @@
 //! event of its deletion.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::Mode;
+use fencepost_core::sync::Mutex;
 use zookeeper_client as zk;
 
 use crate::recipe::child::{Child, Kind, others};
@@ -248,7 +249,7 @@ impl FolderQueue {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut State, &mut Vec<Waker>)) {

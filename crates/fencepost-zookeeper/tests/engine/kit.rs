@@ -61,7 +61,7 @@ pub(crate) fn nodes(at: SocketAddr, path: &str) -> Vec<String> {
 /// How many requests the server has got.
 pub(crate) fn requests(at: SocketAddr) -> u64 {
     let text = word(at, "mntr").expect("the server answers");
-    let queue = text.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
+    let line = text.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
     line.and_then(|number| number.trim().parse().ok()).expect("a count")
 }
 

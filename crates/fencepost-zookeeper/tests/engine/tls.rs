@@ -184,7 +184,7 @@ async fn a_server_that_comes_back_finds_its_clients() {
     cycle(&locks).await;
     let connections = || {
         let text = word(server.address(), "mntr").expect("it answers");
-        let queue = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
+        let line = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
         line.and_then(|number| number.trim().parse::<u32>().ok()).expect("a count")
     };
     // The question is a connection itself.
