@@ -35,7 +35,7 @@ pub(crate) fn one_task() -> Figure {
         floor: Named { name: "create and delete by hand", value: rounds.median(0) },
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
-        bar: "≤ 1.25 ×",
+        bar: "≤ 1.5 ×",
         peers: {
             let driver = Peer {
                 name: "zookeeper-client's lock",

@@ -33,7 +33,7 @@ pub(super) const LINES: &[Line] = &[
         engine: "zookeeper",
         promise: "lock and release (p50), beside the making and deleting of a node by hand",
         measure: &["zookeeper-one-task"],
-        bound: AtMost(1.25, "× their time"),
+        bound: AtMost(1.5, "× their time"),
         limit: 200,
     },
     Line {
