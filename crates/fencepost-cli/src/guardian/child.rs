@@ -28,7 +28,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     };
     let Some(stdin) = descriptors.into_iter().next() else { return 125 };
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        say!("fencepost: cannot tie the program's validity to its guardian: {error}");
+        say!("fencepost: cannot tie the program to the life of its guardian: {error}");
         return 125;
     }
     // The guardian may have died before the call above; the kernel then tells nobody.
