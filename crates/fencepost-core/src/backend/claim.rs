@@ -46,7 +46,7 @@ pub struct Claim {
     pub validity: Arc<Validity>,
     /// The clock and the tasks of the client.
     pub runtime: Runtime,
-    /// It is one node's share of a claim that a [`Quorum`](fencepost_quorum) makes, see there. `None`: it is for itself.
+    /// It is one node's share of a claim that a quorum makes: see the crate `fencepost-quorum`. `None`: it is for itself.
     pub vote: Option<Box<Vote>>,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,

@@ -13,7 +13,7 @@ use crate::random;
 /// made with a key from the operating system, so neither an id nor the text of a [`DetachedLease`](crate::DetachedLease) tells anything of another
 /// claim. An id is never shown to operators, and `Debug` hides most of it. Two ids are compared in constant time.
 ///
-/// No capabilities: the resource's name, the fencing [`Token`](crate::Token), the [`HolderInfo`], the client's
+/// No capabilities: the resource's name, the fencing [`Token`](crate::Token), the [`HolderInfo`](crate::HolderInfo), the client's
 /// [number](crate::Runtime::client). They may be shown and logged.
 #[derive(Clone, Copy, Eq, PartialOrd, Ord)]
 pub struct ClaimId(u128);
