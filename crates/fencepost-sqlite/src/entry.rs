@@ -132,7 +132,7 @@ impl ClaimState {
                 if client.database.is_given_up() {
                     // It happened before this claim could be seen to hold anything.
                     claim.validity.end(Loss::Deleted);
-                    return Err(client.database.changed_error(&client.path().display()));
+                    return Err(client.database.changed_error());
                 }
                 Ok(Attempt::Granted(Token::new(token)))
             }

@@ -85,12 +85,11 @@ impl Client {
     /// Fails if one of the database's files is no longer at its path. All claims of this client are lost then.
     pub(crate) fn check_in_place(&self) -> Result<(), Failure> {
         match self.database.changed()? {
-            None if self.database.is_given_up() => Err(self.database.changed_error(&self.path().display())),
+            None if self.database.is_given_up() => Err(self.database.changed_error()),
             None => Ok(()),
             Some(file) => {
-                let file = file.display();
-                self.give_up(&format!("{file} was removed or replaced"));
-                Err(self.database.changed_error(&file))
+                self.give_up(&format!("{} was removed or replaced", file.display()));
+                Err(self.database.changed_error())
             }
         }
     }
@@ -98,7 +97,7 @@ impl Client {
     /// Ends all claims: the database that they are in is not the one that others see. The next client may open it once nothing that
     /// was granted here is used any more.
     pub(crate) fn give_up(&self, why: &str) {
-        self.database.give_up();
+        self.database.give_up(why);
         let mut pins = false;
         for waiter in self.waiters.all() {
             let validity = &waiter.claim.validity;

@@ -1,11 +1,10 @@
 //! The database: opening it, and transactions on it.
 
-use std::fmt::Display;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
@@ -32,6 +31,8 @@ pub(crate) struct Database {
     path: PathBuf,
     /// The files that were opened.
     files: Files,
+    /// Names the file that was changed, once the connection is given up.
+    changed: OnceLock<String>,
 }
 
 impl Database {
@@ -68,7 +69,7 @@ impl Database {
         if let Err(error) = files.remember(&process::folder(&path)) {
             tracing::debug!(%error, "the next client looks at all side files, too");
         }
-        Ok(Database { db: Mutex::new(Some(db)), path, files })
+        Ok(Database { db: Mutex::new(Some(db)), path, files, changed: OnceLock::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -85,8 +86,9 @@ impl Database {
         self.files.changed(&self.path)
     }
 
-    /// Closes the connection for good, and leaves the files at the paths as they are.
-    pub(crate) fn give_up(&self) {
+    /// Closes the connection for good, and leaves the files at the paths as they are. `why` names the file and its change.
+    pub(crate) fn give_up(&self, why: &str) {
+        self.changed.get_or_init(|| why.to_owned());
         if let Some(db) = self.db.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // Without it the last close removes the log at the path, which may be that of others.
             if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
@@ -100,15 +102,11 @@ impl Database {
         self.db.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Says that a file was changed.
-    pub(crate) fn changed_error(&self, file: &dyn Display) -> Failure {
-        failure(
-            ErrorKind::Configuration,
-            format!(
-                "{} was removed or replaced while it was in use; connect again, or start this program again",
-                file
-            ),
-        )
+    /// Makes the error of a connection that was given up. Each call names the same file.
+    pub(crate) fn changed_error(&self) -> Failure {
+        let why = self.changed.get().map_or("a file of the database was removed or replaced", String::as_str);
+        let message = format!("{why} while it was in use; connect again, or start this program again");
+        failure(ErrorKind::Configuration, message)
     }
 
     /// Runs `work` in a write transaction. Unless all of it succeeds nothing is changed.
@@ -152,7 +150,7 @@ impl Database {
     }
 
     fn connection<'a>(&self, db: &'a Option<Connection>) -> Result<&'a Connection, Failure> {
-        db.as_ref().ok_or_else(|| self.changed_error(&self.path.display()))
+        db.as_ref().ok_or_else(|| self.changed_error())
     }
 }
 
