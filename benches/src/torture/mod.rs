@@ -29,7 +29,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 pub(crate) trait Target {
     /// Cycles in a segment.
     const SEGMENT: usize;
-    /// How long it keeps what a process holds that shows no validity: a stop is longer than that now and then.
+    /// How long it keeps the grants of a process that shows no sign of life: a stop is longer than that now and then.
     const KEPT: Duration;
     /// How long what a killed process had may keep others waiting, whatever befalls the servers meanwhile.
     const LINGER: Duration;

@@ -24,7 +24,7 @@ use crate::waiters::Waiter;
 /// locks and releases thousands of times a second need not write one each time.
 const RENEWAL_AGE: u64 = 4_000_000;
 
-/// How long a claim that does not want to wait bears a database that is being written. ClaimState asks a few times.
+/// How long a claim that does not wait retries while another client writes the database. Core repeats the attempt a few times.
 const TRY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Looks at a file whose lock is about to fall are this far apart.

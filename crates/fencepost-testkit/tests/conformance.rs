@@ -18,7 +18,7 @@ impl Fixture for InMemory {
 }
 
 impl Namespace for Place {
-    fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+    fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
         Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
     }
 }
@@ -115,7 +115,7 @@ mod memory_under_a_limit {
     }
 
     impl Namespace for Engine {
-        fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
             let limit = Limit::new(self.0.clone(), 64, &self.1);
             Box::pin(async { Ok(Arc::new(limit) as Arc<dyn Backend>) })
         }

@@ -19,7 +19,7 @@ use crate::signals::{Signals, hear_children};
 use crate::supervise::{Ended, HeldLocks, Job, OnLost, Status, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
-/// The shortest lease: below it, a renewal that is a little late would cost the program its validity.
+/// The shortest lease: below it, a renewal that is a little late would stop the program.
 const SHORTEST: Duration = Duration::from_secs(2);
 /// The time between SIGTERM and SIGKILL, where the lease is long enough.
 const GRACE: Duration = Duration::from_secs(5);

@@ -163,7 +163,7 @@ impl<'a> Options<'a> {
     async fn all(&self, began: Moment) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
         let client = &self.lock.client;
         let mut guards = Vec::with_capacity(self.lock.names.len());
-        // Removed early, by an error or a drop, the guards release what was granted.
+        // An error or a drop ends this early: then the guards release the locks that were granted.
         for (name, kind) in self.lock.names.iter().zip(&self.lock.kinds) {
             let request = Request {
                 client,

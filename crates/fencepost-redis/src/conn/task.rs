@@ -1,4 +1,4 @@
-//! A connection's task, and its signs of validity.
+//! A connection's task, and the signs that it is alive.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fencepost_core::Task;
 use tokio::task::AbortHandle;
 
-/// Signs of validity of a connection's task.
+/// The signs that a connection's task is alive.
 pub(crate) struct Pulse {
     /// How often it has been polled.
     polls: AtomicU64,

@@ -129,7 +129,7 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
     Ok(db.prepare_cached(sql)?.execute(values)? > 0)
 }
 
-/// Gets up, if nobody is in line who would have to be told.
+/// Releases the grant if the queue is empty, so that no waiter has to be told.
 pub(crate) fn release_if_alone(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<bool> {
     let sql = "UPDATE line SET token = 0, id = NULL, process = NULL WHERE resource = ?1 AND seq = 0 AND id = ?2 \
                AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)";

@@ -59,7 +59,7 @@ pub(crate) fn path(folder: &Path, key: ClientKey) -> PathBuf {
     folder.join(format!("{key}.bell"))
 }
 
-/// Makes the own bell. It can be woken from now on, whoever reads it later.
+/// Makes this client's own FIFO. Other clients can wake it from now on, whichever task reads it later.
 pub(crate) fn create(folder: &Path, key: ClientKey) -> io::Result<OwnedFd> {
     let path = path(folder, key);
     match mkfifo(&path, Mode::from_bits_truncate(0o600)) {

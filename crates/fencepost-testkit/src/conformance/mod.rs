@@ -25,7 +25,7 @@
 //!
 //! impl Namespace for Fresh {
 //!     /// The engine for one more client of the namespace.
-//!     fn open(&self, _aid: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+//!     fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
 //!         Box::pin(async { Ok(self.0.clone() as Arc<dyn Backend>) })
 //!     }
 //! }

@@ -178,7 +178,7 @@ impl Sentinel {
         let master = self.master_index();
         let old = &mut self.nodes[1 - master];
         old.restart()?;
-        // What `cut_replica` did to the present master in its earlier validity does no harm to one that follows nobody.
+        // What `cut_replica` did to the present master while it was a replica does no harm to one that follows nobody.
         eventually("the old master follows the new one", || says(old, "master_link_status") == "up")?;
         for sentinel in &self.sentinels {
             let mut look = sentinel.try_look()?;

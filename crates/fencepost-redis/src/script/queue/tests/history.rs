@@ -158,7 +158,7 @@ pub(super) fn ttl(rng: &mut Rng) -> u64 {
     pick(rng, &[100_000, 1_500_000, 4_000_000, 30_000_000, 60_000_000])
 }
 
-/// Mostly less than what lets a process die, sometimes beyond every lease, seldom beyond the key's validity.
+/// Mostly less than what lets a process die, sometimes beyond every lease, seldom beyond the key's expiry.
 pub(super) fn advance(rng: &mut Rng) -> u64 {
     match rng.below(100) {
         0..20 => rng.below(5_000),
