@@ -17,6 +17,7 @@
 
 pub mod backend;
 pub mod sync;
+pub mod testing;
 
 mod acquire;
 mod client;
@@ -29,8 +30,6 @@ mod operator;
 mod random;
 mod runtime;
 mod telemetry;
-#[cfg(test)]
-mod testing;
 mod time;
 mod token;
 mod validity;

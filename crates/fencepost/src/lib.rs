@@ -14,7 +14,7 @@
 //! ```
 //!
 //! [`fencepost_core`] states what is guaranteed and what is not. The [`Capabilities`] of an engine and its own page state what
-//! that engine adds or lacks. To write an engine, start with [`backend`].
+//! that engine adds or lacks. To test a program without a server, start with [`testing`]. To write an engine, start with [`backend`].
 //!
 //! # Features
 //! - `etcd` (default): the engines `etcd://HOSTS` and `etcds:`.
@@ -27,6 +27,7 @@
 //! The engine `memory:` is always there.
 
 mod builder;
+pub mod testing;
 
 use std::ops::Deref;
 
@@ -136,4 +137,6 @@ mod pages {
     struct Guarantees;
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/testing-your-code.md")]
+    struct TestingYourCode;
 }

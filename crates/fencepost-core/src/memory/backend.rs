@@ -76,18 +76,7 @@ impl Backend for Memory {
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        let clock = self.shard(name).get(name).and_then(Queue::clock);
-        // A grant whose lease has ended is no grant any more: the queue is settled first.
-        let evicted = clock.and_then(|clock| {
-            self.on_queue(name, &clock, |queue, wakers| {
-                queue.settle(clock.now(), &self.rules, wakers);
-                let evicted = queue.evict(token, how.now);
-                queue.settle(clock.now(), &self.rules, wakers);
-                evicted
-            })
-        });
-        if let Some(validity) = evicted {
-            validity.end_with(Loss::Evicted, how.reason.as_deref().unwrap_or_default());
+        if self.end_grant(name, token, how.now, Loss::Evicted, how.reason.as_deref().unwrap_or_default()) {
             return Reply::ready(Ok(()));
         }
         let message = format!("no grant has token {token} any more; look again who holds it");
@@ -98,6 +87,31 @@ impl Backend for Memory {
         let reach = Finding::note("reach", "these locks are seen by this process alone, and end with it")
             .advice("use sqlite: between processes, redis: between machines");
         Reply::ready(Ok(vec![reach].into()))
+    }
+}
+
+impl Memory {
+    /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
+    fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
+        let Some(clock) = self.shard(name).get(name).and_then(Queue::clock) else { return false };
+        // A grant whose lease has ended is no grant any more: the queue is settled first.
+        let ended = self.on_queue(name, &clock, |queue, wakers| {
+            queue.settle(clock.now(), &self.rules, wakers);
+            let ended = queue.evict(token, now);
+            queue.settle(clock.now(), &self.rules, wakers);
+            ended
+        });
+        if let Some(validity) = &ended {
+            validity.end_with(why, detail);
+        }
+        ended.is_some()
+    }
+
+    /// Forgets all grants of a lock, as an engine does that has lost its data. Returns how many there were.
+    pub(crate) fn forget(&self, name: &Name) -> usize {
+        let claims = self.shard(name).get(name).map_or_else(Vec::new, Queue::claims);
+        let tokens = claims.into_iter().filter_map(|claim| claim.token);
+        tokens.filter(|token| self.end_grant(name, *token, true, Loss::Deleted, "")).count()
     }
 }
 

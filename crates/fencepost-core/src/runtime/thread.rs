@@ -12,12 +12,12 @@ use std::time::Duration;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
-use crate::runtime::spawner::{Spawner, Task};
+use crate::runtime::spawner::HandleSpawner;
 use crate::time::{Clock, Moment};
 
 /// How long a client that was dropped goes on cleaning up, at most.
@@ -27,14 +27,6 @@ const LAST_CLEANUP: Duration = Duration::from_secs(60);
 pub(crate) struct Thread {
     stop: Arc<Notify>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-struct HandleSpawner(Handle);
-
-impl Spawner for HandleSpawner {
-    fn spawn(&self, task: Task) {
-        self.0.spawn(task);
-    }
 }
 
 impl Thread {

@@ -1,4 +1,4 @@
-//! Small helpers of core's own unit tests.
+//! A waker that a test asks whether it was woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,0 +1,135 @@
+//! An engine in memory that fails on demand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::TestEntry;
+use super::fault::{Fault, Faults};
+use crate::backend::capabilities::Capabilities;
+use crate::backend::claim::Claim;
+use crate::backend::{Backend, Entry, Reply};
+use crate::client::Client;
+use crate::error::{ErrorKind, Result};
+use crate::guard::Guard;
+use crate::memory::Memory;
+use crate::name::Name;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::runtime::Runtime;
+use crate::runtime::spawner::Spawner;
+use crate::time::Clock;
+use crate::token::Token;
+
+/// The engine of a client for tests. It makes a lock busy, slow, failing or lost on demand. Clones are the same engine.
+///
+/// A fault concerns the requests of the clients under test for one lock name, and lasts until [`heal`](TestEngine::heal).
+/// A request that is under way keeps the fault that it began with. Inspections and listings have no faults.
+#[derive(Clone)]
+pub struct TestEngine {
+    memory: Arc<Memory>,
+    faults: Arc<Faults>,
+    clock: Clock,
+    host: Arc<dyn Spawner>,
+}
+
+impl TestEngine {
+    pub(super) fn new(clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
+        TestEngine { memory: Memory::new(), faults: Arc::default(), clock, host }
+    }
+
+    /// Makes one more client under test, as of another process of the program.
+    pub fn client(&self) -> Client {
+        let backend = Tested { memory: Arc::clone(&self.memory), faults: Arc::clone(&self.faults) };
+        self.open("test", Arc::new(backend))
+    }
+
+    /// Makes a client whose requests have no faults, as of another program that uses the same locks.
+    pub fn other(&self) -> Client {
+        self.open("another program", Arc::<Memory>::clone(&self.memory))
+    }
+
+    fn open(&self, label: &str, backend: Arc<dyn Backend>) -> Client {
+        let runtime = Runtime::new(self.clock.clone(), Arc::clone(&self.host));
+        let client = Client::builder().label(label).runtime(runtime).open(|_| Ok(backend));
+        client.expect("these options suit the engine in memory")
+    }
+
+    /// Makes the lock busy: another program takes it exclusively and holds it until the guard is released or dropped. While the
+    /// lock is held, this waits for its turn.
+    ///
+    /// For readers, permits or waiters, take the lock with [`other`](TestEngine::other).
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for a bad name.
+    ///
+    /// # Cancel safety
+    /// Dropped at any await it leaves nothing behind.
+    pub async fn busy(&self, name: &str) -> Result<Guard> {
+        self.other().mutex(name)?.lock().await
+    }
+
+    /// Makes each request for the lock take effect only after `by`: acquire, renew, release and detach.
+    /// `Duration::MAX`: never.
+    pub fn slow(&self, name: &str, by: Duration) {
+        self.faults.set(name, Some(Fault::Slow(by)));
+    }
+
+    /// Makes each request for the lock fail with an error of this kind, without an effect: acquire, renew, release and
+    /// detach. [`ErrorKind::Unreachable`] stands for a server that is down: the client repeats such requests, and a lock that
+    /// is held is lost when its lease ends.
+    pub fn fail(&self, name: &str, kind: ErrorKind) {
+        self.faults.set(name, Some(Fault::Fails(kind)));
+    }
+
+    /// Ends the fault of the lock.
+    pub fn heal(&self, name: &str) {
+        self.faults.set(name, None);
+    }
+
+    /// Takes the lock from all who hold it, as an engine does that has lost its data. Their guards report
+    /// [`Loss::Deleted`](crate::Loss::Deleted) at once, and the lock is free. Returns how many held it.
+    ///
+    /// An eviction by an operator is [`Client::evict`]. For a lease that ends, see [`TestClock::jump`](super::TestClock::jump).
+    pub fn lose(&self, name: &str) -> usize {
+        Name::new(name).map_or(0, |name| self.memory.forget(&name))
+    }
+}
+
+impl std::fmt::Debug for TestEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestEngine").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// The engine as the clients under test see it.
+struct Tested {
+    memory: Arc<Memory>,
+    faults: Arc<Faults>,
+}
+
+impl Backend for Tested {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let entry = self.memory.enter(Arc::clone(&claim));
+        Box::new(TestEntry::new(entry, claim, Arc::clone(&self.faults)))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let entry = self.memory.attach(Arc::clone(&claim));
+        Box::new(TestEntry::new(entry, claim, Arc::clone(&self.faults)))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.memory.inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}

@@ -1,0 +1,97 @@
+//! A claim at an engine for tests.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::fault::Faults;
+use crate::backend::claim::Claim;
+use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
+use crate::error::Result;
+use crate::time::Moment;
+use crate::validity::Validity;
+
+/// A claim whose requests meet the fault of its lock first.
+pub(super) struct TestEntry {
+    entry: Box<dyn Entry>,
+    claim: Arc<Claim>,
+    faults: Arc<Faults>,
+}
+
+impl TestEntry {
+    pub(super) fn new(entry: Box<dyn Entry>, claim: Arc<Claim>, faults: Arc<Faults>) -> TestEntry {
+        TestEntry { entry, claim, faults }
+    }
+
+    fn ask<'a, T: Send + 'a>(
+        &'a mut self,
+        ask: fn(&'a mut dyn Entry) -> Reply<'a, Result<T>>,
+    ) -> Reply<'a, Result<T>>
+    where
+        Reply<'a, Result<T>>: Future<Output = Result<T>>,
+    {
+        let TestEntry { entry, claim, faults } = self;
+        match faults.of(claim.want().name.as_str()) {
+            None => ask(&mut **entry),
+            Some(fault) => Reply::coming(async move {
+                fault.strike(claim.runtime.clock()).await?;
+                ask(&mut **entry).await
+            }),
+        }
+    }
+}
+
+impl Entry for TestEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.ask(|entry| entry.attempt())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        let Renewal { claim, session } = self.entry.renewal()?;
+        let id = self.faults.number(claim.want().name.as_str());
+        let session = TestSession { id, session, faults: Arc::clone(&self.faults) };
+        Some(Renewal { claim, session: Arc::new(session) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.ask(|entry| entry.withdraw())
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.ask(|entry| entry.detach())
+    }
+}
+
+/// Renews the claims on one lock: with the same session, a lock that fails would fail others.
+struct TestSession {
+    id: u64,
+    session: Arc<dyn Session>,
+    faults: Arc<Faults>,
+}
+
+impl Session for TestSession {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        self.session.validity()
+    }
+
+    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let fault = due.first().and_then(|claim| {
+            let fault = self.faults.of(claim.want().name.as_str())?;
+            Some((fault, claim.runtime.clock()))
+        });
+        match fault {
+            None => self.session.keep(due),
+            Some((fault, clock)) => Reply::coming(async move {
+                fault.strike(clock).await?;
+                self.session.keep(due).await
+            }),
+        }
+    }
+}
