@@ -13,7 +13,6 @@ const PENDING: &[&str] = &[
     "crates/fencepost-quorum/",
     "crates/fencepost-redis/src/script/lua/",
     "crates/fencepost-sqlite/",
-    "crates/fencepost-testkit/",
 ];
 
 /// A comment begins with one of these only as a question.

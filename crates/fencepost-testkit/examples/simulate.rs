@@ -1,8 +1,8 @@
-//! Runs seeds for a while and tells how many claims it made and what the checker found.
+//! Runs seeds for a while and prints the number of claims and the checker's findings.
 //!
-//! `simulate [--seconds S] [--seed N] [--setup calm|rough|pauses] [--threads T]`. Without a seed it begins at seed 1 and
-//! goes through the setups in turn; with one it runs that alone and prints its history when something was found.
-//! Exits with 1 when something was found.
+//! `simulate [--seconds S] [--seed N] [--setup calm|rough|pauses] [--threads T]`. Without `--seed` it starts
+//! at seed 1 and uses the setups in turn. With `--seed` it runs that seed alone, and prints its history if
+//! the checker found something. It exits with 1 if the checker found something.
 
 use fencepost_core::Memory;
 use fencepost_testkit::sim::{Report, Setup, simulate};
@@ -69,7 +69,7 @@ fn run(name: &str, seed: u64) -> Report {
     simulate(seed, &setup, &|_| Memory::new())
 }
 
-/// Tells what was found, if anything; whether nothing was.
+/// Prints the findings of a run. Returns whether there were none.
 fn tell(name: &str, seed: u64, report: &Report, history: bool) -> bool {
     if report.is_good() {
         return true;

@@ -1,4 +1,4 @@
-//! A layer that does to an engine what networks do: it loses, delays and repeats, by a seed.
+//! A layer that loses, delays and repeats the requests to an engine, as a network does, by a seed.
 
 use crate::sim::Rng;
 use fencepost_core::{
@@ -11,29 +11,29 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How often what goes wrong, in a thousand requests.
+/// The number of requests, of 1000, that each fault hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Odds {
-    /// The request never arrives; its sender cannot know.
+    /// The request is lost. Its sender does not know.
     pub lost_request: u32,
-    /// It takes effect and the reply is lost.
+    /// The request takes effect and its reply is lost.
     pub lost_reply: u32,
-    /// It is sent twice, the second time after a while.
+    /// The request is sent twice, the second time after a delay.
     pub repeated: u32,
-    /// It arrives late.
+    /// The request arrives late.
     pub late_request: u32,
-    /// Its reply arrives late.
+    /// The reply arrives late.
     pub late_reply: u32,
     /// A round of renewal reaches only some of its claims.
     pub torn_renewal: u32,
-    /// A waiter is woken for nothing.
+    /// A waiter is woken without a reason.
     pub idle_wake: u32,
     /// The longest delay.
     pub delay: Duration,
 }
 
 impl Odds {
-    /// Nothing goes wrong: the layer as a layer.
+    /// No faults: the layer passes everything on.
     pub const NONE: Odds = Odds {
         lost_request: 0,
         lost_reply: 0,
@@ -58,7 +58,7 @@ impl Odds {
     };
 }
 
-/// The layer.
+/// The layer that makes the faults.
 pub struct Chaos {
     inner: Arc<dyn Backend>,
     plan: Arc<Dice>,
@@ -73,7 +73,7 @@ struct Dice {
     cut: AtomicBool,
 }
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, Default)]
 struct Fate {
     before: Duration,
@@ -84,7 +84,7 @@ struct Fate {
 }
 
 impl Chaos {
-    /// Troubles `inner` by the seed's dice.
+    /// Makes faults in front of `inner`. The seed determines which.
     pub fn new(inner: Arc<dyn Backend>, clock: Clock, seed: u64, odds: Odds) -> Chaos {
         let dice = Dice {
             clock,
@@ -96,12 +96,12 @@ impl Chaos {
         Chaos { inner, plan: Arc::new(dice) }
     }
 
-    /// How many requests it has troubled.
+    /// Returns the number of requests that had a fault.
     pub fn faults(&self) -> u64 {
         self.plan.faults.load(Ordering::Relaxed)
     }
 
-    /// Loses every request from now on, or none beyond the odds.
+    /// Loses every request from now on, or stops doing so.
     pub fn cut(&self, cut: bool) {
         self.plan.cut.store(cut, Ordering::SeqCst);
     }
@@ -112,7 +112,7 @@ impl Chaos {
 }
 
 impl Dice {
-    /// What happens to the next request; `None` for nothing unusual.
+    /// Draws the fault of the next request; `None` means that it has none.
     fn roll(&self) -> Option<Fate> {
         let odds = &self.odds;
         if self.cut.load(Ordering::SeqCst) {
@@ -157,12 +157,12 @@ fn late(rng: &mut Rng, per_mille: u32, longest: Duration) -> Duration {
     }
 }
 
-/// What a caller hears of a request that was lost, or whose reply was.
+/// Returns the error of a request that was lost, or whose reply was lost.
 fn silence() -> Error {
     Error::new(ErrorKind::Unreachable, "no answer in time; try again").unknown()
 }
 
-/// Sends a request through its fate. A macro because `$send` borrows the entry anew each time.
+/// Sends a request with its fault. This is a macro because each `$send` borrows the entry again.
 macro_rules! troubled {
     ($plan:expr, $again:expr, $send:expr) => {{
         match $plan.roll() {
@@ -233,7 +233,7 @@ struct Troubled {
 
 impl Entry for Troubled {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
-        // A network repeats requests, it does not repeat what a client has learnt is over.
+        // A network repeats requests. It does not repeat a request that the client knows to be over.
         let again = |answer: &Result<Attempt, Error>| !matches!(answer, Ok(Attempt::Gone) | Err(_));
         troubled!(self.plan, again, self.inner.attempt())
     }

@@ -1,15 +1,15 @@
-//! What can be done to an engine while it is under test.
+//! The faults that a test can make in an engine.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The hooks of one engine. Each answers [`Fault::NotSupported`] unless the engine implements it, and the cases that need
-/// one are then listed as excused by that.
+/// The hooks of one engine. A hook that the engine does not implement returns [`Fault::NotSupported`]. The
+/// cases that need it are then excused.
 pub trait Faults: Send {
-    /// Whether this is a server on a network: it can be killed and started again, and its network can be cut, silenced and
-    /// slowed down.
+    /// Whether this is a server on a network. Then it can be killed and restarted, and its network can be
+    /// cut, silenced and delayed.
     fn is_server(&self) -> bool {
         false
     }
@@ -17,55 +17,55 @@ pub trait Faults: Send {
     /// Kills the server without warning (SIGKILL).
     ///
     /// # Errors
-    /// Not supported, or the system refused.
+    /// Returns an error if the engine does not support it, or if the system refuses.
     fn kill(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("kill"))
     }
 
-    /// Starts it again on the same address with the data it has left.
+    /// Starts it again on the same address, with the data that it still has.
     ///
     /// # Errors
-    /// Not supported, or it does not come up.
+    /// Returns an error if the engine does not support it, or if it does not start.
     fn restart(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("restart"))
     }
 
-    /// Stops the server where it stands (SIGSTOP).
+    /// Stops the server where it is (SIGSTOP).
     ///
     /// # Errors
-    /// Not supported, or the system refused.
+    /// Returns an error if the engine does not support it, or if the system refuses.
     fn stop(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("stop"))
     }
 
-    /// Lets it run on (SIGCONT).
+    /// Lets it run again (SIGCONT).
     ///
     /// # Errors
-    /// Not supported, or the system refused.
+    /// Returns an error if the engine does not support it, or if the system refuses.
     fn cont(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("continue"))
     }
 
-    /// Cuts all connections and refuses new ones.
+    /// Closes all connections and refuses new ones.
     ///
     /// # Errors
-    /// Not supported.
+    /// Returns an error if the engine does not support it.
     fn cut(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("cut"))
     }
 
-    /// Swallows what is sent in either direction, without closing anything: a network that has gone dark.
+    /// Holds back all bytes in both directions, without closing a connection.
     ///
     /// # Errors
-    /// Not supported.
+    /// Returns an error if the engine does not support it.
     fn silence(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("silence"))
     }
 
-    /// Delays everything in both directions.
+    /// Delays all bytes in both directions.
     ///
     /// # Errors
-    /// Not supported.
+    /// Returns an error if the engine does not support it.
     fn delay(&mut self, _by: Duration) -> Result<(), Fault> {
         Err(Fault::NotSupported("delay"))
     }
@@ -73,21 +73,21 @@ pub trait Faults: Send {
     /// Undoes [`cut`](Faults::cut), [`silence`](Faults::silence) and [`delay`](Faults::delay).
     ///
     /// # Errors
-    /// Not supported.
+    /// Returns an error if the engine does not support it.
     fn mend(&mut self) -> Result<(), Fault> {
         Err(Fault::NotSupported("mend"))
     }
 
-    /// Steps the server's wall clock by so many seconds, in either direction.
+    /// Steps the server's wall clock by this number of seconds, in either direction.
     ///
     /// # Errors
-    /// Not supported, or the shim cannot be loaded.
+    /// Returns an error if the engine does not support it, or if the shim cannot be loaded.
     fn jump(&mut self, _seconds: i64) -> Result<(), Fault> {
         Err(Fault::NotSupported("clock jump"))
     }
 }
 
-/// What cases share is troubled through a lock.
+/// An engine that cases share has its hooks behind a lock.
 impl<F: Faults> Faults for Arc<Mutex<F>> {
     fn is_server(&self) -> bool {
         inner(self).is_server()
@@ -134,12 +134,12 @@ fn inner<F>(shared: &Arc<Mutex<F>>) -> MutexGuard<'_, F> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a fault could not be made.
+/// The reason why a fault could not be made.
 #[derive(Debug)]
 pub enum Fault {
-    /// This engine has no such hook.
+    /// The engine has no such hook.
     NotSupported(&'static str),
-    /// The system said no.
+    /// The system refused.
     Io(io::Error),
 }
 

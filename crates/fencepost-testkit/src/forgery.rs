@@ -1,17 +1,17 @@
-//! The texts of leases, taken apart and changed by their bearer.
+//! Changes the texts of leases, as an attacker would.
 
 use fencepost_core::DetachedLease;
 
-/// The parts of a lease's text that its bearer can change.
+/// The parts of a lease's text that an attacker can change.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// The form, such as `fp2-`.
+    /// The prefix of the format, such as `fp2-`.
     pub prefix: String,
     /// The claim's id.
     pub id: u128,
     /// The fencing token.
     pub token: u64,
-    /// The length, in nanoseconds.
+    /// The `ttl` in nanoseconds.
     pub nanos: u64,
     /// The mode: 0, 1 or 2, then `n` and `of`.
     pub mode: [u8; 9],
@@ -23,7 +23,7 @@ impl Text {
     /// Reads the text of a lease.
     ///
     /// # Panics
-    /// It has another form.
+    /// Panics if it has another format.
     pub fn of(lease: &DetachedLease) -> Text {
         let secret = lease.to_secret();
         let (prefix, hex) = secret.split_at(secret.find('-').expect("a prefix") + 1);
@@ -46,7 +46,7 @@ impl Text {
     /// Makes a lease of the parts.
     ///
     /// # Panics
-    /// The parts make no text in the right form, such as with a bad name.
+    /// Panics if the parts make no valid text, for example because of a bad name.
     pub fn forged(&self) -> DetachedLease {
         let mut bytes = self.id.to_be_bytes().to_vec();
         bytes.extend(self.token.to_be_bytes());
@@ -60,7 +60,8 @@ impl Text {
         format!("{}{hex}", self.prefix).parse().expect("a text in the right form")
     }
 
-    /// Returns the ids that a counter behind an invertible mixer would have given `steps` claims later, and close numbers.
+    /// Returns the ids of `steps` claims later if ids came from a counter behind an invertible mixer, and the
+    /// numbers next to them.
     pub fn neighbours(&self, steps: i64) -> [u128; 3] {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let (high, low) = ((self.id >> 64) as u64, self.id as u64);

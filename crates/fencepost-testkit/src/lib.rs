@@ -1,19 +1,19 @@
-//! What every fencepost engine is proved with.
+//! Test tools for fencepost's engines.
 //!
-//! - [`mod@conformance`]: the suite that every engine and every layer passes, gated by capability.
-//! - [`history`]: a recorder of what clients asked and were told, in one process or in many.
-//! - [`checker`]: a pure judge of such a history: overlaps, token order, unjustified busy answers, fairness,
-//!   missed wakeups, leftovers.
-//! - [`sim`]: all of core over an engine in one thread, by a seed, judged by the checker.
-//! - [`chaos`], [`witness`]: layers that trouble an engine, and that write down what it confirmed.
-//! - [`faults`]: what can be done to an engine while it is under test.
-//! - [`server`]: real servers on free ports that go away with the test, and a proxy that cuts and delays.
+//! - [`mod@conformance`]: the suite that every engine and every layer passes. Capabilities select the cases.
+//! - [`history`]: a recorder of requests and answers, in one process or in many.
+//! - [`checker`]: checks such a history for overlaps, token order, "busy" without a reason, fairness, missed
+//!   wake-ups and leftovers.
+//! - [`sim`]: all of core over an engine in one thread, by a seed, with the checker.
+//! - [`chaos`], [`witness`]: layers that make faults in an engine, and that record what it confirmed.
+//! - [`faults`]: the faults that a test can make in an engine.
+//! - [`server`]: real servers on free ports that end with the test, and a proxy that cuts and delays.
 //! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
 //! - [`etcd`]: etcd with one member and with three.
-//! - [`redis`]: Redis in every way people run it: one server, Sentinel, a cluster, independent masters.
-//! - [`wait`]: waiting for what nobody tells.
+//! - [`redis`]: Redis in each usual deployment: one server, Sentinel, a cluster, independent masters.
+//! - [`wait`]: waits for a condition that sends no event.
 //!
-//! Nothing here is part of the product: the crate is never published.
+//! The crate is for tests alone and is never published.
 
 pub mod chaos;
 pub mod checker;

@@ -1,14 +1,14 @@
-//! Waiting for what nobody tells: what happens in another process, or at another client.
+//! Waits for a condition that sends no event, because it is in another process or at another client.
 
 use std::time::{Duration, Instant};
 
-/// The pause between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 ///
 /// # Panics
-/// That takes longer than `bound`.
+/// Panics if that takes longer than `bound`.
 pub async fn eventually<F: Future<Output = bool>>(bound: Duration, what: &str, mut is: impl FnMut() -> F) {
     let start = Instant::now();
     while !is().await {
@@ -17,7 +17,7 @@ pub async fn eventually<F: Future<Output = bool>>(bound: Duration, what: &str, m
     }
 }
 
-/// Lets so much time pass and looks all along.
+/// Calls `look` repeatedly for `span`.
 pub async fn all_along(span: Duration, mut look: impl AsyncFnMut()) {
     let end = Instant::now() + span;
     loop {

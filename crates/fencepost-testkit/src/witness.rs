@@ -1,8 +1,8 @@
-//! A layer that writes down what the engine confirmed of a claim's place in line.
+//! A layer that records the places in the queue that the engine confirmed.
 //!
-//! A caller of `lock()` sees only its grant. Fairness is judged by who stood in line when, which only the engine's
-//! answers tell: this layer stands between core and engine and records them for the claim on whose behalf the call is
-//! made, see [`on_behalf`].
+//! A caller of `lock()` sees only its grant. Fairness depends on which claims were queued at which time, and
+//! only the engine's answers show that. This layer is between core and the engine. It records the answers for
+//! the claim of the call, see [`on_behalf`].
 
 use crate::history::{Key, Recorder, What};
 use fencepost_core::{
@@ -21,7 +21,7 @@ thread_local! {
     static CURRENT: Cell<Option<Key>> = const { Cell::new(None) };
 }
 
-/// Runs `work` so that what it asks of a [`Witness`] is recorded for `key`.
+/// Runs `work`, and makes each [`Witness`] record its requests for `key`.
 pub async fn on_behalf<F: Future>(key: Key, work: F) -> F::Output {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|cx| {
@@ -33,7 +33,7 @@ pub async fn on_behalf<F: Future>(key: Key, work: F) -> F::Output {
     .await
 }
 
-/// The layer.
+/// The layer that records.
 pub struct Witness {
     inner: Arc<dyn Backend>,
     seen: Arc<Seen>,
@@ -41,12 +41,12 @@ pub struct Witness {
 
 struct Seen {
     recorder: Recorder,
-    /// Which claim at the engine is which in the history, while its entry lives.
+    /// The key in the history of each claim at the engine, while its entry exists.
     keys: Mutex<HashMap<ClaimId, Key>>,
 }
 
 impl Witness {
-    /// Records what `inner` answers.
+    /// Records the answers of `inner`.
     pub fn new(inner: Arc<dyn Backend>, recorder: Recorder) -> Witness {
         Witness { inner, seen: Arc::new(Seen { recorder, keys: Mutex::default() }) }
     }
@@ -65,7 +65,7 @@ impl Seen {
         self.keys.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The place was confirmed by a request sent at `sent`.
+    /// Records that a request sent at `sent` confirmed the place.
     fn waits(&self, key: Key, claim: &Claim, sent: Moment) {
         let until = (sent + claim.ttl()).as_nanos();
         self.recorder.record(key, What::Waiting { sent: sent.as_nanos(), until });
@@ -121,7 +121,8 @@ impl Entry for Witnessed {
         let answer = self.inner.attempt();
         let look = move |answer: &Result<Attempt, Error>| match answer {
             Ok(Attempt::Blocked { .. }) if claim.join => seen.waits(key, claim, sent),
-            // Granted, it stands in line no more; should the grant have run out by now, core begins anew behind the others.
+            // A granted claim is no longer queued. If its grant has expired by now, core queues it again
+            // behind the others.
             Ok(Attempt::Gone | Attempt::Granted(_)) => seen.recorder.record(key, What::Unseated),
             _ => {}
         };

@@ -32,7 +32,7 @@ mod memory {
     );
 }
 
-/// One identity a process: all tasks of a client pass core's local gate.
+/// The identity is the process: all tasks of a client pass core's local queue.
 mod memory_of_processes {
     use super::*;
 
@@ -45,7 +45,7 @@ mod memory_of_processes {
     );
 }
 
-/// The chaos layer without chaos, other than that it can be cut as a network can.
+/// The chaos layer without random faults. It can be cut as a network can.
 mod memory_under_a_layer {
     use super::*;
     use fencepost_testkit::conformance;

@@ -1,4 +1,4 @@
-//! The deployments of etcd come up, do what they are for, and go.
+//! The deployments of etcd start, work, and end.
 
 use fencepost_testkit::etcd::{Cluster, Config, Etcd, Proxied};
 use fencepost_testkit::faults::Faults;

@@ -1,4 +1,5 @@
-//! The renewer: how many rounds of renewal there are, and what one that fails costs. Counted exactly, on a clock that stands still.
+//! Counts the rounds of renewal, and the cost of a round that fails. The counts are exact, because the clock
+//! is manual.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use fencepost_core::{
 };
 use fencepost_testkit::sim::{Executor, Ran};
 
-/// Renewals pass through here. One session for each first letter of a name, as if each were a shard.
+/// Passes renewals on. There is one session per first letter of a name, as if each were a shard.
 struct Shards {
     inner: Arc<Memory>,
     log: Arc<Log>,
@@ -144,7 +145,7 @@ impl World {
         std::mem::take(&mut guards.lock().unwrap())
     }
 
-    /// Lets time pass until `secs` after the start.
+    /// Moves the clock to `secs` after the start.
     fn until(&mut self, secs: f64) {
         let limit = self.start + Duration::from_secs_f64(secs);
         assert!(matches!(self.executor.run(limit, || false), Ran::TimeOver | Ran::Stuck));

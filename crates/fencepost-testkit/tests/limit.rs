@@ -1,4 +1,4 @@
-//! The limit on claims that wait at the engine: how many are there, in which order they come, and what they are told.
+//! The limit on claims that wait at the engine: their number, their order, and their answers.
 
 use fencepost_core::{
     Backend, Capabilities, Claim, Client, Entry, Eviction, Guard, Info, Limit, Listing, Memory, Name, Page,
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 const SOON: Duration = Duration::from_secs(30);
 const MOST: u32 = 4;
 
-/// A client whose claims pass a limit, and what counts them at the engine.
+/// Makes a client whose claims pass a limit, and the engine that counts them.
 fn client(name: &str) -> (Client, Arc<Memory>) {
     let memory = Memory::new();
     let inner = Arc::clone(&memory);
@@ -42,7 +42,7 @@ async fn few_wait_at_the_engine_and_all_are_granted_in_the_order_of_their_calls(
     assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
     for (number, asked) in asked.into_iter().enumerate() {
-        // Every third has been given up, wherever it waits.
+        // Every third claim is dropped, wherever it waits.
         if number % 3 == 2 {
             asked.abort();
             assert!(asked.await.is_err());
@@ -59,7 +59,7 @@ async fn few_wait_at_the_engine_and_all_are_granted_in_the_order_of_their_calls(
     locks.close().await;
 }
 
-/// Readers hold together, so only their tokens tell the order in which they were granted.
+/// Readers hold together, so only their tokens show the order in which they were granted.
 #[tokio::test]
 async fn readers_that_have_waited_here_are_granted_in_the_order_of_their_calls() {
     let memory = Memory::new();
@@ -139,7 +139,7 @@ async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
         Ok(Arc::new(Limit::new(layer, MOST, "outage")))
     });
     let (locks, chaos) = (locks.unwrap(), chaos.unwrap());
-    // Somebody else's, so that nothing of it depends on the network.
+    // Another client, so that its claim does not depend on the network.
     let other = Client::builder().open(|_| Ok(memory.clone())).unwrap();
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();
     let mut asked = ask(&locks, 20);
@@ -151,7 +151,7 @@ async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
     }
     chaos.cut(false);
     guard.release().await.unwrap();
-    // The engine in memory needs no renewal of those that wait there.
+    // The engine in memory needs no renewal of the claims that wait there.
     for asked in asked {
         asked.await.unwrap().unwrap().release().await.unwrap();
     }
@@ -159,7 +159,7 @@ async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
     other.close().await;
 }
 
-/// An engine that answers whether it can be reached when it is told to.
+/// An engine that reports whether it can be reached when the test says so.
 struct Slow {
     inner: Arc<Memory>,
     asked: AtomicBool,

@@ -1,5 +1,5 @@
-//! Every engine and every layer is put under the suite: a crate that has an engine and no test of conformance fails here,
-//! so that nobody has to remember it.
+//! Checks that every engine and every layer runs the suite. A crate that has an engine and no conformance
+//! test fails here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The types that implement the seam's `Backend` in the sources of a crate.
+/// Returns the types that implement `Backend` in the sources of a crate.
 fn engines(krate: &Path) -> Vec<String> {
     let mut engines = Vec::new();
     for source in sources(&krate.join("src")) {
@@ -41,9 +41,10 @@ fn every_engine_and_layer_is_under_the_suite() {
         for engine in engines(&krate) {
             seen += 1;
             let covered = match engine.as_str() {
-                // Core puts this layer before each engine whose identity is the process; the suite does so with this engine.
+                // Core puts this layer before each engine whose identity is the process. The suite does so
+                // with this engine.
                 "LocalQueue" => own.contains("Memory::with_process_identity"),
-                // Layers of the suite itself: each case stands on the first, one case on the second.
+                // Layers of the suite itself: every case uses the first, and one case uses the second.
                 "Witness" | "Deaf" => name == "fencepost-testkit",
                 _ if ["fencepost-core", "fencepost-testkit"].contains(&name.as_str()) => {
                     own.contains(&engine)

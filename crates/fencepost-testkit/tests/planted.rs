@@ -1,6 +1,8 @@
-//! Bugs planted in the memory engine: the simulation runs into each, and the checker says so.
+//! Plants bugs in the memory engine, and checks that the simulation meets each and that the checker reports
+//! it.
 //!
-//! `cargo test -p fencepost-testkit --features planted --test planted -- --nocapture` prints which finding caught which.
+//! `cargo test -p fencepost-testkit --features planted --test planted -- --nocapture` prints the finding for
+//! each bug.
 
 #![cfg(feature = "planted")]
 
@@ -10,11 +12,11 @@ use fencepost_testkit::sim::{Ran, Setup, simulate};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long a bug may hide.
+/// The time in which a bug must be found.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs seeds until one of the expected kinds is found. Anything else that is found on the way is a consequence of the bug,
-/// and does not count.
+/// Runs seeds until one of the expected kinds is found. Other findings on the way are consequences of the
+/// bug, and do not count.
 #[track_caller]
 fn caught(bug: Bug, expected: &[Kind]) {
     let start = Instant::now();

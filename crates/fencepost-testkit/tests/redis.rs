@@ -1,4 +1,4 @@
-//! The deployments of Redis come up, do what they are for, and go.
+//! The deployments of Redis start, work, and end.
 
 use fencepost_testkit::faults::{Fault, Faults};
 use fencepost_testkit::redis::{Cluster, Config, Look, Masters, Proxied, Redis, Sentinel};
@@ -133,7 +133,8 @@ fn a_cluster_moves_slots_and_replaces_masters() {
         (cluster.master_of(slot), get(&mut cluster.nodes()[to].look(), "{tag}b")),
         (to, Some("1".into()))
     );
-    // What a replica has of one write it has of all before it; else the move of the keys may be lost with their master.
+    // A replica that has one write has all writes before it. Without that, the moved keys may be lost with
+    // their master.
     let mut taker = cluster.nodes()[to].look();
     taker.ask::<()>(&["SET", "{tag}c", "1"]);
     assert_eq!(taker.ask::<u32>(&["WAIT", "1", "0"]), 1);

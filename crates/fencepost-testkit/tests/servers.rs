@@ -1,4 +1,4 @@
-//! The helpers that start, trouble and end servers, tried on a small one of our own.
+//! Tests the helpers that start and end servers and make faults, on a small server.
 
 use fencepost_testkit::faults::{Fault, Faults};
 use fencepost_testkit::server::{Plan, Proxy, Server};
@@ -66,10 +66,10 @@ fn a_server_answers_and_goes_with_its_children_even_when_the_test_panics() {
     assert!(!dir.unwrap().exists(), "the folder was left");
 }
 
-/// Set for this test binary when it is started once more to leave a server behind.
+/// Set for this test binary when it is started a second time, to leave a server behind.
 const LEAVER: &str = "FENCEPOST_LEAVER";
 
-/// What the other process does; nothing in this one.
+/// Leaves a server behind in the other process. Does nothing in this one.
 #[test]
 fn leave_a_server() {
     if std::env::var_os(LEAVER).is_none() {
@@ -78,7 +78,7 @@ fn leave_a_server() {
     let server = Box::leak(Box::new(Server::start(plan()).unwrap()));
     let child = std::fs::read_to_string(server.dir().join("child")).unwrap();
     eprintln!("left {} {child} {}", server.pid().unwrap(), server.dir().display());
-    // Until the other side has read that: there is nothing to read here, and then comes the end.
+    // Waits until the test has read that: the input is empty until its end.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 

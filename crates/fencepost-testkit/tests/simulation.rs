@@ -1,4 +1,4 @@
-//! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs as many as one likes.
+//! Core over memory, by seeds. `cargo run -p fencepost-testkit --release --example simulate` runs more seeds.
 
 use fencepost_core::{Backend, Clock, Memory, Moment};
 use fencepost_quorum::Quorum;
@@ -20,7 +20,7 @@ fn good(name: &str, seed: u64) -> Report {
     report
 }
 
-/// The first seeds of a setup. Release builds of the example run thousands of times as many.
+/// Runs the first seeds of a setup. Release builds of the example run thousands of times as many.
 fn first_seeds(name: &str) {
     let (mut claims, mut grants, mut faults) = (0, 0, 0);
     for seed in 1..=150 {
@@ -29,7 +29,7 @@ fn first_seeds(name: &str) {
         grants += report.grants;
         faults += report.faults;
     }
-    // A run in which nothing happens proves nothing.
+    // A run without grants proves nothing.
     assert!(claims > 50_000 && grants > claims / 2, "{claims} claims, {grants} grants");
     assert_eq!(faults > 10_000, name == "rough", "{faults} faults");
 }
@@ -49,7 +49,7 @@ fn rough_seeds() {
     first_seeds("rough");
 }
 
-/// One identity a process: the tasks of a client pass core's local gate before they stand at the engine.
+/// The identity is the process: the tasks of a client pass core's local queue before the engine's.
 #[test]
 fn seeds_of_processes() {
     for (seed, name) in (1..=150).zip(Setup::NAMES.iter().cycle()) {
@@ -58,7 +58,7 @@ fn seeds_of_processes() {
     }
 }
 
-/// A majority of five, each of which is told who votes.
+/// Makes a majority of five nodes. Each node knows which nodes vote.
 fn quorum(clock: &Clock) -> Arc<dyn Backend> {
     let nodes = (0..5).map(|_| Memory::new() as Arc<dyn Backend>).collect();
     Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap())
@@ -75,7 +75,7 @@ fn seeds_of_a_quorum() {
     assert!(grants > 15_000, "{grants} grants");
 }
 
-/// Darkness that comes over one node after the other: each time nothing reaches one for up to two leases.
+/// Outages of one node after the other. In each, nothing reaches the node for up to two leases.
 struct Darkness {
     nodes: Vec<Arc<Chaos>>,
     clock: Clock,
@@ -121,7 +121,7 @@ impl Wake for Darkness {
     }
 }
 
-/// Five nodes, each behind a bad network of its own.
+/// Makes five nodes, each behind a network of its own with faults.
 fn troubled_quorum(clock: &Clock, seed: u64, odds: Odds) -> Arc<dyn Backend> {
     let mut rng = Rng::new(seed);
     let node = |_| Arc::new(Chaos::new(Memory::new(), clock.clone(), rng.draw(), odds));
@@ -143,7 +143,7 @@ fn seeds_of_a_quorum_of_troubled_nodes() {
         setup.prompt = Duration::from_secs(20);
         setup.odds.delay = Odds::BAD.delay;
         let report = simulate(seed, &setup, &|clock| troubled_quorum(clock, seed, odds));
-        // What a release has not reached yet keeps others out, who are not in line.
+        // An entry that a release has not reached yet blocks others, which are not queued.
         let bad: Vec<_> =
             report.findings.iter().filter(|finding| finding.kind != Kind::UnjustifiedBusy).collect();
         assert!(report.ran == Ran::Done && bad.is_empty(), "{name} {seed}: {:?} {bad:#?}", report.ran);
@@ -163,7 +163,7 @@ fn a_seed_replays_the_same_run() {
     }
 }
 
-/// Seeds that once found something, each with what it was.
+/// Seeds that once had a finding, each with its reason.
 #[test]
 fn kept_seeds_stay_good() {
     let mut kept = 0;

@@ -1,4 +1,4 @@
-//! ZooKeeper of the testkit: it starts, it is troubled, it comes back.
+//! ZooKeeper of the testkit: servers start, have faults, and recover.
 
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Ensemble, Proxied, ephemerals, word};

@@ -1,7 +1,7 @@
-//! A server that sends back what it gets: what the testkit's own server helpers are tested with.
+//! A server that sends back what it receives. The tests of the testkit's server helpers use it.
 //!
-//! `fencepost-echo PORT DIR`. With a file `fail` in DIR it ends at once; it starts a child and writes that child's process
-//! id to `child`, to see that both are killed together.
+//! `fencepost-echo PORT DIR`. If DIR has a file `fail`, it ends at once. It starts a child and writes the
+//! child's process id to `child`, so that a test can check that both are killed together.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,16 +1,17 @@
-//! "Busy" must have had a reason.
+//! Checks that each "busy" had a reason.
 
 use super::story::{End, Story};
 use super::{Finding, Kind};
 use crate::history::{Mode, Patience};
 
-/// For every claim that was told "busy": some other claim that could have stood in its way, by holding or by standing in
-/// line, must have been possible at some time between its asking and its answer.
+/// Checks each claim that was told "busy". Another claim must have been able to block it, as a holder or as a
+/// waiter, at some time between the request and the answer.
 pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     if !stories.iter().any(|story| matches!(story.end, Some((End::Busy, _)))) {
         return;
     }
-    // In the order of asking; the largest `gone` up to each bounds how far back a reason can lie.
+    // In the order of the requests. The largest `gone` of all earlier claims limits how far back a reason can
+    // lie.
     let mut order: Vec<&Story> = stories.to_vec();
     order.sort_by_key(|story| story.asked.pos);
     let mut reach: Vec<u64> = Vec::with_capacity(order.len());
@@ -19,7 +20,7 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
         reach.push(gone.max(reach.last().copied().unwrap_or(0)));
     }
     for story in stories {
-        // One whose own first grant ran out before it came back may have stood in its own way.
+        // A claim whose own first grant expired before it was returned may have blocked itself.
         let Some((End::Busy, answer)) = story.end.filter(|_| story.unseated == 0) else { continue };
         let until = order.partition_point(|other| other.asked.pos <= answer.pos);
         let candidates = order[..until].iter().zip(&reach).rev();
@@ -40,7 +41,8 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     }
 }
 
-/// A claim that was told "busy" never stood anywhere, unless it had a grant first that ran out before it came back.
+/// Whether the claim was ever queued or held. A claim that was told "busy" was not, unless it had a grant
+/// that expired before it was returned.
 fn stood(story: &Story) -> bool {
     story.unseated > 0 || !matches!(story.end, Some((End::Busy, _)))
 }

@@ -1,15 +1,15 @@
-//! First come, first served, and woken when it is one's turn.
+//! Checks that claims are granted in the order of the queue, and that each is woken in its turn.
 
 use super::story::{Book, End, Place, Spot, Story};
 use super::{Finding, Kind};
 use crate::history::Patience;
 use std::time::Duration;
 
-/// Every grant is held against the claims that stood in line when it was asked for.
+/// Compares each grant with the claims that were queued when it was requested.
 ///
-/// The grant's own instant is not known. It is certainly before another claim's if the two exclude each other and that one
-/// came back later, still valid, or was still waiting later; or, where both may hold at once, if its token is the smaller
-/// one.
+/// The instant of a grant at the engine is not known. It is certainly before the grant of another claim in
+/// two cases. In the first, the two exclude each other, and the other was returned later, still valid, or was
+/// still waiting later. In the second, both may hold at once, and the token of the first is smaller.
 pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
     order.sort_by_key(|story| story.places[0].from.pos);
@@ -40,7 +40,7 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether `new`, which has come back, was certainly granted while `first` stood in line before it.
+/// Whether `new`, which was returned, was certainly granted while `first` was queued before it.
 fn overtook(new: &Story, first: &Story) -> bool {
     let Some(grant) = new.grant else { return false };
     let good = |place: &&Place| {
@@ -49,26 +49,26 @@ fn overtook(new: &Story, first: &Story) -> bool {
     };
     let Some(place) = first.places.iter().find(good) else { return false };
     match (first.grant, first.end) {
-        // Both may hold at once: then only the tokens tell who was first, unless there was an earlier grant that the claim
-        // has never seen.
+        // Both may hold at once, so only the tokens give the order. They say nothing if `first` had an earlier
+        // grant that it never saw.
         (Some(late), _) if first.fits(new) => {
             first.places.len() == 1 && first.unseated <= 1 && late.token > grant.token
         }
         (Some(_), _) => first.valid_on_return(),
-        // It may have been granted, too, and have left without knowing.
+        // `first` may have been granted as well, and ended without knowing.
         (None, _) if first.fits(new) => false,
         // It was told later that it still waits.
         _ if place.last.pos > grant.spot.pos => true,
         (None, Some((End::TimedOut, _))) => {
             matches!(first.patience, Patience::Until(until) if until > grant.spot.at)
         }
-        // When it left the line is not known.
+        // The instant at which it left the queue is not known.
         (None, Some(_)) => false,
         (None, None) => first.died.is_none(),
     }
 }
 
-/// A claim that is the only one that can be at the resource, and has its place in line, is granted within `prompt`.
+/// Checks that a claim that is alone at the resource, and is queued, is granted within `prompt`.
 pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, findings: &mut Vec<Finding>) {
     let mut edges = Vec::new();
     for (index, story) in stories.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, fi
         }
     }
     edges.push((book.end, false, usize::MAX));
-    // What starts at a position goes first, and what ends last: then a tie never makes a claim look alone.
+    // At equal positions starts come before ends: then a tie never makes a claim look alone.
     edges.sort_unstable_by_key(|&(spot, starts, index)| (spot.pos, spot.at, !starts, index));
     let (mut count, mut sum, mut since) = (0usize, 0usize, book.end);
     for (spot, starts, index) in edges {
@@ -91,7 +91,7 @@ pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, fi
                 position: since.pos,
                 resource: story.resource.clone(),
                 claims: vec![story.key],
-                text: format!("claim {} stood alone in line for {alone:?} and was not granted", story.key),
+                text: format!("claim {} was alone in the queue for {alone:?} and was not granted", story.key),
             });
         }
         match (starts, index) {
@@ -103,7 +103,7 @@ pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, fi
     }
 }
 
-/// For how long between the two spots the claim stood in line unanswered, its process running.
+/// Returns how long the claim was queued between the two spots without an answer while its process ran.
 fn alone(book: &Book, story: &Story, since: Spot, to: Spot) -> Option<Duration> {
     let place = story.places.last()?;
     let from = place.from.at.max(since.at);

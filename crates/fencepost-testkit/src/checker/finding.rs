@@ -1,19 +1,19 @@
-//! What the checker has to say.
+//! The checker's findings.
 
 use crate::history::Key;
 use std::fmt;
 use std::sync::Arc;
 
-/// A proven fault, with enough to find it in the history.
+/// A proven fault, and its position in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of fault.
+    /// The kind of the fault.
     pub kind: Kind,
-    /// Where in the history it shows first.
+    /// The position in the history where it shows first.
     pub position: u64,
-    /// On which resource.
+    /// The resource.
     pub resource: Arc<str>,
-    /// Whose claims prove it.
+    /// The claims that prove it.
     pub claims: Vec<Key>,
     /// The fault in words.
     pub text: String,
@@ -28,15 +28,15 @@ pub enum Kind {
     Permits,
     /// A later grant without a greater token, or a token used twice.
     TokenOrder,
-    /// "Busy" although nothing can have stood in the way.
+    /// "Busy", although nothing can have blocked the claim.
     UnjustifiedBusy,
-    /// A claim was granted before one that had stood in line first.
+    /// A claim was granted before one that was queued before it.
     Overtaken,
-    /// A claim stood alone in line and was not granted in time.
+    /// A claim was alone in the queue and was not granted in time.
     Unwoken,
-    /// A claim waited past its bound.
+    /// A claim waited longer than its timeout.
     LateAnswer,
-    /// A guard that had been lost said that it is held.
+    /// A guard that was lost reported that it is held.
     Revived,
     /// The engine itself listed holders that exclude each other.
     ListedOverlap,
@@ -44,7 +44,7 @@ pub enum Kind {
     Unanswered,
     /// Something was left at the engine.
     Leftover,
-    /// The history contradicts itself: the recording is at fault, or a grant came twice.
+    /// The history contradicts itself: the recording is wrong, or one grant came twice.
     Malformed,
 }
 

@@ -1,4 +1,4 @@
-//! What must not be there when all is over, and answers that came late or never.
+//! Checks for leftovers at the end of a run, and for answers that came late or never.
 
 use super::overlap::together;
 use super::story::Book;

@@ -1,9 +1,10 @@
-//! A pure judge of recorded histories.
+//! Checks recorded histories. It is a pure function of a history.
 //!
-//! Every judgement is made on intervals, because a recorder sees calls and answers, never the engine's own instants:
-//! what is reported is certain, whatever the engine's clock and the network did in between. A hold is *certain* from
-//! the return of its grant to the earliest of its release's call, its loss as seen, and the end of its known
-//! validity. A claim is *possible* from its asking until nothing of it can be left at the engine.
+//! A recorder sees calls and answers, and not the instants at which the engine decides. Each rule is
+//! therefore about intervals, and each finding is certain. A hold is *certain* from the return of its grant
+//! to its end. The end is the earliest of three: the call of its release, the loss as its holder saw it, and
+//! the end of its known validity. A claim is *possible* from its request until nothing of it can be left at
+//! the engine.
 
 mod busy;
 mod fairness;
@@ -19,25 +20,26 @@ use crate::history::History;
 use std::time::Duration;
 use story::Book;
 
-/// What the engine under test promises beyond exclusion and tokens.
+/// The promises of the engine under test beyond exclusion and growing tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promises {
-    /// First come, first served.
+    /// Claims are granted in the order of the queue.
     pub fair: bool,
-    /// A claim that stands alone in line is granted within this time.
+    /// A claim that is alone in the queue is granted within this time.
     pub prompt: Option<Duration>,
-    /// Waiting times end within this time of their bound.
+    /// Each wait ends at most this long after its timeout.
     pub bound: Option<Duration>,
-    /// How long after its lease the engine may still keep what a claim has left (session ticks and the like).
+    /// How long after the end of its lease the engine may keep an entry of a claim (such as the ticks of a
+    /// session).
     pub linger: Duration,
-    /// How long after the death of its process the engine may still keep a claim; `None`: for ever.
+    /// How long after the death of its process the engine may keep a claim. `None` means without end.
     pub dead: Option<Duration>,
-    /// Whether the run was waited out, so that every claim must have an answer.
+    /// Whether the run went on until every claim had an answer.
     pub complete: bool,
 }
 
 impl Default for Promises {
-    /// Exclusion and tokens alone, on a run that was waited out.
+    /// Returns exclusion and growing tokens alone, for a run that went on to the end.
     fn default() -> Promises {
         Promises {
             fair: false,
@@ -51,13 +53,14 @@ impl Default for Promises {
 }
 
 impl Promises {
-    /// First come, first served, on a run that was waited out.
+    /// Returns the promises of a fair engine, for a run that went on to the end.
     pub fn fair() -> Promises {
         Promises { fair: true, ..Promises::default() }
     }
 }
 
-/// Judges a history; what it finds is in the order in which it shows. Nothing found means nothing was provably wrong.
+/// Checks a history. The findings are in the order of their positions. No findings means that no fault can be
+/// proved.
 pub fn check(history: &History, promises: &Promises) -> Vec<Finding> {
     let mut findings = Vec::new();
     let book = Book::of(history, promises, &mut findings);

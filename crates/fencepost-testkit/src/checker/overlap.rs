@@ -1,12 +1,12 @@
-//! Holds that exclude each other and were certain at once.
+//! Checks that holds that exclude each other were not certain at the same time.
 
 use super::story::Story;
 use super::{Finding, Kind};
 use crate::history::Mode;
 
-/// Sweeps over the certain holds of one resource.
+/// Goes through the certain holds of one resource in order.
 pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
-    // (position, starts, index): at one position what ends goes before what starts, because a tie proves nothing.
+    // (position, starts, index). At one position ends come before starts, because a tie proves nothing.
     let mut edges = Vec::new();
     for (index, story) in stories.iter().enumerate() {
         if let Some(grant) = story.grant.filter(|grant| grant.end > grant.spot.pos) {
@@ -45,8 +45,8 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     }
 }
 
-/// How many permits the modes take, and the largest number of permits that any of them believes in: which of them was
-/// admitted last, and so whose belief counted, the history cannot always tell.
+/// Returns how many permits the modes take together, and the largest `of` among them. The engine counts with
+/// the `of` of the claim that it admitted last, and a history does not always show which one that was.
 pub(super) fn permits(modes: impl Iterator<Item = Mode>, of: u32) -> (u64, u32) {
     modes.fold((0, of), |(sum, most), mode| match mode {
         Mode::Permits { n, of } => (sum + u64::from(n), most.max(of)),
@@ -54,7 +54,7 @@ pub(super) fn permits(modes: impl Iterator<Item = Mode>, of: u32) -> (u64, u32) 
     })
 }
 
-/// Whether modes listed at one instant can be held together.
+/// Whether modes that were listed at one instant can be held together.
 pub(super) fn together(modes: &[Mode]) -> bool {
     let pairs =
         modes.iter().enumerate().all(|(at, mode)| modes[at + 1..].iter().all(|other| mode.fits(*other)));

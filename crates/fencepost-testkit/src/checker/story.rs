@@ -1,29 +1,29 @@
-//! The events of a history told claim by claim.
+//! Sorts the events of a history by claim.
 
 use super::{Finding, Kind, Promises};
 use crate::history::{Event, History, Key, Mode, Patience, What};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A point of the history: its position and its time.
+/// A position in the history, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) pos: u64,
     pub(super) at: u64,
 }
 
-/// Past the end of every history.
+/// After the end of every history.
 pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
 
-/// A place in line that the engine has confirmed.
+/// A place in the queue that the engine has confirmed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) from: Spot,
-    /// Where it was confirmed last.
+    /// The spot of its last confirmation.
     pub(super) last: Spot,
-    /// The time until which it was confirmed then.
+    /// The time until which it was then confirmed.
     pub(super) until: u64,
-    /// Where it was seen to be gone.
+    /// The spot where it was seen to be gone.
     pub(super) gone: Option<Spot>,
 }
 
@@ -32,22 +32,22 @@ pub(super) struct Place {
 pub(super) struct Grant {
     pub(super) spot: Spot,
     pub(super) token: u64,
-    /// The end of its validity as known last, in time.
+    /// The end of its validity as last known.
     pub(super) until: u64,
-    /// What was known of it on return.
+    /// The end of its validity as known on return.
     pub(super) until_at_first: u64,
-    /// The last position at which it was said to be held.
+    /// The last spot at which its guard reported that it is held.
     pub(super) ensured: Option<Spot>,
     pub(super) lost: Option<Spot>,
     pub(super) release: Option<Spot>,
-    /// When the release came back, and whether it was sure.
+    /// The spot where the release returned, and whether it was confirmed.
     pub(super) released: Option<(Spot, bool)>,
     pub(super) evicted: Option<Spot>,
-    /// The position where it ends for certain.
+    /// The position where the certain hold ends.
     pub(super) end: u64,
 }
 
-/// How a request ended without a grant.
+/// The end of a request without a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Busy,
@@ -56,7 +56,7 @@ pub(super) enum End {
     Dropped,
 }
 
-/// One claim from asking to its end.
+/// One claim from its request to its end.
 #[derive(Debug, Clone)]
 pub(super) struct Story {
     pub(super) key: Key,
@@ -66,14 +66,14 @@ pub(super) struct Story {
     pub(super) ttl: u64,
     pub(super) asked: Spot,
     pub(super) places: Vec<Place>,
-    /// How often a place of it ended, the last time by its grant.
+    /// How often a place of it ended. The last one ended by its grant.
     pub(super) unseated: u32,
-    /// When a grant was evicted that may have come of its place.
+    /// The time of an eviction whose grant may have come from its place.
     doubted: u64,
     pub(super) grant: Option<Grant>,
     pub(super) end: Option<(End, Spot)>,
     pub(super) died: Option<Spot>,
-    /// The first position where nothing of it can be left at the engine, and the time from which that is so.
+    /// The first spot where nothing of it can be left at the engine.
     pub(super) gone: Spot,
 }
 
@@ -83,12 +83,12 @@ impl Story {
         self.mode.fits(other.mode)
     }
 
-    /// Whether its grant was still valid where it came back: then it was held there.
+    /// Whether its grant was still valid when it was returned: then it was held there.
     pub(super) fn valid_on_return(&self) -> bool {
         self.grant.is_some_and(|grant| grant.until_at_first > grant.spot.at && grant.end > grant.spot.pos)
     }
 
-    /// Where its waiting ended: granted, answered otherwise, or dead.
+    /// Returns the spot where its wait ended: with a grant, another answer, or its death.
     pub(super) fn answered(&self) -> Option<Spot> {
         let granted = self.grant.map(|grant| grant.spot);
         granted.or(self.end.map(|(_, spot)| spot)).or(self.died)
@@ -98,15 +98,15 @@ impl Story {
 /// All stories of a history.
 pub(super) struct Book {
     pub(super) stories: Vec<Story>,
-    /// Positions at which something was left, or listed: checked apart.
+    /// The events of leftovers and listings, with their positions. They are checked separately.
     pub(super) others: Vec<(u64, Event)>,
-    /// Times in which processes stood still.
+    /// The times in which each process was paused.
     pub(super) pauses: HashMap<u32, Vec<(u64, u64)>>,
     pub(super) end: Spot,
 }
 
 impl Book {
-    /// Tells the history by claims; what cannot be told is a finding.
+    /// Sorts the history by claim. An event that contradicts the ones before it is a finding.
     pub(super) fn of(history: &History, promises: &Promises, findings: &mut Vec<Finding>) -> Book {
         let end = Spot { pos: history.events().len() as u64, at: history.end() };
         let mut book = Book { stories: Vec::new(), others: Vec::new(), pauses: HashMap::new(), end };
@@ -183,8 +183,8 @@ impl Book {
         }
     }
 
-    /// A grant was evicted that no caller had collected yet: the place in line that it came from is gone, and nobody knows
-    /// whose it was.
+    /// Handles the eviction of a grant that no caller has received yet. The place in the queue that it came
+    /// from is gone, and no event shows which claim had it.
     fn unseat(&mut self, resource: &Arc<str>, spot: Spot) {
         let waiting = |story: &&mut Story| story.resource == *resource && story.answered().is_none();
         for story in self.stories.iter_mut().filter(waiting) {
@@ -195,7 +195,7 @@ impl Book {
         }
     }
 
-    /// The stories of each resource, in the order of asking.
+    /// Returns the stories of each resource, in the order of the requests.
     pub(super) fn by_resource(&self) -> Vec<Vec<&Story>> {
         let mut groups: Vec<Vec<&Story>> = Vec::new();
         let mut index: HashMap<&str, usize> = HashMap::new();
@@ -209,7 +209,7 @@ impl Book {
         groups
     }
 
-    /// Whether the process stood still at some time between the two.
+    /// Whether the process was paused at some time between the two times.
     pub(super) fn paused(&self, process: u32, from: u64, to: u64) -> bool {
         let pauses = self.pauses.get(&process);
         pauses.is_some_and(|pauses| pauses.iter().any(|&(start, end)| start < to && from < end))
@@ -220,7 +220,7 @@ impl Story {
     fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
-            // Confirmed before an eviction that may have been its own.
+            // Confirmed before an eviction that may have hit this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {
                 match self.places.last_mut().filter(|place| place.gone.is_none()) {
@@ -228,7 +228,7 @@ impl Story {
                     None => self.places.push(Place { from: spot, last: spot, until: *until, gone: None }),
                 }
             }
-            // A confirmation that was on its way when the answer came.
+            // A confirmation that was in flight when the answer came.
             (What::Waiting { .. } | What::Unseated, Some(_)) => {}
             (What::Unseated, None) => {
                 self.unseated += 1;
@@ -268,7 +268,7 @@ impl Story {
                     });
                 }
                 grant.ensured = Some(spot);
-                // The last word counts: a lease can be made shorter, too.
+                // The last value counts: a lease can also be shortened.
                 grant.until = *until;
             }
             (What::Lost, Some(grant)) => {
@@ -284,14 +284,14 @@ impl Story {
         }
     }
 
-    /// Works out where the certain hold and the possible presence end.
+    /// Computes where the certain hold and the possible presence end.
     fn settle(&mut self, history: &History, promises: &Promises) {
         let lease = self.ttl.saturating_add(promises.linger.as_nanos() as u64);
         let after = |spot: Spot| {
             let at = spot.at.saturating_add(lease).saturating_add(1);
             Spot { pos: history.position_of(at), at }
         };
-        // What shares the position of the answer may have been before it.
+        // An event at the position of the answer may have come before it.
         let with = |spot: Spot| Spot { pos: spot.pos + 1, at: spot.at };
         let mut gone = match self.end {
             Some((End::Busy, spot)) => with(spot),
@@ -321,7 +321,7 @@ impl Story {
     }
 }
 
-/// Whether the grant with this token came back to a caller.
+/// Whether the grant with this token was returned to a caller.
 fn collected(history: &History, resource: &Arc<str>, token: u64) -> bool {
     let mut keys = history.events().iter().filter_map(|event| match &event.what {
         What::Granted { token: granted, .. } if *granted == token => Some(event.by),

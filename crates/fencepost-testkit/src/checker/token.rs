@@ -1,12 +1,12 @@
-//! Fencing tokens grow with every grant of a resource.
+//! Checks that the fencing tokens of a resource grow with every grant.
 
 use super::story::Story;
 use super::{Finding, Kind};
 use crate::history::{Key, Mode};
 use std::collections::HashMap;
 
-/// Two grants are certainly ordered if the first had come back before the second was asked for, or if they exclude each
-/// other and the second came back later and was still valid then: it cannot have been granted under the first.
+/// Checks pairs of grants whose order is certain. Either the first was returned before the second was
+/// requested; or the two exclude each other, and the second was returned later and was still valid then.
 pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
     let mut granted: Vec<&Story> = stories.iter().copied().filter(|story| story.grant.is_some()).collect();
     granted.sort_by_key(|story| at(story));

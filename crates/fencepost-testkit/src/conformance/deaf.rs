@@ -1,4 +1,4 @@
-//! A layer whose renewals never get through.
+//! A layer that loses all renewals.
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment, Name,

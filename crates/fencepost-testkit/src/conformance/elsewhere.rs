@@ -8,19 +8,21 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What the other process is told.
+/// The environment variables that give the other process its task.
 const ROLE: [&str; 3] = ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS"];
 
-/// The test binary, started once more to hold a lock: what [`Namespace::elsewhere`](super::Namespace::elsewhere) needs.
+/// The test binary, started a second time to hold a lock, as
+/// [`Namespace::elsewhere`](super::Namespace::elsewhere) requires.
 ///
-/// The binary must have a test that is called `hold_elsewhere` and does nothing but call [`hold_elsewhere`].
+/// The binary must have a test that is called `hold_elsewhere` and only calls [`hold_elsewhere`].
 pub struct Holder(Child);
 
 impl Holder {
-    /// Returns when the other process holds `name` at the engine behind `url`, renewed, for a lease of `ttl`.
+    /// Starts the other process, and returns when it holds `name` at the engine behind `url` for a lease of
+    /// `ttl`, which it renews.
     ///
     /// # Panics
-    /// It does not come to hold it.
+    /// Panics if it does not acquire the lock.
     pub fn start(url: &str, name: &str, ttl: Duration) -> Holder {
         let mut child = Command::new(std::env::current_exe().expect("a test knows its program"))
             .args(["hold_elsewhere", "--exact", "--nocapture"])
@@ -71,10 +73,10 @@ impl Drop for Holder {
     }
 }
 
-/// What the other process does; nothing in this one.
+/// Holds the lock in the other process. Does nothing in this one.
 ///
 /// # Panics
-/// The lock is not granted.
+/// Panics if the lock is not granted.
 pub fn hold_elsewhere(registry: &Registry) {
     let [Ok(url), Ok(name), Ok(ttl)] = ROLE.map(std::env::var) else { return };
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));

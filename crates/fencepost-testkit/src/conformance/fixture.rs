@@ -1,4 +1,4 @@
-//! What an engine provides to be put under the suite.
+//! The interface that an engine implements to run the suite.
 
 use crate::faults::Faults;
 use fencepost_core::{Backend, Result, Runtime};
@@ -12,39 +12,41 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An engine under test.
 pub trait Fixture: Send + Sync {
-    /// A fresh place at the engine, that no other case sees.
+    /// Makes a fresh namespace at the engine, which no other case uses.
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>>;
 }
 
-/// A place at the engine: what one case uses.
+/// The part of the engine that one case uses.
 pub trait Namespace: Send + Sync {
-    /// The engine for one more client of this place.
+    /// Opens the engine for one more client of this namespace.
     fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>>;
 
-    /// What is at the engine now that would not be there if nobody had ever locked anything, other than what the engine
-    /// keeps on purpose (its last tokens, its history). `None`: nobody can look into it but by its own listing.
+    /// Returns the entries at the engine that would not be there if nothing had ever been locked, except
+    /// those that the engine keeps on purpose (its last tokens, its history). `None` means that only its own
+    /// listing can show them.
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         Box::pin(async { None })
     }
 
-    /// Hooks to trouble the engine of this place with, where it is a server of its own. `None`: it has none.
+    /// Returns hooks that make faults in this engine, if it is a server of its own.
     fn faults(&self) -> Option<Box<dyn Faults>> {
         None
     }
 
-    /// Has another process hold this name exclusively for a lease of `ttl`, renewed, as soon as this returns. `None`: the
-    /// engine does not outlive a process.
+    /// Makes another process hold this name exclusively for a lease of `ttl`, which it renews. Returns when
+    /// it holds. `None` means that the engine does not outlive a process.
     fn elsewhere(&self, _name: &str, _ttl: Duration) -> Option<Box<dyn Elsewhere>> {
         None
     }
 
-    /// How long after a holder's process was killed its lock may stay locked: the lease, unless the engine can tell sooner.
+    /// Returns how long a lock may stay locked after its holder's process was killed. That is the lease,
+    /// unless the engine notices sooner.
     fn crash_bound(&self, ttl: Duration) -> Duration {
         ttl
     }
 }
 
-/// A process that holds a lock. Dropped, it is killed and waited for.
+/// A process that holds a lock. When it is dropped, it is killed and waited for.
 pub trait Elsewhere: Send {
     /// Kills it with SIGKILL and waits for its end.
     fn kill(&mut self);
@@ -52,6 +54,6 @@ pub trait Elsewhere: Send {
     /// Stops it with SIGSTOP.
     fn stop(&mut self);
 
-    /// Lets it run on.
+    /// Lets it run again (SIGCONT).
     fn cont(&mut self);
 }

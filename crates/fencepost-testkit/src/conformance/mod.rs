@@ -1,9 +1,9 @@
 //! The suite that every engine and every layer passes.
 //!
-//! A case states what it [needs](Need); what the engine's [capabilities](fencepost_core::Capabilities) deny excuses it, and
-//! nothing else does. The engine's test file lists the excused cases by name: a case that is neither run nor listed fails,
-//! and so does one that is listed although the engine could run it. After each case the clients are closed and nothing may
-//! be left at the engine.
+//! A case states its [needs](Need). Only a [capability](fencepost_core::Capabilities) that the engine lacks
+//! excuses it. The engine's test file lists the excused cases by name. A case that is neither run nor listed
+//! fails. A case that is listed although the engine could run it fails as well. After each case the clients
+//! are closed, and nothing may be left at the engine.
 //!
 //! An engine is put under the suite by a file `tests/conformance.rs` in its crate:
 //!
@@ -30,14 +30,14 @@
 //!     }
 //! }
 //!
-//! // One `#[test]` for each case, under the case's name. Some are excused: no other process shares this memory, and no
-// connection to it can be cut.
+//! // Makes one `#[test]` for each case, under the name of the case. Some cases are excused: no other process shares
+//! // this memory, and no connection to it can be cut.
 //! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, stop_and_continue, engine_out_of_reach]);
 //! # fn main() {}
 //! ```
 //!
-//! A namespace that can look into its engine also lists what is [left over](Namespace::leftovers), and one whose engine
-//! outlives a process also [holds a lock elsewhere](Namespace::elsewhere).
+//! A namespace that can look into its engine also lists its [leftovers](Namespace::leftovers). A namespace
+//! whose engine outlives a process also [holds a lock elsewhere](Namespace::elsewhere).
 
 mod cases;
 mod deaf;
@@ -54,13 +54,13 @@ use fencepost_core::Capabilities;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a case may take before it counts as hung.
+/// The time after which a case counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a case needs of the engine.
+/// A requirement of a case on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// First come, first served.
+    /// Claims are granted in the order of the queue.
     Fair,
     /// Shared holders.
     Shared,
@@ -70,13 +70,13 @@ pub enum Need {
     Tokens,
     /// Detached leases.
     Detach,
-    /// Operators can look.
+    /// Operators can inspect and list.
     Inspect,
     /// Operators can evict.
     Evict,
     /// A lock that another process holds, which can be killed: [`Namespace::elsewhere`].
     Elsewhere,
-    /// Hooks to trouble the engine with: [`Namespace::faults`].
+    /// Hooks that make faults in the engine: [`Namespace::faults`].
     Faults,
     /// Hooks of a [server](crate::faults::Faults::is_server) on a network.
     Server,
@@ -116,11 +116,11 @@ impl Need {
 
 /// One case of the suite.
 pub struct Case {
-    /// Its name, which is also that of its test.
+    /// The name, which is also the name of its test.
     pub name: &'static str,
-    /// What it needs; anything else every engine has.
+    /// The requirements that not every engine meets.
     pub needs: &'static [Need],
-    /// Its body; fails by panicking.
+    /// The body; fails by panicking.
     pub run: fn(Stage) -> Fut<'static, ()>,
 }
 
@@ -133,7 +133,7 @@ impl fmt::Debug for Case {
 /// Runs one case against an engine; [`conformance!`](crate::conformance!) makes a test of it.
 ///
 /// # Panics
-/// The case fails, hangs, leaves something behind, or is excused without a reason.
+/// Panics if the case fails, hangs, leaves something behind, or is excused without a reason.
 pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
     let case = CASES.iter().find(|case| case.name == name).expect("the case is in the list");
     for excuse in excused {
@@ -162,7 +162,8 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
     });
 }
 
-/// Makes a `#[test]` of each case of the suite for a [`Fixture`], given by an expression that is evaluated for each.
+/// Makes a `#[test]` of each case of the suite. The expression that gives the [`Fixture`] is evaluated for
+/// each test.
 ///
 /// `excused: [...]` names the cases that this engine cannot run; see the [module](mod@crate::conformance).
 #[macro_export]
@@ -171,7 +172,7 @@ macro_rules! conformance {
     ($fixture:expr, excused: [$($excused:ident),* $(,)?]) => {
         $crate::conformance!(@each conformance_tests ($fixture) [$($excused),*]);
     };
-    // The names of all cases are here once more, because a test's name must be written out.
+    // The names of all cases are repeated here, because the name of a test must be written out.
     (@each $callback:ident $($args:tt)*) => {
         $crate::$callback! { $($args)*
             exclusive shared permits mixed_modes try_lock_leaves_nothing all_or_none
@@ -208,7 +209,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The body of one test: the excused are taken apart here, where nothing else repeats.
+/// The body of one test. It looks at the excused cases here, where no other list repeats.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_test {

@@ -1,4 +1,4 @@
-//! What a case works with: clients of one fresh namespace.
+//! The clients of one fresh namespace, which a case works with.
 
 use super::Need;
 use super::deaf::Deaf;
@@ -17,14 +17,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What "at once" may take on a busy machine. A lock that is handed over only at the end of a lease of [`LONG`] takes longer.
+/// The limit for "at once" on a busy machine. A lock that is handed over only at the end of a lease of
+/// [`LONG`] takes longer.
 pub(super) const SOON: Duration = Duration::from_secs(5);
-/// A lease that does not end within a case unless it is made to.
+/// A lease that does not expire within a case by itself.
 pub(super) const LONG: Duration = Duration::from_secs(40);
-/// A lease that is over soon.
+/// A lease that expires soon.
 pub(super) const SHORT: Duration = Duration::from_millis(400);
 
-/// Clients of one fresh namespace, and what they did.
+/// The clients of one fresh namespace, and their history.
 #[derive(Clone)]
 pub struct Stage(Arc<Inner>);
 
@@ -34,24 +35,25 @@ struct Inner {
     recorder: Recorder,
 }
 
-/// A claim that stands in line.
+/// A claim that is queued.
 pub(super) struct Waiting {
     task: JoinHandle<Result<Guard>>,
 }
 
 impl Waiting {
-    /// Its guard; it must come soon.
+    /// Returns its guard, which must come soon.
     pub(super) async fn granted(self) -> Guard {
-        let guard = tokio::time::timeout(SOON, self.task).await.expect("it is its turn, and nobody tells it");
+        let guard =
+            tokio::time::timeout(SOON, self.task).await.expect("it is its turn, and it was not woken");
         guard.expect("the waiting task does not panic").expect("waiting is no error")
     }
 
-    /// Its guard, whenever it comes.
+    /// Returns its guard, without a time limit of its own.
     pub(super) async fn granted_at_last(self) -> Guard {
         self.answer().await.expect("waiting is no error")
     }
 
-    /// What it is answered, whenever that comes.
+    /// Returns its answer, without a time limit of its own.
     pub(super) async fn answer(self) -> Result<Guard> {
         self.task.await.expect("the waiting task does not panic")
     }
@@ -61,7 +63,7 @@ impl Waiting {
         self.task.is_finished()
     }
 
-    /// Gives up waiting.
+    /// Drops the claim while it waits.
     pub(super) async fn give_up(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -74,12 +76,12 @@ impl Stage {
         Stage(Arc::new(Inner { namespace, clients: Mutex::default(), recorder: Recorder::new(0, boottime) }))
     }
 
-    /// What the engine has now, if that can be seen.
+    /// Returns the entries at the engine, if they can be seen.
     pub(super) async fn leftovers(&self) -> Option<Vec<String>> {
         self.0.namespace.leftovers().await
     }
 
-    /// The first need that is not met.
+    /// Returns the first need that is not met.
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
         let ttl = SHORT.max(client.capabilities().min_ttl);
@@ -97,33 +99,33 @@ impl Stage {
         End(self.clone())
     }
 
-    /// A client with a long lease.
+    /// Makes a client with a long lease.
     pub(super) async fn client(&self) -> Client {
         self.client_with(Client::builder().ttl(LONG), |backend, _| backend).await
     }
 
-    /// A client with this lease.
+    /// Makes a client with this lease.
     pub(super) async fn client_of(&self, ttl: Duration) -> Client {
         self.client_with(Client::builder().ttl(ttl), |backend, _| backend).await
     }
 
-    /// A client that bears so long an outage.
+    /// Makes a client that keeps retrying for `outage` while the engine is unavailable.
     pub(super) async fn impatient(&self, ttl: Duration, outage: Duration) -> Client {
         self.client_with(Client::builder().ttl(ttl).outage(outage), |backend, _| backend).await
     }
 
-    /// A client whose first attempts last as long as a slow machine needs.
+    /// Makes a client whose first attempts have as much time as a slow machine needs.
     pub(super) async fn patient(&self) -> Client {
         let builder = Client::builder().ttl(LONG).attempt_timeout(2 * SOON);
         self.client_with(builder, |backend, _| backend).await
     }
 
-    /// A client under this name.
+    /// Makes a client with this label.
     pub(super) async fn client_called(&self, holder: &str) -> Client {
         self.client_with(Client::builder().ttl(LONG).label(holder), |backend, _| backend).await
     }
 
-    /// A client on a bad network.
+    /// Makes a client on a network with faults.
     pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Client {
         let trouble = move |backend, runtime: &Runtime| {
             Arc::new(Chaos::new(backend, runtime.clock().clone(), 1, odds)) as _
@@ -131,7 +133,7 @@ impl Stage {
         self.client_with(Client::builder().ttl(ttl), trouble).await
     }
 
-    /// A client whose renewals never get through.
+    /// Makes a client whose renewals are all lost.
     pub(super) async fn deaf(&self, ttl: Duration) -> Client {
         self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
     }
@@ -154,12 +156,12 @@ impl Stage {
         locks
     }
 
-    /// A lock held by another process, if the engine outlives one.
+    /// Makes another process hold a lock, if the engine outlives a process.
     pub(super) fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
         self.0.namespace.elsewhere(name, ttl)
     }
 
-    /// Hooks to trouble the engine with.
+    /// Returns the hooks that make faults in the engine.
     pub(super) fn faults(&self) -> Option<Box<dyn Faults>> {
         self.0.namespace.faults()
     }
@@ -169,17 +171,17 @@ impl Stage {
         self.0.namespace.crash_bound(ttl)
     }
 
-    /// Where the clients' claims are written down.
+    /// Returns the recorder of the clients' claims.
     pub(super) fn recorder(&self) -> &Recorder {
         &self.0.recorder
     }
 
-    /// Lets a client of its own ask for the lock, and returns when it stands in line (or was granted).
+    /// Makes a new client request the lock, and returns when it is queued (or granted).
     pub(super) async fn stand(&self, name: &str, mode: Mode) -> Waiting {
         self.stand_of(self.client().await, name, mode).await
     }
 
-    /// The same for this client.
+    /// Makes this client request the lock, and returns when it is queued (or granted).
     pub(super) async fn stand_of(&self, locks: Client, name: &str, mode: Mode) -> Waiting {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
@@ -195,17 +197,17 @@ impl Stage {
         waiting
     }
 
-    /// Whether the engine has confirmed a place in line.
+    /// Whether the engine has confirmed a place in the queue.
     pub(super) fn stands(&self, key: Key) -> bool {
         self.recorder().has(|event| event.by == key && matches!(event.what, What::Waiting { .. }))
     }
 
-    /// Waits until it is so; fails if that takes long.
+    /// Waits until the condition is true; fails if that takes long.
     pub(super) async fn eventually<F: Future<Output = bool>>(&self, what: &str, is: impl FnMut() -> F) {
         crate::wait::eventually(SOON, what, is).await;
     }
 
-    /// Fails unless the lock can be had at once by a client of its own.
+    /// Fails unless a new client can acquire the lock at once.
     pub(super) async fn assert_free(&self, name: &str) {
         let locks = self.client().await;
         let mutex = locks.mutex(name).expect("a good name");
@@ -218,13 +220,14 @@ impl Stage {
         assert!(!self.is_granted(name).await, "`{name}` was granted although it is held");
     }
 
-    /// Fails unless the lock is busy by this guard. Tells a lock that two hold from one that this machine was too slow to keep.
+    /// Fails unless the lock is busy because of this guard. The message tells a double grant from a guard
+    /// that was lost on a slow machine.
     pub(super) async fn assert_held(&self, guard: &Guard) {
         let granted = self.is_granted(guard.name().as_str()).await;
         assert!(!granted, "`{}` was granted although it is held: {:?}", guard.name(), guard.ensure_held());
     }
 
-    /// Can another client have it now?
+    /// Whether another client can acquire it now.
     pub(super) async fn is_granted(&self, name: &str) -> bool {
         let locks = self.client().await;
         let answer = locks.mutex(name).expect("a good name").try_lock().await.expect("busy is no error");
@@ -236,7 +239,7 @@ impl Stage {
     }
 }
 
-/// Asks for the lock in this mode and waits for it.
+/// Acquires the lock in this mode, and waits for it.
 pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
     match mode {
         Mode::Exclusive => locks.mutex(name)?.lock().await,
@@ -245,7 +248,7 @@ pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard
     }
 }
 
-/// Asks for the lock in this mode.
+/// Tries to acquire the lock in this mode.
 pub(super) async fn try_lock(locks: &Client, name: &str, mode: Mode) -> Result<Option<Guard>> {
     match mode {
         Mode::Exclusive => locks.mutex(name)?.try_lock().await,
@@ -254,7 +257,7 @@ pub(super) async fn try_lock(locks: &Client, name: &str, mode: Mode) -> Result<O
     }
 }
 
-/// The end of a case: everything is closed and nothing is left.
+/// The end of a case: closes everything and checks that nothing is left.
 pub(super) struct End(Stage);
 
 impl End {
@@ -285,10 +288,10 @@ async fn listed(locks: &Client) -> Vec<String> {
     listing.resources.iter().map(|info| info.name.to_string()).collect()
 }
 
-/// How a client's engine is opened.
+/// Opens the engine of a client.
 type Opening = Box<dyn FnOnce(Runtime) -> Fut<'static, Result<Arc<dyn Backend>>> + Send>;
 
-/// Openings that wait to be called: a registry knows plain functions only, so the URL carries a number.
+/// The openings that were not called yet. A registry takes plain functions only, so the URL carries a number.
 static OPENINGS: Mutex<Option<HashMap<u64, Opening>>> = Mutex::new(None);
 
 async fn connect(

@@ -9,19 +9,18 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long the members may take to find a leader.
+/// How long an election may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cluster of three, each member behind a proxy of its own. Clones are the same one.
+/// A cluster of three members, each behind a proxy of its own. Clones share the cluster.
 ///
-/// The hooks that name no member are for the whole: what ends a process ends the leader's, what troubles a network troubles
-/// all of it.
+/// A hook that ends or stops a process hits the leader. A hook of the network hits all members.
 #[derive(Clone)]
 pub struct Cluster(Arc<Mutex<Inner>>);
 
 struct Inner {
     members: Vec<Member>,
-    /// Whom the last hook has killed or stopped.
+    /// The member that the last hook killed or stopped.
     down: Option<usize>,
 }
 
@@ -31,10 +30,10 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts three members and waits until all of them take writes.
+    /// Starts three members and waits until all of them accept writes.
     ///
     /// # Errors
-    /// One does not start, or they don't come to an agreement.
+    /// Returns an error if a member does not start, or if they elect no leader.
     pub fn start(config: &Config) -> io::Result<Cluster> {
         let peers: Vec<u16> = (0..3).map(|_| free_port()).collect::<io::Result<_>>()?;
         let told: Vec<String> =
@@ -43,7 +42,7 @@ impl Cluster {
         let mut members = Vec::new();
         for (number, peer) in peers.into_iter().enumerate() {
             let (config, told) = (config.clone(), told.clone());
-            // It takes connections before it has found the others.
+            // It accepts connections before it has found the others.
             let home = config.home();
             let mut plan = Plan::new("etcd", move |port, dir| {
                 config.command(&format!("m{number}"), port, peer, &told, dir)
@@ -58,47 +57,47 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Its URL by the proxies.
+    /// Returns its URL through the proxies.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.inner().members.iter().map(|m| m.proxy.address().to_string()).collect();
         format!("etcd://{}", hosts.join(","))
     }
 
-    /// Its URL past the proxies.
+    /// Returns its URL past the proxies.
     pub fn direct_url(&self) -> String {
         let hosts: Vec<_> = self.inner().members.iter().map(|m| m.server.address().to_string()).collect();
         format!("etcd://{}", hosts.join(","))
     }
 
-    /// Where the members listen, past the proxies.
+    /// Returns the addresses of the members, past the proxies.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.inner().members.iter().map(|member| member.server.address()).collect()
     }
 
-    /// The URL of one member, by its proxy.
+    /// Returns the URL of one member, through its proxy.
     pub fn url_of(&self, member: usize) -> String {
         format!("etcd://{}", self.inner().members[member].proxy.address())
     }
 
-    /// An operator, past the proxies.
+    /// Returns an operator's tool, past the proxies.
     pub fn look(&self) -> Look {
         let inner = self.inner();
         let hosts: Vec<_> = inner.members.iter().map(|m| format!("http://{}", m.server.address())).collect();
         Look::at(hosts.join(","), None)
     }
 
-    /// Which member leads.
+    /// Returns the index of the leader.
     ///
     /// # Errors
-    /// None does.
+    /// Returns an error if there is no leader.
     pub fn leader(&self) -> io::Result<usize> {
         self.inner().leader()
     }
 
-    /// Waits until every member that runs takes writes.
+    /// Waits until every member that runs accepts writes.
     ///
     /// # Errors
-    /// They don't in time.
+    /// Returns an error if that takes too long.
     pub fn settle(&self) -> io::Result<()> {
         let ports: Vec<u16> = {
             let inner = self.inner();
@@ -114,10 +113,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Troubles one member alone: its process, and its network on the clients' side.
+    /// Makes a fault in one member: in its process, or in its clients' network.
     ///
     /// # Errors
-    /// What the hooks say.
+    /// Returns the error of the hook.
     pub fn trouble(
         &self,
         member: usize,
@@ -142,7 +141,7 @@ impl Inner {
                     continue;
                 }
                 let look = Look::at(format!("http://{}", member.server.address()), None);
-                // The member's own id, and the leader's, stand in the same answer.
+                // The same reply has the member's own id and the leader's.
                 let text = look.try_run(&["--command-timeout=1s", "endpoint", "status", "-w", "json"]);
                 let ids = text.ok().and_then(|text| {
                     let number = |key: &str| {

@@ -1,9 +1,9 @@
-//! How a server is set up.
+//! The configuration of a server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a test wants of a server; by default it is ready fast, wants no password and speaks no TLS.
+/// The configuration of a server. By default it starts fast, and has no password and no TLS.
 #[derive(Debug, Clone)]
 pub struct Config {
     heartbeat: u32,
@@ -28,54 +28,56 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> Config {
         Config::default()
     }
 
-    /// So many milliseconds between the leader's heartbeats; an election begins when ten are missing. etcd's own default is 100.
+    /// Sets the interval of the leader's heartbeats, in milliseconds. An election starts when ten are
+    /// missing. etcd's own default is 100.
     pub fn heartbeat(mut self, millis: u32) -> Config {
         self.heartbeat = millis;
         self
     }
 
-    /// One more argument of the server.
+    /// Adds an argument of the server.
     pub fn argument(mut self, argument: impl Into<String>) -> Config {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Its data are in memory, where there is a file system for that: nothing waits for a disk.
+    /// Keeps its data in memory if the system has such a file system. Then nothing waits for a disk.
     pub fn in_memory(mut self) -> Config {
         self.memory = true;
         self
     }
 
-    /// Gives its users JWT tokens. Each carries the revision of users and roles, and ends with it.
+    /// Gives its users JWT tokens. A token carries the revision of users and roles, and becomes invalid when
+    /// that changes.
     pub fn jwt(mut self) -> Config {
         self.jwt = true;
         self
     }
 
-    /// With [`tls`](Config::tls): lets in clients that show a certificate of its authority, which is its own certificate.
+    /// With [`tls`](Config::tls): requires a client certificate that its own certificate has signed.
     pub fn client_certificates(mut self) -> Config {
         self.client_certificates = true;
         self
     }
 
-    /// Where its folder is made.
+    /// Returns the parent of its folder.
     pub(super) fn home(&self) -> PathBuf {
         let memory = Path::new("/dev/shm");
         if self.memory && memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
     }
 
-    /// It speaks TLS with its clients. The certificate is in [`Etcd::certificate`](super::Etcd::certificate).
+    /// Speaks TLS with its clients. The certificate is in [`Etcd::certificate`](super::Etcd::certificate).
     pub fn tls(mut self) -> Config {
         self.tls = true;
         self
     }
 
-    /// The command for member `name` in a folder; `cluster` is what it is told of the members.
+    /// Returns the command for member `name` in a folder; `cluster` is the list of members that it is given.
     pub(super) fn command(&self, name: &str, port: u16, peer: u16, cluster: &str, dir: &Path) -> Command {
         let scheme = if self.tls { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{port}");

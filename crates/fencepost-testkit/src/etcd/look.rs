@@ -1,10 +1,10 @@
-//! What an operator does by `etcdctl`.
+//! An operator's commands, through `etcdctl`.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// An operator of one or several members, who needs no network that could be cut.
+/// An operator of one or several members. It does not use the network that a test can cut.
 #[derive(Debug, Clone)]
 pub struct Look {
     endpoints: String,
@@ -17,13 +17,13 @@ impl Look {
         Look { endpoints, certificate, user: None }
     }
 
-    /// The same as this user, `name:password`.
+    /// Uses this user, `name:password`.
     pub fn of(mut self, user: &str) -> Look {
         self.user = Some(user.to_owned());
         self
     }
 
-    /// An `etcdctl` with these arguments, for tests that start or kill it themselves.
+    /// Returns an `etcdctl` with these arguments, for a test that starts or kills it itself.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints]).stdin(Stdio::null());
@@ -38,10 +38,10 @@ impl Look {
         command
     }
 
-    /// What it prints.
+    /// Runs `etcdctl` and returns its output.
     ///
     /// # Errors
-    /// It fails; the error holds what it says.
+    /// Returns an error with its output if it fails.
     pub fn try_run(&self, arguments: &[&str]) -> io::Result<String> {
         let output = self.command(arguments).output()?;
         if !output.status.success() {
@@ -51,23 +51,23 @@ impl Look {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What it prints.
+    /// Runs `etcdctl` and returns its output.
     ///
     /// # Panics
-    /// It fails.
+    /// Panics if it fails.
     pub fn run(&self, arguments: &[&str]) -> String {
         self.try_run(arguments).expect("etcdctl does it")
     }
 
-    /// All keys that begin so; empty text: all there are.
+    /// Returns all keys with this prefix. An empty prefix means all keys.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let text = self.run(&["get", prefix, "--prefix", "--keys-only"]);
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// All leases, in hex.
+    /// Returns the ids of all leases, in hex.
     pub fn leases(&self) -> Vec<String> {
-        // The first line says how many there are.
+        // The first line is the number of leases.
         self.run(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
 }

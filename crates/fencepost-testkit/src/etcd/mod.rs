@@ -1,11 +1,12 @@
-//! etcd as people run it, started from the `etcd` of the system.
+//! etcd servers for tests, started from the system's `etcd`.
 //!
-//! - [`Etcd`]: one server. [`Proxied`]: one whose network can be cut, silenced and slowed down.
-//! - [`Cluster`]: three members, each behind such a network.
-//! - [`Look`]: an operator's eyes and hands, by `etcdctl`.
+//! - [`Etcd`]: one server. [`Proxied`]: one behind a proxy that can cut, silence and delay its network.
+//! - [`Cluster`]: three members, each behind such a proxy.
+//! - [`Look`]: an operator's commands, through `etcdctl`.
 //!
-//! Everything listens on the loopback interface, keeps its files in a temporary folder and is gone with the test process,
-//! however that ends. [`Config::in_memory`] keeps them in memory, so that nothing waits for a disk.
+//! Every server listens on the loopback interface, keeps its files in a temporary folder, and ends with the
+//! test process in every case. [`Config::in_memory`] keeps the files in memory, so that nothing waits for a
+//! disk.
 
 mod cluster;
 mod config;

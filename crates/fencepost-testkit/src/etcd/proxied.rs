@@ -1,23 +1,23 @@
-//! One server behind a bad network.
+//! One server behind a proxy.
 
 use super::{Config, Etcd, Look};
 use crate::server::{self, Standalone};
 use std::io;
 use std::net::SocketAddr;
 
-/// A server and the proxy in front of it, with all hooks. Clones are the same one.
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
 pub type Proxied = server::Proxied<Etcd>;
 
 impl Proxied {
-    /// An operator, past the proxy.
+    /// Returns an operator's tool, past the proxy.
     pub fn look(&self) -> Look {
         self.with(Etcd::look)
     }
 
-    /// How many watches stand at the server.
+    /// Returns the number of watches at the server.
     ///
     /// # Errors
-    /// It does not answer.
+    /// Returns an error if it does not answer.
     pub fn watches(&self) -> io::Result<u64> {
         self.with(Etcd::watches)
     }

@@ -17,10 +17,10 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Starts one and waits until it takes writes.
+    /// Starts a server and waits until it accepts writes.
     ///
     /// # Errors
-    /// It does not start; the error holds the end of its log.
+    /// Returns an error with the end of its log if it does not start.
     pub fn start(config: &Config) -> io::Result<Etcd> {
         let own = config.clone();
         let mut plan = Plan::new("etcd", move |port, dir| {
@@ -38,40 +38,40 @@ impl Etcd {
         Ok(Etcd { server: Server::start(plan)?, tls: config.tls })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Its process id, while it runs.
+    /// Returns its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log(&self) -> String {
         self.server.log()
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
 
-    /// Its URL by another address, such as a proxy's.
+    /// Returns its URL with another address, such as a proxy's.
     pub fn url_at(&self, address: SocketAddr) -> String {
         format!("{}://{address}", if self.tls { "etcds" } else { "etcd" })
     }
 
-    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    /// Returns the certificate of a server with [`Config::tls`], which is also its authority.
     pub fn certificate(&self) -> PathBuf {
         self.server.dir().join("cert.pem")
     }
 
-    /// How many requests and streams it has been asked for since it was started, by method: those of clients.
+    /// Returns the number of its clients' requests and streams since its start, by method.
     ///
     /// # Errors
-    /// It does not answer.
+    /// Returns an error if it does not answer.
     pub fn requests(&self) -> io::Result<BTreeMap<String, u64>> {
         let text = get(self.address().port(), "/metrics")?;
         let lines = text.lines().filter_map(|line| {
@@ -83,10 +83,10 @@ impl Etcd {
         Ok(lines.collect())
     }
 
-    /// How many watches stand there.
+    /// Returns the number of watches at the server.
     ///
     /// # Errors
-    /// It does not answer.
+    /// Returns an error if it does not answer.
     pub fn watches(&self) -> io::Result<u64> {
         let text = get(self.address().port(), "/metrics")?;
         let count = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
@@ -94,7 +94,7 @@ impl Etcd {
         count.map(|count| count as u64).ok_or_else(|| io::Error::other("it counts no watches"))
     }
 
-    /// An operator.
+    /// Returns an operator's tool.
     pub fn look(&self) -> Look {
         let scheme = if self.tls { "https" } else { "http" };
         let certificate = self.tls.then(|| self.certificate());
@@ -110,12 +110,12 @@ fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
     Ok(config.command("one", port, peer, &format!("one=http://127.0.0.1:{peer}"), dir))
 }
 
-/// Whether the member has a leader and takes writes.
+/// Whether the member has a leader and accepts writes.
 pub(super) fn is_healthy(port: u16) -> bool {
     get(port, "/health").is_ok_and(|answer| answer.contains("\"health\":\"true\""))
 }
 
-/// What it shows to a browser.
+/// Requests `path` over HTTP, and returns the reply.
 fn get(port: u16, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;

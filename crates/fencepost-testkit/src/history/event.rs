@@ -1,4 +1,4 @@
-//! One thing that happened to one claim, process or resource.
+//! An event of one claim, process or resource.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 /// Names a claim in a history: the process (or simulated client) that made it, and its number there.
 ///
-/// It is not the claim's id at the engine: an engine that mixes up ids must not be able to mix up the history.
+/// It is not the claim's id at the engine. An engine that confuses ids must not be able to confuse the
+/// history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
 pub struct Key {
     /// The process or simulated client.
     pub process: u32,
-    /// The claim's number in it, from 1; 0 where an event is about the process itself.
+    /// The claim's number in the process, from 1. An event of the process itself has the number 0.
     pub number: u32,
 }
 
@@ -34,19 +35,19 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a claim wants of its resource.
+/// The mode in which a claim requests its resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Alone.
+    /// Excludes all others.
     Exclusive,
-    /// Beside other readers.
+    /// Held beside other readers.
     Shared,
     /// `n` of `of` permits.
     Permits {
-        /// How many it wants.
+        /// The number of permits that it wants.
         n: u32,
-        /// How many it believes there are.
+        /// The number of permits that it assumes there are.
         of: u32,
     },
 }
@@ -82,113 +83,115 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How long a claim is ready to wait.
+/// The timeout of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Patience {
-    /// Not at all: it is granted now or told "busy".
+    /// It does not wait: it is granted now or told "busy".
     Try,
-    /// Until the moment, in nanoseconds of the history's clock.
+    /// It waits until this time, in nanoseconds of the history's clock.
     Until(u64),
-    /// For ever.
+    /// It waits without a limit.
     Ever,
 }
 
-/// An event: when, whose, what.
+/// An event: its time, its claim, and what happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Nanoseconds of the clock that all recorders of the history share.
+    /// The time, in nanoseconds of the clock that all recorders of the history share.
     pub at: u64,
     /// The claim, or the process with number 0.
     pub by: Key,
-    /// What happened.
+    /// What happened?
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened.
+/// The kinds of events.
 ///
-/// The order of recording is what makes a history sound: `Asked` and `ReleaseBegan` are recorded *before* the call,
-/// answers *after* it returned. Then whatever lies between `Granted` and `ReleaseBegan` was certainly held.
+/// A history is sound because of the order of recording: `Asked` and `ReleaseBegan` are recorded *before* the
+/// call, and answers *after* it returned. A grant was certainly held between `Granted` and `ReleaseBegan`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
     /// The claim is about to be made.
     Asked {
-        /// What it is for.
+        /// The resource.
         resource: Arc<str>,
-        /// How it wants it.
+        /// The mode.
         mode: Mode,
-        /// How long it waits.
+        /// The timeout.
         patience: Patience,
-        /// Its lease in nanoseconds: how long the engine may keep what a dead or withdrawn claim has left.
+        /// Its `ttl` in nanoseconds: how long the engine may keep the entry of a dead or withdrawn claim.
         ttl: u64,
     },
-    /// The engine confirmed its place in line until the moment.
+    /// The engine confirmed its place in the queue.
     Waiting {
-        /// When the request was sent that was answered so.
+        /// The time at which the request of this reply was sent.
         sent: u64,
-        /// Until when the engine keeps the place unasked.
+        /// The time until which the engine keeps the place without another request.
         until: u64,
     },
-    /// The engine had lost its place; it stands behind the others again.
+    /// The engine had lost its place. It is queued again, behind the others.
     Unseated,
-    /// The grant has come back to the caller.
+    /// The grant was returned to the caller.
     Granted {
         /// Its fencing token.
         token: u64,
-        /// Until when it is known to be valid.
+        /// The end of its known validity.
         until: u64,
     },
-    /// "Busy" has come back to the caller.
+    /// "Busy" was returned to the caller.
     Busy,
-    /// The caller's waiting time is over.
+    /// The caller's timeout has passed.
     TimedOut,
-    /// An error has come back; the claim may linger for its lease.
+    /// An error was returned. An entry of the claim may remain until the end of its lease.
     Failed,
-    /// The caller has dropped the future of its request; the claim may linger for its lease.
+    /// The caller dropped the future of its request. An entry of the claim may remain until the end of its
+    /// lease.
     Dropped,
-    /// The guard said that it is held, at this very position: see [`Recorder::ensured`](super::Recorder::ensured).
+    /// The guard reported at this very position that it is held: see
+    /// [`Recorder::ensured`](super::Recorder::ensured).
     Ensured {
-        /// Until when the grant is known to be valid.
+        /// The end of its known validity.
         until: u64,
     },
-    /// The holder has seen its loss.
+    /// The holder has detected its loss.
     Lost,
-    /// The release, or the drop of the guard, is about to be called.
+    /// The release will be called next, or the guard dropped.
     ReleaseBegan,
-    /// The release has come back.
+    /// The release has returned.
     Released {
         /// Whether the engine has confirmed it.
         sure: bool,
     },
-    /// An operator is about to evict a holder.
+    /// An operator will evict a holder next.
     Evicted {
-        /// Of what.
+        /// The resource.
         resource: Arc<str>,
         /// The holder's token.
         token: u64,
-        /// Without waiting for its release: this one breaks in.
+        /// Whether the eviction frees the lock at once, without waiting for the release of the holder.
         now: bool,
     },
-    /// The process stands still from here.
+    /// The process pauses here.
     Paused,
     /// The process runs again.
     Resumed,
-    /// The process is about to be killed.
+    /// The process will be killed next.
     Died,
-    /// The engine was asked at one instant who holds the resource.
+    /// A listing of the holders of a resource at one instant.
     Listed {
-        /// What.
+        /// The resource.
         resource: Arc<str>,
-        /// How each of its holders holds it.
+        /// The mode of each holder.
         holders: Vec<Mode>,
     },
-    /// Something was still at the engine when all was over.
+    /// An entry was still at the engine at the end of the run.
     Removed {
-        /// Of which resource.
+        /// The resource.
         resource: Arc<str>,
-        /// What: a key, a row, a node, a holder, a waiter.
+        /// The kind of entry: a key, a row, a node, a holder, a waiter.
         what: String,
     },
 }

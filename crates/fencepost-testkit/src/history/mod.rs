@@ -1,8 +1,8 @@
-//! What clients asked and what they were told, in an order that can be judged afterwards.
+//! Records the requests of clients and their answers, in an order that can be checked later.
 //!
-//! A [`Recorder`] takes [`Event`]s as they happen; a [`History`] is what it has taken, or several of them merged.
-//! All recorders of one history read one clock: `CLOCK_BOOTTIME` across processes, the manual clock in a
-//! simulation.
+//! A [`Recorder`] takes [`Event`]s as they happen. A [`History`] has the events of one recorder, or of
+//! several. All recorders of one history read the same clock: `CLOCK_BOOTTIME` across processes, and the
+//! manual clock in a simulation.
 
 mod event;
 mod recorder;
@@ -15,8 +15,8 @@ use std::path::Path;
 
 /// Events in the order in which they happened, as far as that is known.
 ///
-/// One recorder's events are totally ordered, even at one instant of a clock that stands still. Events of different
-/// recorders are ordered by their time alone, and equal times tell nothing.
+/// The events of one recorder are totally ordered, even at one instant of a clock that does not move. Events
+/// of different recorders are ordered by their times alone, and equal times give no order.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     events: Vec<Event>,
@@ -24,13 +24,13 @@ pub struct History {
 }
 
 impl History {
-    /// The events of one recorder, in its order.
+    /// Makes a history of one recorder's events, in its order.
     pub fn of_one(events: Vec<Event>) -> History {
         let positions = (0..events.len() as u64).collect();
         History { events, positions }
     }
 
-    /// The events of several recorders, put in the order of their times.
+    /// Makes a history of several recorders' events, in the order of their times.
     pub fn merge(streams: Vec<Vec<Event>>) -> History {
         if streams.len() == 1 {
             return History::of_one(streams.into_iter().next().unwrap_or_default());
@@ -45,10 +45,11 @@ impl History {
         History { events, positions }
     }
 
-    /// Reads histories that [`Recorder::to_file`] or [`write`](History::write) wrote, one file a recorder.
+    /// Reads histories that [`Recorder::to_file`] or [`write`](History::write) wrote, one file per recorder.
     ///
     /// # Errors
-    /// A file cannot be read, or a line other than a torn last one is no event.
+    /// Returns an error if a file cannot be read, or if a line is no event. The last line of a file may be
+    /// incomplete.
     pub fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> io::Result<History> {
         let mut streams = Vec::new();
         for file in files {
@@ -58,7 +59,7 @@ impl History {
             while let Some((number, line)) = lines.next() {
                 match serde_json::from_str(&line?) {
                     Ok(event) => events.push(event),
-                    // A killed process may have been in the middle of its last line.
+                    // A killed process may not have finished its last line.
                     Err(_) if lines.peek().is_none() => {}
                     Err(err) => {
                         let text = format!("{}:{}: {err}", path.display(), number + 1);
@@ -71,10 +72,10 @@ impl History {
         Ok(History::merge(streams))
     }
 
-    /// Writes the events as JSON, one a line.
+    /// Writes the events as JSON, one per line.
     ///
     /// # Errors
-    /// What `out` answers.
+    /// Returns the error of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         for event in &self.events {
             serde_json::to_writer(&mut out, event)?;
@@ -83,24 +84,24 @@ impl History {
         out.flush()
     }
 
-    /// The events in order.
+    /// Returns the events in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Each event with its position; of two events the one with the smaller position was first, equal ones cannot
-    /// be told apart.
+    /// Returns each event with its position. An event with a smaller position was earlier. Equal positions
+    /// give no order.
     pub fn positioned(&self) -> impl Iterator<Item = (u64, &Event)> {
         self.positions.iter().copied().zip(&self.events)
     }
 
-    /// The position of the first event that is not before `at`; past the last position if there is none.
+    /// Returns the position of the first event that is not before `at`, or one past the last position.
     pub fn position_of(&self, at: u64) -> u64 {
         let index = self.events.partition_point(|event| event.at < at);
         self.positions.get(index).copied().unwrap_or(self.events.len() as u64)
     }
 
-    /// The time of the last event.
+    /// Returns the time of the last event.
     pub fn end(&self) -> u64 {
         self.events.last().map_or(0, |event| event.at)
     }

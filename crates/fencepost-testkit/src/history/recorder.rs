@@ -1,4 +1,4 @@
-//! Takes events from many threads, cheaply, in one order.
+//! Takes events from many threads, at little cost, in one order.
 
 use super::{Event, History, Key, Mode, Patience, What};
 use std::fs::{File, OpenOptions};
@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Nanoseconds of `CLOCK_BOOTTIME`: one clock for all processes of a machine, which counts suspension too.
+/// Returns the nanoseconds of `CLOCK_BOOTTIME`. All processes of a machine share this clock, and it counts
+/// suspension.
 pub fn boottime() -> u64 {
     let now =
         nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME can be read");
@@ -21,32 +22,32 @@ pub struct Recorder {
 }
 
 struct Inner {
-    /// The process that keys are made for, if no other is named.
+    /// The process of new keys, unless another one is given.
     process: u32,
     /// The number of the next claim.
     next: AtomicU32,
-    /// Read with `taken` locked, so that one recorder's times never go backwards.
+    /// Read while `taken` is locked, so that the times of one recorder never go backwards.
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     taken: Mutex<Taken>,
 }
 
-/// Where the events go.
+/// Where are the events kept?
 enum Taken {
     Memory(Vec<Event>),
-    /// One line a write, so that a killed process loses at most the line it was writing.
+    /// One write per line, so that a killed process loses at most one line.
     File(File),
 }
 
 impl Recorder {
-    /// A recorder in memory for `process`, on the given clock (in nanoseconds).
+    /// Makes a recorder in memory for `process`, with the given clock (in nanoseconds).
     pub fn new(process: u32, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Recorder {
         Recorder::with(process, Box::new(clock), Taken::Memory(Vec::new()))
     }
 
-    /// A recorder that appends to a file, on `CLOCK_BOOTTIME`, for histories over several processes.
+    /// Makes a recorder that appends to a file, with `CLOCK_BOOTTIME`, for histories of several processes.
     ///
     /// # Errors
-    /// The file cannot be opened for appending.
+    /// Returns an error if the file cannot be opened for appending.
     pub fn to_file(process: u32, path: impl AsRef<Path>) -> io::Result<Recorder> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Recorder::with(process, Box::new(boottime), Taken::File(file)))
@@ -57,17 +58,17 @@ impl Recorder {
         Recorder { inner: Arc::new(inner) }
     }
 
-    /// The time on the recorder's clock.
+    /// Returns the time of the recorder's clock.
     pub fn now(&self) -> u64 {
         (self.inner.clock)()
     }
 
-    /// Records that a claim is about to be made by this recorder's process, and names it.
+    /// Records that a claim of this recorder's process will be made next, and returns its key.
     pub fn asked(&self, resource: &Arc<str>, mode: Mode, patience: Patience, ttl: u64) -> Key {
         self.asked_by(self.inner.process, resource, mode, patience, ttl)
     }
 
-    /// The same for a simulated process.
+    /// Records that a claim of a simulated process will be made next, and returns its key.
     pub fn asked_by(
         &self,
         process: u32,
@@ -82,20 +83,21 @@ impl Recorder {
         key
     }
 
-    /// Records what happened to a claim, now.
+    /// Records an event of a claim, now.
     pub fn record(&self, by: Key, what: What) {
         let mut taken = self.lock();
         let at = (self.inner.clock)();
         taken.push(Event { at, by, what });
     }
 
-    /// Records what happened to a process or a resource, now.
+    /// Records an event of a process or a resource, now.
     pub fn note(&self, process: u32, what: What) {
         self.record(Key { process, number: 0 }, what);
     }
 
-    /// Asks a guard whether it is held, and records that it said yes (and until when). No event of this recorder falls
-    /// between the question and the record, so that at its position the grant was certainly believed in.
+    /// Asks a guard whether it is held, and records a yes with the end of its validity. No event of this
+    /// recorder falls between the question and the record. At its position the guard certainly counted as
+    /// held.
     pub fn ensured(&self, by: Key, ask: impl FnOnce() -> Option<u64>) -> bool {
         let mut taken = self.lock();
         let at = (self.inner.clock)();
@@ -106,12 +108,12 @@ impl Recorder {
         until.is_some()
     }
 
-    /// Whether one of the events in memory is what is looked for.
+    /// Whether one of the events in memory meets the condition.
     pub fn has(&self, what: impl Fn(&Event) -> bool) -> bool {
         matches!(&*self.lock(), Taken::Memory(events) if events.iter().any(what))
     }
 
-    /// How many events it has taken in memory.
+    /// Returns the number of events in memory.
     pub fn len(&self) -> usize {
         match &*self.lock() {
             Taken::Memory(events) => events.len(),
@@ -119,12 +121,12 @@ impl Recorder {
         }
     }
 
-    /// Whether it has taken none in memory.
+    /// Whether there are no events in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it has taken so far; empty for a recorder to a file, which [`History::read`] reads.
+    /// Returns the events so far. It is empty for a recorder to a file, which [`History::read`] reads.
     pub fn history(&self) -> History {
         match &*self.lock() {
             Taken::Memory(events) => History::of_one(events.clone()),

@@ -1,9 +1,9 @@
-//! A server whose wall clock can be stepped.
+//! A server whose wall clock a test can step.
 //!
-//! A shim is loaded before the C library and adds to the wall clock what stands in a file, which it maps, or lets it stand
-//! still at a time that stands there. The well-known
-//! library for this, libfaketime, looks its functions up with `dlsym`, which allocates, and crashes a server that brings
-//! its own allocator; asking the kernel needs no looking up.
+//! A shim is loaded before the C library. It reads a file that it maps, and adds the offset in that file to
+//! the wall clock, or stops the clock at the time in that file. The well-known library for this, libfaketime,
+//! looks its functions up with `dlsym`. That call allocates, and crashes a server that has its own allocator.
+//! The shim asks the kernel instead, and looks nothing up.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -63,7 +63,7 @@ time_t time(time_t *to) {
 }
 "#;
 
-/// Puts the shim and a clock that goes right into the folder, unless they are there.
+/// Writes the shim, and a clock with no offset, into the folder, unless they are there.
 pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     if dir.join("clock").exists() {
         return Ok(());
@@ -79,21 +79,21 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     std::fs::write(dir.join("clock"), [0; 16])
 }
 
-/// Lets the command's clock follow the folder's file.
+/// Makes the command's clock follow the folder's file.
 pub(super) fn follow(command: &mut Command, dir: &Path) {
     command.env("LD_PRELOAD", dir.join("clock.so")).env("FENCEPOST_CLOCK", dir.join("clock"));
 }
 
-/// Steps the clock by so many seconds from where it is.
+/// Steps the clock by this number of seconds.
 pub(super) fn step(dir: &Path, seconds: i64) -> io::Result<()> {
     let file = open(dir)?;
     let mut offset = [0; 8];
     file.read_exact_at(&mut offset, 0)?;
-    // In one write and in place: the server has the file mapped.
+    // In one write and in place, because the server has the file mapped.
     file.write_all_at(&(i64::from_ne_bytes(offset) + seconds).to_ne_bytes(), 0)
 }
 
-/// Lets the clock stand still at so many microseconds since 1970.
+/// Stops the clock at `micros`, in microseconds since 1970.
 pub(super) fn still(dir: &Path, micros: u64) -> io::Result<()> {
     open(dir)?.write_all_at(&micros.to_ne_bytes(), 8)
 }

@@ -8,38 +8,39 @@ use crate::faults::{Fault, Faults};
 use crate::server::free_port;
 use std::io;
 
-/// How many masters share the slots.
+/// The number of masters that share the slots.
 const MASTERS: usize = 3;
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Six servers; the first three are the masters to begin with. A master is replaced when it is silent for five seconds, or for as long
-/// as the configuration's `cluster-node-timeout` says: machines that are busy stand still for a second or two.
+/// Six servers. At the start, the first three are the masters. A master is replaced after 5 s of silence, or
+/// after the configuration's `cluster-node-timeout`. A busy machine may stall for one or two seconds.
 pub struct Cluster {
     nodes: Vec<Redis>,
     network: Network,
 }
 
 impl Cluster {
-    /// Starts one and waits until every node says that it is well.
+    /// Starts a cluster and waits until every node reports that it works.
     ///
     /// # Errors
-    /// A server does not start, or they do not come together.
+    /// Returns an error if a server does not start, or if they do not form a cluster.
     pub fn start(config: &Config) -> io::Result<Cluster> {
         Cluster::launch(config, |_| Ok(Network::default()))
     }
 
-    /// Starts one whose nodes all find by a network that can be cut, silenced and slowed down; the nodes' own bus is not on it.
+    /// Starts a cluster with a proxy in front of each node. The bus between the nodes does not pass through
+    /// the proxies.
     ///
     /// # Errors
-    /// As of [`start`](Cluster::start).
+    /// Returns the errors of [`start`](Cluster::start).
     pub fn proxied(config: &Config) -> io::Result<Cluster> {
         Cluster::launch(config, Network::before)
     }
 
     fn launch(config: &Config, network: impl FnOnce(&[Redis]) -> io::Result<Network>) -> io::Result<Cluster> {
         let start = |number: usize| {
-            // By default the bus takes the port ten thousand higher, which need not be one.
+            // By default the port of the bus is 10,000 higher, which may be no valid port.
             let config = config
                 .clone()
                 .line("cluster-enabled yes")
@@ -47,7 +48,8 @@ impl Cluster {
                 .line("cluster-announce-ip 127.0.0.1")
                 .line(format!("cluster-port {}", free_port()?));
             let node = Redis::start(&config)?;
-            // They must differ, and otherwise come to differ one by one, each time after an election.
+            // The epochs must differ. Otherwise the nodes change them one by one, each time after an
+            // election.
             node.try_look()?
                 .try_ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])
                 .map_err(refused)?;
@@ -100,37 +102,37 @@ impl Cluster {
         Ok(())
     }
 
-    /// The URL: `redis+cluster://HOST:PORT,HOST:PORT…`.
+    /// Returns the URL: `redis+cluster://HOST:PORT,HOST:PORT…`.
     pub fn url(&self) -> String {
         let ports = self.nodes.iter().enumerate().map(|(number, node)| self.network.port(number, node));
         let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         format!("redis+cluster://{}{}", self.nodes[0].credentials(), hosts.join(","))
     }
 
-    /// The servers.
+    /// Returns the servers.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// A server, to trouble it.
+    /// Returns a server, for its hooks.
     pub fn node(&mut self, index: usize) -> &mut Redis {
         &mut self.nodes[index]
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     ///
     /// # Panics
-    /// The first node that runs does not answer.
+    /// Panics if the first node that runs does not answer.
     pub fn slot(&self, key: &str) -> u16 {
         self.any().ask(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The master of a slot, as the first node that runs knows it.
+    /// Returns the master of a slot, as the first node that runs knows it.
     ///
     /// # Panics
-    /// No node answers, or nobody has the slot.
+    /// Panics if no node answers, or if no master has the slot.
     pub fn master_of(&self, slot: u16) -> usize {
-        self.known_master_of(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"))
+        self.known_master_of(slot).unwrap_or_else(|| panic!("no master has slot {slot}"))
     }
 
     fn known_master_of(&self, slot: u16) -> Option<usize> {
@@ -139,10 +141,11 @@ impl Cluster {
         ports.position(|port| port == master.port)
     }
 
-    /// Begins to move a slot: from now on the keys that are no longer there are asked for at `to`.
+    /// Starts to move a slot. From now on the master redirects requests for keys that it does not have to
+    /// `to`.
     ///
     /// # Panics
-    /// A node refuses.
+    /// Panics if a node refuses.
     pub fn begin_moving(&self, slot: u16, to: usize) {
         let from = self.master_of(slot);
         let (mut giver, mut taker) = (self.nodes[from].look(), self.nodes[to].look());
@@ -155,17 +158,17 @@ impl Cluster {
     /// Moves one key of a slot that is being moved.
     ///
     /// # Panics
-    /// The node refuses.
+    /// Panics if the node refuses.
     pub fn move_key(&self, key: &str, to: usize) {
         let from = self.master_of(self.slot(key));
         let port = self.nodes[to].port().to_string();
         self.nodes[from].look().ask::<()>(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
     }
 
-    /// Moves the rest of a slot and gives it away.
+    /// Moves the rest of a slot and assigns the slot to `to`.
     ///
     /// # Panics
-    /// A node refuses.
+    /// Panics if a node refuses.
     pub fn end_moving(&self, slot: u16, to: usize) {
         let from = self.master_of(slot);
         let text = slot.to_string();
@@ -177,7 +180,8 @@ impl Cluster {
             keys.iter().for_each(|key| self.move_key(key, to));
         }
         let id: String = self.nodes[to].look().ask(&["CLUSTER", "MYID"]);
-        // The taker first: a giver that has given away to a node that doesn't know it yet sends clients round in circles.
+        // The new owner first: an old owner redirects clients at once, and a new owner that does not know of
+        // the move sends them back.
         for index in [to, from].into_iter().chain((0..MASTERS).filter(|other| ![to, from].contains(other))) {
             self.nodes[index].look().ask::<()>(&["CLUSTER", "SETSLOT", &text, "NODE", &id]);
         }
@@ -190,10 +194,10 @@ impl Cluster {
         .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Kills the master of a slot and waits until its replica has taken its place.
+    /// Kills the master of a slot and waits until its replica is the master.
     ///
     /// # Errors
-    /// It cannot be killed, or nobody replaces it.
+    /// Returns an error if it cannot be killed, or if no replica replaces it.
     pub fn fail_over(&mut self, slot: u16) -> Result<usize, Fault> {
         let old = self.master_of(slot);
         self.nodes[old].kill()?;
@@ -205,7 +209,7 @@ impl Cluster {
         Ok(self.master_of(slot))
     }
 
-    /// Its bus is not on the network: nobody is replaced.
+    /// The bus does not pass through the proxies, so no master is replaced.
     #[allow(
         clippy::unused_self,
         clippy::unnecessary_wraps,
@@ -221,7 +225,7 @@ impl Cluster {
     }
 }
 
-/// Killed are all masters at once, so that no replica takes a place; a failover has its own tests.
+/// A kill ends all masters at once, so that no replica replaces one. Failover has its own tests.
 impl Faults for Cluster {
     fn is_server(&self) -> bool {
         true
@@ -242,7 +246,7 @@ impl Faults for Cluster {
     network_faults!();
 }
 
-/// Whether a node finds that every slot is served.
+/// Whether a node reports that every slot is served.
 fn is_well(look: &mut Look) -> bool {
     let info: String = look.try_ask(&["CLUSTER", "INFO"]).unwrap_or_default();
     let slots = format!("cluster_slots_ok:{SLOTS}");

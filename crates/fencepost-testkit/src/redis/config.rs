@@ -1,9 +1,9 @@
-//! How a server is set up.
+//! The configuration of a server.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// What a test wants of a server; by default it keeps nothing on disk, asks for no password and evicts nothing.
+/// The configuration of a server. By default it keeps nothing on disk, has no password and evicts nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     lines: Vec<String>,
@@ -15,64 +15,64 @@ pub struct Config {
 }
 
 impl Config {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> Config {
         Config::default()
     }
 
-    /// One more line of the configuration file.
+    /// Adds a line to the configuration file.
     pub fn line(mut self, line: impl Into<String>) -> Config {
         self.lines.push(line.into());
         self
     }
 
-    /// A line that one of the configuration's own overrides: of two the later counts.
+    /// Adds a line that a line of the test overrides: the later of two lines counts.
     pub(super) fn standard(mut self, line: &str) -> Config {
         self.lines.insert(0, line.to_owned());
         self
     }
 
-    /// Every write is on the disk before it is answered, so that a killed server comes back with all it ever granted.
+    /// Writes to the disk before each reply, so that a killed server restarts with every grant.
     pub fn durable(self) -> Config {
         self.line("appendonly yes").line("appendfsync always")
     }
 
-    /// At most so many bytes, and what happens then: `noeviction`, `allkeys-lru` and so on.
+    /// Limits the memory to this number of bytes. The policy is `noeviction`, `allkeys-lru` and so on.
     pub fn memory(self, bytes: u64, policy: &str) -> Config {
         self.line(format!("maxmemory {bytes}")).line(format!("maxmemory-policy {policy}"))
     }
 
-    /// Who doesn't give this password may do nothing.
+    /// Requires this password for every command.
     pub fn password(mut self, password: &str) -> Config {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// One more user, who may do everything. [`Redis::url`](super::Redis::url) is then theirs.
+    /// Adds a user with all rights. [`Redis::url`](super::Redis::url) is then for this user.
     pub fn user(mut self, name: &str, password: &str) -> Config {
         self.user = Some((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// Its wall clock can be stepped with [`Faults::jump`](crate::faults::Faults::jump).
+    /// Gives it a wall clock that [`Faults::jump`](crate::faults::Faults::jump) can step.
     pub fn clock(mut self) -> Config {
         self.clock = true;
         self
     }
 
-    /// It speaks TLS on its port, and nothing else. The certificate is in [`Redis::certificate`](super::Redis::certificate).
+    /// Speaks only TLS on its port. The certificate is in [`Redis::certificate`](super::Redis::certificate).
     pub fn tls(mut self) -> Config {
         self.tls = true;
         self
     }
 
-    /// It speaks TLS, with those alone who have its own certificate and key.
+    /// Speaks only TLS, and requires a client certificate: its own certificate and key.
     pub fn mutual_tls(mut self) -> Config {
         self.mutual = true;
         self.tls()
     }
 
-    /// The file, for a port and a folder.
+    /// Returns the file's text, for a port and a folder.
     pub(super) fn file(&self, port: u16, dir: &Path) -> String {
         let dir = dir.display();
         let mut file = format!(
@@ -95,12 +95,12 @@ impl Config {
         file
     }
 
-    /// What only a server has, and a sentinel has not.
+    /// Adds the lines that a server has and a sentinel does not.
     pub(super) fn of_server(self) -> Config {
         self.line("save \"\"")
             .line("maxclients 20000")
             .line("enable-debug-command yes")
-            // A replica that has just come is served at once, not with others that might come.
+            // Serves a new replica at once. By default the server waits for more replicas.
             .line("repl-diskless-sync-delay 0")
     }
 }

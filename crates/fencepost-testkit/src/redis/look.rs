@@ -8,15 +8,15 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an operator waits for an answer.
+/// The timeout of an operator's command.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection by the server's unix socket, past every proxy, that blocks its thread.
+/// A blocking connection to the server's Unix socket, past every proxy.
 pub struct Look(Connection);
 
 impl Look {
     pub(super) fn into(dir: &Path, password: Option<&str>) -> io::Result<Look> {
-        // A greeting with the library's name would show in the server's statistics.
+        // The driver's greeting with its name would count in the server's statistics.
         let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(password) = password {
             settings = settings.set_password(password);
@@ -28,10 +28,10 @@ impl Look {
         Ok(Look(connection))
     }
 
-    /// The answer to a command, given as its words.
+    /// Sends a command, given as its words, and returns the reply.
     ///
     /// # Errors
-    /// What the server answers, or no answer.
+    /// Returns the server's error, or an error if there is no reply.
     pub fn try_ask<T: FromRedisValue>(&mut self, words: &[&str]) -> RedisResult<T> {
         let mut command = ::redis::Cmd::new();
         for word in words {
@@ -40,29 +40,30 @@ impl Look {
         command.query(&mut self.0)
     }
 
-    /// The answer to a command that must succeed.
+    /// Sends a command and returns the reply.
     ///
     /// # Panics
-    /// It doesn't.
+    /// Panics if the command fails.
     pub fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// A field of `INFO`, such as `master_link_status`; empty if there is none.
+    /// Returns a field of `INFO`, such as `master_link_status`, or an empty text.
     pub fn info(&mut self, field: &str) -> String {
         let all: String = self.try_ask(&["INFO", "everything"]).unwrap_or_default();
         let value = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().trim_end().to_owned()
     }
 
-    /// How often a command has been called since the server started or `CONFIG RESETSTAT`, inside of scripts too.
+    /// Returns how often a command was called, also by scripts, since the start or the last `CONFIG
+    /// RESETSTAT`.
     pub fn calls(&mut self, command: &str) -> u64 {
         let statistics = self.info(&format!("cmdstat_{command}"));
         let calls = statistics.split(',').find_map(|part| part.strip_prefix("calls="));
         calls.map_or(0, |calls| calls.parse().expect("a count"))
     }
 
-    /// The names of all keys that match.
+    /// Returns the names of all keys that match.
     pub fn keys(&mut self, pattern: &str) -> Vec<String> {
         self.ask(&["KEYS", pattern])
     }

@@ -1,13 +1,13 @@
-//! Redis in every way people run it, started from the `redis-server` of the system.
+//! Redis servers for tests in each usual deployment, started from the system's `redis-server`.
 //!
-//! - [`Redis`]: one server. [`Proxied`]: one whose network can be cut, silenced and slowed down.
+//! - [`Redis`]: one server. [`Proxied`]: one behind a proxy that can cut, silence and delay its network.
 //! - [`Sentinel`]: a master, its replica, and the sentinels that watch them.
 //! - [`Cluster`]: three masters with a replica each.
 //! - [`Masters`]: independent masters, for a quorum.
-//! - [`Look`]: an operator's connection, to see what is in a server and to disturb it.
+//! - [`Look`]: an operator's connection, to inspect a server and to change its state.
 //!
-//! Everything listens on the loopback interface, keeps its files in a temporary folder and is gone with the test process,
-//! however that ends: a deployment may stand in a static and serve all cases of a file.
+//! Every server listens on the loopback interface, keeps its files in a temporary folder, and ends with the
+//! test process in every case. A deployment may be in a static and serve all cases of a file.
 
 mod clock;
 mod cluster;
@@ -30,10 +30,10 @@ pub use server::Redis;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a deployment may take to reach a state that it reaches by itself.
+/// The time in which a deployment must reach a state that it reaches by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 fn eventually(what: &str, mut is: impl FnMut() -> bool) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
@@ -45,7 +45,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The server's own error as one of the system.
+/// Turns the server's own error into an I/O error.
 fn refused(error: ::redis::RedisError) -> io::Error {
     io::Error::other(error)
 }

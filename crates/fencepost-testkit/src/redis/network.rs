@@ -1,26 +1,26 @@
-//! The network in front of several servers.
+//! The proxies in front of several servers.
 
 use super::Redis;
 use crate::faults::Fault;
 use crate::server::Proxy;
 use std::io;
 
-/// A proxy in front of each server; none at all, and every address is the server's own.
+/// A proxy in front of each server, or none at all. Without proxies every address is the server's own.
 #[derive(Default)]
 pub(super) struct Network(Vec<Proxy>);
 
 impl Network {
-    /// In front of these, in their order.
+    /// Starts a proxy in front of each of these servers, in their order.
     pub(super) fn before(servers: &[Redis]) -> io::Result<Network> {
         servers.iter().map(|server| Proxy::start(server.address())).collect::<io::Result<_>>().map(Network)
     }
 
-    /// The port at which others find a server.
+    /// Returns the port at which others find a server.
     pub(super) fn port(&self, number: usize, server: &Redis) -> u16 {
         self.0.get(number).map_or(server.port(), |proxy| proxy.address().port())
     }
 
-    /// Does the same to all, if there are any.
+    /// Does the same to all proxies, if there are any.
     pub(super) fn all(
         &mut self,
         what: &'static str,
@@ -33,7 +33,7 @@ impl Network {
     }
 }
 
-/// The hooks of a network, for a deployment whose field `network` it is.
+/// The hooks of a deployment's network, which is in its field `network`.
 macro_rules! network_faults {
     () => {
         fn cut(&mut self) -> Result<(), Fault> {

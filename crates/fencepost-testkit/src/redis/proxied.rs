@@ -1,18 +1,18 @@
-//! One server behind a bad network.
+//! One server behind a proxy.
 
 use super::{Config, Look, Redis};
 use crate::server::{self, Standalone};
 use std::io;
 use std::net::SocketAddr;
 
-/// A server and the proxy in front of it, with all hooks. Clones are the same one.
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
 pub type Proxied = server::Proxied<Redis>;
 
 impl Proxied {
-    /// A connection to look into the server, past the proxy.
+    /// Returns a connection to inspect the server, past the proxy.
     ///
     /// # Panics
-    /// It doesn't answer.
+    /// Panics if it does not answer.
     pub fn look(&self) -> Look {
         self.with(Redis::look)
     }

@@ -5,10 +5,10 @@ use super::{Config, Look, Redis, eventually, refused};
 use crate::faults::{Fault, Faults};
 use std::io;
 
-/// What the sentinels call the master.
+/// The sentinels' name of the master.
 const NAME: &str = "locks";
 
-/// Two servers, one of them the master, and sentinels that replace it about a second after it has gone.
+/// Two servers, one of them the master, and sentinels. They replace the master about 1 s after it goes down.
 pub struct Sentinel {
     nodes: [Redis; 2],
     sentinels: Vec<Redis>,
@@ -16,18 +16,20 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts the servers and so many sentinels (a majority decides), and waits until all know each other.
+    /// Starts the servers and `sentinels` sentinels (a majority decides), and waits until all know each
+    /// other.
     ///
     /// # Errors
-    /// One of them does not start, or they do not find each other.
+    /// Returns an error if one of them does not start, or if they do not find each other.
     pub fn start(sentinels: usize, config: &Config) -> io::Result<Sentinel> {
         Sentinel::launch(sentinels, config, |_| Ok(Network::default()))
     }
 
-    /// Starts one whose servers all, but for the test, find by a network that can be cut, silenced and slowed down.
+    /// Starts a deployment with a proxy in front of each server. All but the test connect through the
+    /// proxies.
     ///
     /// # Errors
-    /// As of [`start`](Sentinel::start).
+    /// Returns the errors of [`start`](Sentinel::start).
     pub fn proxied(sentinels: usize, config: &Config) -> io::Result<Sentinel> {
         Sentinel::launch(sentinels, config, Network::before)
     }
@@ -50,7 +52,8 @@ impl Sentinel {
         replica.try_look()?.try_ask::<()>(&["REPLICAOF", "127.0.0.1", &port.to_string()]).map_err(refused)?;
         let mut link = replica.try_look()?;
         eventually("the replica follows its master", || link.info("master_link_status") == "up")?;
-        // Nothing is streamed to it before its first word, up to a second after it has said that its link is up.
+        // A replica gets no writes before its first acknowledgement, which comes up to 1 s after its link is
+        // up.
         let mut write = master.try_look()?;
         write.try_ask::<()>(&["SET", "mark", "1", "PX", "1"]).map_err(refused)?;
         eventually("the replica acknowledges", || {
@@ -68,8 +71,8 @@ impl Sentinel {
         let deployment = Sentinel { nodes, sentinels, network };
         for sentinel in &deployment.sentinels {
             let mut look = sentinel.try_look()?;
-            // By default it asks for news every ten seconds, and does nothing for thirty when it stood still for two, as on a
-            // busy machine it may: too slow for a test.
+            // By default a sentinel asks for news every 10 s. After it stalled for 2 s it does nothing for 30
+            // s. Both are too slow for a test on a busy machine.
             let hurry = [
                 ["INFO-PERIOD", "200", "PUBLISH-PERIOD", "200"],
                 ["TILT-TRIGGER", "10000", "TILT-PERIOD", "1000"],
@@ -87,38 +90,38 @@ impl Sentinel {
         Ok(deployment)
     }
 
-    /// The URL: `redis+sentinel://HOST:PORT,HOST:PORT/locks`.
+    /// Returns the URL: `redis+sentinel://HOST:PORT,HOST:PORT/locks`.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
         format!("redis+sentinel://{}{}/{NAME}", self.nodes[0].credentials(), hosts.join(","))
     }
 
-    /// The server that the sentinels say is the master.
+    /// Returns the server that the sentinels name as the master.
     ///
     /// # Panics
-    /// No sentinel answers.
+    /// Panics if no sentinel answers.
     pub fn master(&self) -> &Redis {
         &self.nodes[self.master_index()]
     }
 
-    /// The other one.
+    /// Returns the other server.
     ///
     /// # Panics
-    /// No sentinel answers.
+    /// Panics if no sentinel answers.
     pub fn replica(&self) -> &Redis {
         &self.nodes[1 - self.master_index()]
     }
 
-    /// The master, to trouble it.
+    /// Returns the master, for its hooks.
     ///
     /// # Panics
-    /// No sentinel answers.
+    /// Panics if no sentinel answers.
     pub fn master_mut(&mut self) -> &mut Redis {
         let index = self.master_index();
         &mut self.nodes[index]
     }
 
-    /// The sentinels.
+    /// Returns the sentinels.
     pub fn sentinels(&self) -> &[Redis] {
         &self.sentinels
     }
@@ -131,31 +134,31 @@ impl Sentinel {
         index.expect("the master is one of ours")
     }
 
-    /// Keeps the replica from its master: it falls behind from now on, and is ready to be promoted all the same.
+    /// Disconnects the replica from its master. It falls behind from now on, and can still be promoted.
     ///
     /// # Errors
-    /// One of them does not answer.
+    /// Returns an error if one of them does not answer.
     pub fn cut_replica(&self) -> io::Result<()> {
         let mut replica = self.replica().try_look()?;
-        // A replica that gives a password where none is asked for is refused. Stopping it would not do: what was sent to it
-        // waits in its socket and is applied before it is promoted.
+        // A master without a password refuses a replica that sends one. SIGSTOP would not do: the writes that
+        // wait in the replica's socket would be applied before its promotion.
         replica.try_ask::<()>(&["CONFIG", "SET", "masterauth", "not the password"]).map_err(refused)?;
         let mut master = self.master().try_look()?;
         master.try_ask::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).map_err(refused)?;
         eventually("the replica has lost its master", || replica.info("master_link_status") == "down")
     }
 
-    /// Kills the master and waits until the sentinels have put the replica in its place.
+    /// Kills the master and waits until the sentinels have promoted the replica.
     ///
     /// # Errors
-    /// It cannot be killed, or nobody replaces it.
+    /// Returns an error if it cannot be killed, or if it is not replaced.
     pub fn fail_over(&mut self) -> Result<(), Fault> {
         let old = self.master_index();
         self.nodes[old].kill()?;
         self.switched(old)
     }
 
-    /// Waits until all sentinels have another master than this one, and it takes writes.
+    /// Waits until all sentinels have another master than this one, and that master accepts writes.
     fn switched(&self, old: usize) -> Result<(), Fault> {
         let port = self.network.port(1 - old, &self.nodes[1 - old]).to_string();
         for sentinel in &self.sentinels {
@@ -170,15 +173,16 @@ impl Sentinel {
         Ok(eventually("the new master knows that it is one", || says(new, "role") == "master")?)
     }
 
-    /// Starts the server again that was the master before, and waits until it follows the present one.
+    /// Restarts the former master, and waits until it follows the present one.
     ///
     /// # Errors
-    /// It does not start, or does not follow.
+    /// Returns an error if it does not start, or does not follow.
     pub fn rejoin(&mut self) -> Result<(), Fault> {
         let master = self.master_index();
         let old = &mut self.nodes[1 - master];
         old.restart()?;
-        // What `cut_replica` did to the present master while it was a replica does no harm to one that follows nobody.
+        // The wrong password that `cut_replica` set on the present master does no harm: a master follows no
+        // server.
         eventually("the old master follows the new one", || says(old, "master_link_status") == "up")?;
         for sentinel in &self.sentinels {
             let mut look = sentinel.try_look()?;
@@ -191,7 +195,7 @@ impl Sentinel {
 }
 
 impl Sentinel {
-    /// How long a master may be silent before it is replaced.
+    /// Sets how long a master may be silent before it is replaced, in milliseconds.
     fn patience(&self, ms: u32) -> Result<(), Fault> {
         for sentinel in &self.sentinels {
             let words = ["SENTINEL", "SET", NAME, "down-after-milliseconds", &ms.to_string()];
@@ -200,13 +204,15 @@ impl Sentinel {
         Ok(())
     }
 
-    /// A bad network is no reason to replace a master: what a replica lacks then is another story.
+    /// Stops the sentinels from replacing a master because of a fault in the network. A lagging replica has
+    /// its own tests.
     fn hold_on(&self) -> Result<(), Fault> {
         self.patience(600_000)
     }
 }
 
-/// Killed is the master, when its replica has all that it has; restarted it is when the sentinels have replaced it.
+/// A kill ends the master once its replica has all its writes. A restart starts it after the sentinels have
+/// replaced it.
 impl Faults for Sentinel {
     fn is_server(&self) -> bool {
         true
@@ -231,13 +237,13 @@ impl Faults for Sentinel {
     network_faults!();
 }
 
-/// A field of what a server says of itself, on a fresh connection: a sentinel that gives a server another role ends all that
-/// there are.
+/// Returns a field of a server's `INFO`, on a fresh connection: a sentinel that changes a server's role
+/// closes its connections.
 fn says(server: &Redis, field: &str) -> String {
     server.try_look().map(|mut look| look.info(field)).unwrap_or_default()
 }
 
-/// A field of what a sentinel knows of the master, or of its (only) replica.
+/// Returns a sentinel's field of the master, or of its (only) replica.
 fn state(look: &mut Look, of: &str, field: &str) -> Option<String> {
     let fields: Vec<String> = match of {
         "SLAVES" => {

@@ -19,15 +19,15 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// It does not start; the error holds the end of its log.
+    /// Returns an error with the end of its log if it does not start.
     pub fn start(config: &Config) -> io::Result<Redis> {
         Redis::launch("redis", config.clone().of_server(), &[])
     }
 
-    /// Starts one under a name and with more arguments.
+    /// Starts a server with a name and more arguments.
     pub(super) fn launch(
         name: &'static str,
         config: Config,
@@ -39,43 +39,43 @@ impl Redis {
         Ok(Redis { server: Server::start(plan)?, config })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Its port.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// Its process id, while it runs.
+    /// Returns its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log(&self) -> String {
         self.server.log()
     }
 
-    /// Its URL: `redis://127.0.0.1:PORT`, with the user and the password that it wants.
+    /// Returns its URL: `redis://127.0.0.1:PORT`, with its user and password.
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
 
-    /// Its URL by another address, such as a proxy's.
+    /// Returns its URL with another address, such as a proxy's.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.config.tls { "rediss" } else { "redis" };
         format!("{scheme}://{}{address}", self.credentials())
     }
 
-    /// Its URL by its unix socket.
+    /// Returns its URL with its Unix socket.
     pub fn unix_url(&self) -> String {
         format!("redis+unix://{}{}", self.credentials(), self.server.dir().join("redis.sock").display())
     }
 
-    /// `user:password@`, as far as it wants them.
+    /// Returns `user:password@`, as far as the server has them.
     pub(super) fn credentials(&self) -> String {
         match (&self.config.user, &self.config.password) {
             (Some((name, password)), _) => format!("{name}:{password}@"),
@@ -84,37 +84,38 @@ impl Redis {
         }
     }
 
-    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    /// Returns the certificate of a server with [`Config::tls`], which is also its authority.
     pub fn certificate(&self) -> PathBuf {
         self.server.dir().join("cert.pem")
     }
 
-    /// The key of that certificate.
+    /// Returns the key of that certificate.
     pub fn key(&self) -> PathBuf {
         self.server.dir().join("key.pem")
     }
 
-    /// Its wall clock, which a test moves ([`Config::clock`]), stands still at so many microseconds since 1970 until the next
-    /// call of this.
+    /// Stops its wall clock at `micros`, in microseconds since 1970, until the next call. The server needs
+    /// [`Config::clock`].
     ///
     /// # Errors
+    /// Returns an error if it has no such clock.
     /// It has no such clock.
     pub fn still(&mut self, micros: u64) -> io::Result<()> {
         clock::still(self.server.dir(), micros)
     }
 
-    /// A connection to look into it.
+    /// Returns a connection to inspect it.
     ///
     /// # Panics
-    /// It doesn't answer.
+    /// Panics if it does not answer.
     pub fn look(&self) -> Look {
         self.try_look().expect("the server answers its operator")
     }
 
-    /// A connection to look into it.
+    /// Returns a connection to inspect it.
     ///
     /// # Errors
-    /// It doesn't answer.
+    /// Returns an error if it does not answer.
     pub fn try_look(&self) -> io::Result<Look> {
         Look::into(self.server.dir(), self.config.password.as_deref())
     }
@@ -132,7 +133,8 @@ fn command(config: &Config, port: u16, dir: &Path, arguments: &[&str]) -> Comman
 }
 
 fn prepare(config: &Config, port: u16, dir: &Path) -> io::Result<()> {
-    // A file for this very port stays: a server that is started again finds in it what it wrote there itself.
+    // The file of this port stays: it may have been rewritten by the server, which reads it again when it
+    // restarts.
     let marker = dir.join("port");
     let mark = port.to_string();
     if std::fs::read_to_string(&marker).is_ok_and(|text| text == mark) {
@@ -148,7 +150,7 @@ fn prepare(config: &Config, port: u16, dir: &Path) -> io::Result<()> {
     std::fs::write(marker, mark)
 }
 
-/// Whether it answers a PING; that it wants a password first, or a master, is an answer.
+/// Whether it replies to a PING. An error reply counts: it may require a password, or have no master.
 fn answers(dir: &Path) -> bool {
     let ask = || -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(dir.join("redis.sock"))?;

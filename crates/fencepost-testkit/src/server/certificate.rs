@@ -9,7 +9,7 @@ pub(crate) fn certify(dir: &Path) -> io::Result<()> {
     certify_for(dir, "IP:127.0.0.1,DNS:localhost")
 }
 
-/// The same for other names, as they stand in a certificate.
+/// Makes a certificate for other names, in the form of the certificate's extension.
 pub(crate) fn certify_for(dir: &Path, names: &str) -> io::Result<()> {
     let made = Command::new("openssl")
         .args([
@@ -23,7 +23,7 @@ pub(crate) fn certify_for(dir: &Path, names: &str) -> io::Result<()> {
             "-days",
             "2",
         ])
-        // Not an authority, which rustls would refuse as a server's certificate.
+        // Not an authority: rustls refuses an authority as a server's certificate.
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
         .args(["-addext", &format!("subjectAltName={names}")])

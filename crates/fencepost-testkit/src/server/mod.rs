@@ -1,4 +1,4 @@
-//! Real servers for tests: on free ports, in temporary folders, gone when the test is over, however it ends.
+//! Real servers for tests: on free ports, in temporary folders, ended with the test in every case.
 
 mod certificate;
 mod process;

@@ -16,31 +16,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a port that was free may be taken by somebody else before the server binds it.
+/// How often another process may take a free port before the server binds it.
 const TRIES: u32 = 5;
-/// Where ports for servers are looked for, and among how many.
+/// The range of the servers' ports.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
-/// Makes something of the server's port and folder.
+/// Makes a value of the server's port and folder.
 pub type With<T> = Box<dyn Fn(u16, &Path) -> T + Send>;
 
-/// How a server is started.
+/// How to start a server.
 pub struct Plan {
-    /// What it is, for messages and folder names.
+    /// The kind of server, for messages and folder names.
     pub name: &'static str,
-    /// The command for a port and an empty (or, on restart, used) folder.
+    /// The command for a port and a folder. The folder is empty, except on a restart.
     pub command: With<Command>,
-    /// Whether it answers on the port. By default: it accepts a connection.
+    /// Whether it is ready on the port. By default it is ready when it accepts a connection.
     pub ready: With<bool>,
-    /// How long it may take to get ready.
+    /// The time in which it must be ready.
     pub patience: Duration,
-    /// Where its folder is made: by default where the system has its temporary files.
+    /// The parent of its folder: by default the system's temporary folder.
     pub home: PathBuf,
 }
 
 impl Plan {
-    /// A plan with the default readiness and 30 s of patience.
+    /// Makes a plan with the default readiness and a limit of 30 s.
     pub fn new(name: &'static str, command: impl Fn(u16, &Path) -> Command + Send + 'static) -> Plan {
         let ready = |port, _: &Path| TcpStream::connect(("127.0.0.1", port)).is_ok();
         let (patience, home) = (Duration::from_secs(30), std::env::temp_dir());
@@ -48,9 +48,11 @@ impl Plan {
     }
 }
 
-/// A running server, in a process group of its own, that is killed with all its children when this is dropped: also when
-/// the test panics. Where it is not dropped (it is in a static, or the test process is killed) a small process of its own
-/// does the same as soon as the test process is gone.
+/// A running server in a process group of its own.
+///
+/// When it is dropped, also by a panic, it is killed with all its children. A static is never dropped, and a
+/// killed test process drops nothing. In both cases a small process kills the server as soon as the test
+/// process has ended.
 pub struct Server {
     plan: Plan,
     port: u16,
@@ -60,17 +62,20 @@ pub struct Server {
     dir: TempDir,
 }
 
-/// A port of the loopback interface that is free, and that nobody else gets from here as long as this process runs: what is down
-/// for a while finds it free again. It is below those that the system gives to connections: one that tries to reach a server that is
-/// down may else be given that very port, and speaks to itself where the server should listen again.
+/// Returns a free port of the loopback interface. This process gives it out only once, so a server that is
+/// down finds it free again.
+///
+/// The port is below the range from which the system gives ports to connections. Otherwise a client that
+/// connects to a server that is down might get that very port, and connect to itself.
 ///
 /// # Errors
-/// What the system answers.
+/// Returns the system's error.
 pub fn free_port() -> io::Result<u16> {
-    // The same number for datagrams, which no server here wants, says that a port is spoken for, to other processes as well.
+    // The UDP port of the same number marks the port as taken, for other processes too. No server here uses
+    // UDP.
     static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     for _ in 0..1_000 {
-        // Keys of a new one are random.
+        // A new `RandomState` has random keys.
         let random = RandomState::new().hash_one(0);
         let port = FIRST_PORT + (random % u64::from(PORTS)) as u16;
         let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
@@ -86,7 +91,7 @@ impl Server {
     /// Starts a server on a free port in a fresh folder and waits until it is ready.
     ///
     /// # Errors
-    /// It cannot be started, ends, or is not ready in time; the error holds the end of its log.
+    /// Returns an error with the end of its log if it cannot be started, ends, or is not ready in time.
     pub fn start(plan: Plan) -> io::Result<Server> {
         let mut server =
             Server { port: 0, warden: None, child: None, dir: TempDir::under(&plan.home, plan.name)?, plan };
@@ -96,34 +101,34 @@ impl Server {
             tries += 1;
             match server.launch() {
                 Ok(()) => return Ok(server),
-                // It ended at once: most likely somebody else took the port in between.
+                // It ended at once: most likely another process took the port in between.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe && tries < TRIES => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The port it listens on.
+    /// Returns its port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Its folder.
+    /// Returns its folder.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The process id, while it runs.
+    /// Returns its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The end of what it has written.
+    /// Returns the end of its output.
     pub fn log(&self) -> String {
         let log = std::fs::read(self.dir().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(2_000)..]).into_owned()
@@ -176,13 +181,13 @@ impl Server {
         Ok(killpg(Pid::from_raw(pid as i32), signal)?)
     }
 
-    /// Kills the whole group and waits for the server's own end.
+    /// Kills the whole group and waits for the end of the server.
     fn end(&mut self) {
-        // First, while the group's id is certainly ours.
+        // First, while the id of the group is certainly ours.
         self.warden = None;
         if let Some(mut child) = self.child.take() {
-            // The group outlives its leader as long as a child of it runs, so this is safe after the leader's end, too: its
-            // id is not given away before it is waited for, and a group's id not before the group is empty.
+            // This is safe after the end of the server, too. The system does not reuse the server's process
+            // id before it is waited for, nor a group's id before the group is empty.
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
             let _ = child.wait();
         }
@@ -202,7 +207,7 @@ impl Faults for Server {
 
     fn stop(&mut self) -> Result<(), Fault> {
         self.signal(Signal::SIGSTOP)?;
-        // The signal is on its way when `kill` returns: the server may run on for a moment on another core.
+        // `kill` returns before the signal takes effect: on another core the server may run for a moment.
         let pid = Pid::from_raw(self.pid().unwrap_or_default() as i32);
         waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
         Ok(())

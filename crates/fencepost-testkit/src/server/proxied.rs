@@ -1,4 +1,4 @@
-//! One server behind a bad network.
+//! One server behind a proxy.
 
 use super::Proxy;
 use crate::faults::{Fault, Faults};
@@ -7,30 +7,30 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A server that stands alone, so that one proxy in front of it is all of its network.
+/// A server without peers: one proxy in front of it is all of its network.
 pub trait Standalone: Faults + Sized {
-    /// What it is started with.
+    /// Its configuration.
     type Config;
 
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// It does not start; the error holds the end of its log.
+    /// Returns an error with the end of its log if it does not start.
     fn start(config: &Self::Config) -> io::Result<Self>;
 
-    /// Where it listens.
+    /// Returns its address.
     fn address(&self) -> SocketAddr;
 
-    /// Where its clients connect to.
+    /// Returns the address to which its clients connect.
     fn entrance(&self) -> SocketAddr {
         self.address()
     }
 
-    /// Its URL by an address, which may be a proxy's.
+    /// Returns its URL with this address, which may be a proxy's.
     fn url_at(&self, address: SocketAddr) -> String;
 }
 
-/// A server and the proxy in front of it, with all hooks. Clones are the same one.
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
 pub struct Proxied<S>(Arc<Mutex<Inner<S>>>);
 
 struct Inner<S> {
@@ -42,32 +42,32 @@ impl<S: Standalone> Proxied<S> {
     /// Starts a server and a proxy in front of it.
     ///
     /// # Errors
-    /// One of them does not start.
+    /// Returns an error if one of them does not start.
     pub fn start(config: &S::Config) -> io::Result<Proxied<S>> {
         let server = S::start(config)?;
         let proxy = Proxy::start(server.entrance())?;
         Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
     }
 
-    /// The server's URL by the proxy.
+    /// Returns the server's URL through the proxy.
     pub fn url(&self) -> String {
         let inner = self.inner();
         inner.server.url_at(inner.proxy.address())
     }
 
-    /// The server's own URL, past the proxy.
+    /// Returns the server's own URL, past the proxy.
     pub fn direct_url(&self) -> String {
         self.with(|server| server.url_at(server.entrance()))
     }
 
-    /// The server's own address, past the proxy.
+    /// Returns the server's own address, past the proxy.
     pub fn address(&self) -> SocketAddr {
         self.with(S::address)
     }
 }
 
 impl<S> Proxied<S> {
-    /// What the server itself says.
+    /// Calls `ask` with the server.
     pub(crate) fn with<T>(&self, ask: impl FnOnce(&S) -> T) -> T {
         ask(&self.inner().server)
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy that can be cut, silenced and slowed down.
+//! A TCP proxy that can be cut, silenced and delayed.
 
 use crate::faults::{Fault, Faults};
 use std::io::{self, Read, Write};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Listens on a free port and passes everything on, until it is told otherwise. Ends with its last connection cut when
-/// dropped.
+/// Listens on a free port and passes all bytes on, until a hook changes that. When it is dropped, it closes
+/// all connections.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -21,7 +21,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What the network is like.
+/// The state of the network.
 #[derive(Default)]
 struct Weather {
     cut: bool,
@@ -33,10 +33,10 @@ struct Weather {
 }
 
 impl Proxy {
-    /// A proxy in front of `to`.
+    /// Starts a proxy in front of `to`.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Returns the system's error.
     pub fn start(to: SocketAddr) -> io::Result<Proxy> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
@@ -48,7 +48,7 @@ impl Proxy {
         Ok(Proxy { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where to connect to instead of the server.
+    /// Returns the address to which clients connect instead of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -72,7 +72,7 @@ impl Shared {
             }
             let cut = weather.cut;
             drop(weather);
-            // Dropping the connection at once is what a refused one looks like through a proxy.
+            // A connection that is closed at once stands for a refused one.
             let Some(client) = client.ok().filter(|_| !cut) else { continue };
             let Ok(server) = TcpStream::connect(self.to) else { continue };
             let _ = self.join(client, server);
@@ -92,7 +92,8 @@ impl Shared {
     }
 
     fn pump(&self, from: TcpStream, mut to: TcpStream) {
-        // Read at once, whatever the delay: a long way holds many pieces at a time, and each is as long under way as the first.
+        // Reads at once, whatever the delay. A network with a long delay holds many pieces at a time, and
+        // each takes as long as the first.
         let (sender, pieces) = mpsc::sync_channel(1024);
         let Ok(mut source) = from.try_clone() else { return };
         let reader = std::thread::spawn(move || {
@@ -108,14 +109,14 @@ impl Shared {
             let delay = weather.delay;
             let left = delay.saturating_sub(came.elapsed());
             if !left.is_zero() && !weather.cut {
-                // A delay that is mended ends: wait on the condition, not on the time alone.
+                // A delay may end early: wait on the condition, not on the time alone.
                 let still = |weather: &mut Weather| weather.delay == delay && !weather.cut && !weather.closed;
                 weather = self
                     .changed
                     .wait_timeout_while(weather, left, still)
                     .map_or_else(|e| e.into_inner().0, |w| w.0);
             }
-            // What was sent into a silent network stays unanswered: it is held back until the network is mended.
+            // A silent network holds back what is sent until it is mended.
             let mute = |weather: &mut Weather| weather.silent && !weather.cut && !weather.closed;
             let weather =
                 self.changed.wait_while(weather, mute).unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -127,7 +128,7 @@ impl Shared {
                 break;
             }
         }
-        // Whoever reads waits no more, for the network or for room.
+        // Ends the reader's wait for the network or for room.
         drop(pieces);
         let _ = to.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
@@ -174,7 +175,7 @@ impl Drop for Proxy {
             weather.closed = true;
             weather.hang_up();
         });
-        // Wakes the acceptor, which then sees that it is over.
+        // Wakes the acceptor, which then sees that the proxy is closed.
         let woken = TcpStream::connect(self.address).is_ok();
         if let Some(acceptor) = self.acceptor.take().filter(|_| woken) {
             let _ = acceptor.join();

@@ -23,7 +23,7 @@ impl TempDir {
     /// # Errors
     /// Returns the system's error.
     pub fn under(parent: &Path, what: &str) -> io::Result<TempDir> {
-        // Processes of another user read in it, as in a folder that `mkdir` makes.
+        // Processes of another user read in it, so it has the mode of a folder that `mkdir` makes.
         let readable = Permissions::from_mode(0o777);
         let prefix = format!("fencepost-{what}-");
         tempfile::Builder::new().prefix(&prefix).permissions(readable).tempdir_in(parent).map(TempDir)

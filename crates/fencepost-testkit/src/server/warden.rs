@@ -1,13 +1,13 @@
-//! What ends a server whose test process ended first.
+//! A process that ends a server whose test process ended first.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Waits for the end of its standard input, which is the end of the process that holds the other side of the pipe, however
-/// that came; then kills the group, waits until it is gone (nobody may write into the folder while it is removed), and
-/// removes the folder.
+/// Waits for the end of its standard input. That is the end of the process that holds the other side of the
+/// pipe. Then it kills the group, waits until the group is empty, because no process may write into the
+/// folder while it is removed, and removes the folder.
 const SCRIPT: &str = r#"
 read -r _
 kill -s KILL -- "-$1" 2>/dev/null
@@ -19,16 +19,16 @@ done
 rm -rf -- "$2"
 "#;
 
-/// A small process that outlives ours by a moment. Statics are never dropped and a killed process drops nothing, so somebody
-/// else must clear up. Dropped, it ends without doing anything.
+/// A small process that runs a moment longer than ours. It clears up where nothing is dropped: after a kill,
+/// and for statics. When it is dropped, it ends without doing anything.
 pub(super) struct Warden(Child);
 
 impl Warden {
-    /// Has the process group `group` killed and `folder` removed as soon as this process ends.
+    /// Starts a warden. It kills the process group `group` and removes `folder` as soon as this process ends.
     pub(super) fn over(group: u32, folder: &Path) -> io::Result<Warden> {
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT, "sh", &group.to_string()]).arg(folder);
-        // A group of its own, so that the Ctrl-C that ends the test doesn't end the one who clears up.
+        // A group of its own, so that the Ctrl-C that ends the test does not end the warden.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(Warden(command.spawn()?))
     }

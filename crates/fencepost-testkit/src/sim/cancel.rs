@@ -1,22 +1,22 @@
-//! Futures dropped in the middle.
+//! Futures that are dropped before they are ready.
 
 use fencepost_core::{Clock, Moment};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// When a future is given up.
+/// The time at which a future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     /// Never.
     Never,
-    /// Before its poll number `n`; polls that nobody woke it for are made up for.
+    /// Before its poll number `n`. A poll is added where the future was not woken often enough.
     Polls(u32),
-    /// At the moment.
+    /// At this moment.
     At(Moment),
 }
 
-/// Runs `work` to its end, or drops it unfinished when it is given up: then the answer is `None`.
+/// Runs `work` to its end, or drops it at `give_up` and returns `None`.
 pub async fn unless<F: Future>(give_up: GiveUp, clock: &Clock, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     match give_up {

@@ -6,11 +6,11 @@ use fencepost_core::Guard;
 use std::time::Duration;
 
 impl Worker {
-    /// Detaches the guard, waits, and then releases the lease, takes it up again, or lets it run out. Whether the engine
-    /// confirmed the end.
+    /// Detaches the guard and waits. Then releases the lease, attaches it again, or lets it expire. Returns
+    /// whether the engine confirmed the end.
     ///
-    /// The release has begun in the history already: from then on nobody believes in the grant, but it may still stand in
-    /// the way.
+    /// The history already has the release's begin: from then on the grant does not count as held, but it may
+    /// still block others.
     pub(super) async fn part_by_lease(&mut self, key: Key, guard: Guard) -> bool {
         let token = guard.token();
         let Ok(lease) = guard.detach().await else { return false };
@@ -23,7 +23,7 @@ impl Worker {
                 Ok(guard) => {
                     assert_eq!(guard.token(), token, "claim {key}: attaching is no new grant");
                     let sure = guard.release().await.is_ok();
-                    // It may have been lost meanwhile, and then be somebody else's.
+                    // It may have been lost since, and another claim may hold the lock.
                     sure || {
                         self.recorder.record(key, What::Lost);
                         false

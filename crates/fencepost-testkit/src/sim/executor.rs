@@ -1,4 +1,4 @@
-//! One thread, a seed, and a clock that moves when nothing else can.
+//! Runs a simulation in one thread, with a seed and a manual clock.
 
 use super::rng::Rng;
 use fencepost_core::{Clock, Moment, Spawner, Task};
@@ -7,27 +7,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Runs tasks in an order that the seed permutes: whenever several are ready, chance picks the next.
+/// Runs tasks in an order that the seed determines: of several ready tasks it picks one at random.
 ///
-/// When none is, the clock moves to the next timer. Tasks belong to groups (a simulated process each); a group can be
-/// stopped and continued. The same seed and the same tasks give the same run, which [`trace`](Executor::trace) shows.
+/// If no task is ready, the clock moves to the next timer. Each task belongs to a group, which is a simulated
+/// process. A group can be stopped and continued. The same seed and the same tasks give the same run, which
+/// [`trace`](Executor::trace) shows.
 pub struct Executor {
     clock: Clock,
     rng: Rng,
     shared: Arc<Shared>,
     tasks: Vec<Slot>,
-    /// Freed slots.
+    /// Free slots.
     free: Vec<u32>,
-    /// Stopped groups, and which of their tasks became ready meanwhile.
+    /// Stopped groups, and their tasks that have become ready since.
     stopped: BTreeMap<u32, Vec<u32>>,
-    /// What is to be done at a moment, by the executor itself.
+    /// Steps that the executor itself runs at a moment.
     plans: BTreeMap<(Moment, u64), Plan>,
     planned: u64,
     trace: u64,
     steps: u64,
 }
 
-/// Something to be done to the executor at a moment.
+/// A step that changes the executor at a moment.
 type Plan = Box<dyn FnOnce(&mut Executor)>;
 
 struct Slot {
@@ -36,7 +37,7 @@ struct Slot {
     signal: Arc<Signal>,
 }
 
-/// What wakers and hosts share with the executor.
+/// The state that wakers and spawners share with the executor.
 #[derive(Default)]
 struct Shared {
     ready: Mutex<Vec<u32>>,
@@ -59,7 +60,7 @@ impl Wake for Signal {
     }
 }
 
-/// Spawns tasks of one group.
+/// Spawns the tasks of one group.
 struct GroupHost {
     group: u32,
     shared: Arc<Shared>,
@@ -67,28 +68,29 @@ struct GroupHost {
 
 impl Spawner for GroupHost {
     fn spawn(&self, task: Task) {
-        // After the end a task is dropped unrun: kept, it would keep the executor's tables alive in a circle.
+        // After the end a task is dropped and not run. A kept task would keep the executor's tables alive in
+        // a cycle.
         if !self.shared.closed.load(Ordering::Relaxed) {
             lock(&self.shared.spawned).push((self.group, task));
         }
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ran {
     /// The condition was met.
     Done,
-    /// Nothing is ready and no timer is set: what still waits will wait for ever.
+    /// Nothing is ready and no timer is set: the tasks that wait would wait without end.
     Stuck,
     /// The clock would have passed the limit.
     TimeOver,
-    /// The limit of steps was reached: tasks wake each other without the clock moving.
+    /// The limit of steps was reached: tasks wake each other and the clock does not move.
     Spinning,
 }
 
 impl Executor {
-    /// An executor with a manual clock of its own.
+    /// Makes an executor with a manual clock of its own.
     pub fn new(seed: u64) -> Executor {
         Executor {
             clock: Clock::manual(),
@@ -104,33 +106,33 @@ impl Executor {
         }
     }
 
-    /// The clock that all simulated processes share.
+    /// Returns the clock that all simulated processes share.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Where the group's tasks are spawned.
+    /// Returns the spawner of the group's tasks.
     pub fn host(&self, group: u32) -> Arc<dyn Spawner> {
         Arc::new(GroupHost { group, shared: self.shared.clone() })
     }
 
-    /// A number that is the same for the same run: of which task was run when.
+    /// Returns a hash of the order in which tasks ran, which is the same for the same run.
     pub fn trace(&self) -> u64 {
         self.trace
     }
 
-    /// How many times a task was polled.
+    /// Returns how many times a task was polled.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Does something to the executor at a moment.
+    /// Runs a step at a moment.
     pub fn at(&mut self, moment: Moment, plan: impl FnOnce(&mut Executor) + 'static) {
         self.planned += 1;
         self.plans.insert((moment, self.planned), Box::new(plan));
     }
 
-    /// Runs no task of the group until it is continued.
+    /// Stops the group: its tasks do not run until it is continued.
     pub fn stop(&mut self, group: u32) {
         self.stopped.entry(group).or_default();
     }
@@ -145,9 +147,9 @@ impl Executor {
         lock(&self.shared.ready).extend(self.stopped.remove(&group).unwrap_or_default());
     }
 
-    /// Runs until `done`, or until nothing more can happen, or the clock would pass `limit`.
+    /// Runs until `done` is true, until nothing more can happen, or until the clock would pass `limit`.
     ///
-    /// `done` is asked whenever nothing is ready at the present moment.
+    /// `done` is called whenever nothing is ready at the present moment.
     pub fn run(&mut self, limit: Moment, done: impl Fn() -> bool) -> Ran {
         let mut spent = 0u64;
         loop {
@@ -178,7 +180,7 @@ impl Executor {
         }
     }
 
-    /// Takes in what was spawned.
+    /// Adds the spawned tasks.
     fn adopt(&mut self) {
         loop {
             let spawned = std::mem::take(&mut *lock(&self.shared.spawned));
@@ -199,7 +201,7 @@ impl Executor {
         }
     }
 
-    /// Any of the ready tasks whose group runs.
+    /// Picks one of the ready tasks whose group runs.
     fn pick(&mut self) -> Option<u32> {
         let mut ready = lock(&self.shared.ready);
         while !ready.is_empty() {
@@ -224,7 +226,7 @@ impl Executor {
         }
         let waker = Waker::from(entry.signal.clone());
         if let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
-            // A waker of the finished task that lives on must not wake the slot's next tenant.
+            // A waker of the finished task that still exists must not wake the next task of the slot.
             entry.signal.queued.store(true, Ordering::Relaxed);
             entry.task = None;
             lock(&self.shared.ready).retain(|&ready| ready != slot);

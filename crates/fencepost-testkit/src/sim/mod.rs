@@ -1,8 +1,9 @@
-//! All of core over an engine in one thread, on a clock that stands still, in an order that a seed picks.
+//! Runs all of core over an engine in one thread, on a manual clock, in an order that a seed determines.
 //!
-//! [`simulate`] runs a seed: several clients with several tasks each try, lock, wait, extend, lose, release, drop and
-//! evict; a [`chaos`](crate::chaos) layer troubles their requests; clients are stopped and killed and the wall clock is
-//! stepped. The history of each run is judged by the [`checker`](crate::checker). The same seed gives the same run.
+//! [`simulate`] runs a seed. Several clients with several tasks each lock, try, wait, extend, lose, release,
+//! drop and evict. A [`chaos`](crate::chaos) layer makes faults in their requests. Clients are stopped and
+//! killed, and the wall clock is stepped. The [`checker`](crate::checker) checks the history of each run. The
+//! same seed gives the same run.
 
 mod cancel;
 mod detached;

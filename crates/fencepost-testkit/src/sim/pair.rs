@@ -1,4 +1,4 @@
-//! Two resources at once, all or none.
+//! Claims of two resources at once.
 
 use super::cancel::{GiveUp, unless};
 use super::setup::LONGEST_LEASE;
@@ -7,8 +7,9 @@ use crate::history::{Mode, Patience, What};
 use std::time::Duration;
 
 impl Worker {
-    /// Takes the first two resources together and holds them for a while. In the history it is a claim for each; one that
-    /// came to nothing counts as dropped, because it may have held the one while the other was busy.
+    /// Acquires the first two resources together and holds them for a while. The history has a claim for
+    /// each. A claim that failed counts as dropped, because it may have held one resource while the other was
+    /// busy.
     pub(super) async fn claim_two(&mut self, resources: &[Resource]) {
         let names = [resources[0].name.clone(), resources[1].name.clone()];
         let wait = self.time(Duration::from_secs(4));
@@ -43,7 +44,7 @@ impl Worker {
         }
         keys.iter().for_each(|&key| self.recorder.record(key, What::ReleaseBegan));
         if !held {
-            // What one of them lost the others give up with it.
+            // A loss of one of them releases the others.
             return;
         }
         let sure = all.release().await.is_ok();

@@ -1,16 +1,17 @@
 //! Random numbers that are the same for the same seed, on every machine.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): eight bytes of state, good enough to pick tasks and faults.
+/// SplitMix64 (Steele, Lea, Flood 2014). It has eight bytes of state, and is good enough to pick tasks and
+/// faults.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The numbers of a seed.
+    /// Makes the generator of a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -19,18 +20,18 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// Returns a number below `bound`, or 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         // The bias of a bound far below 2^64 does not matter here.
         ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True in `per_mille` of a thousand cases.
+    /// Returns true in `per_mille` of 1000 cases.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
     }
 
-    /// A generator of its own, for a part that must not be disturbed by how often others draw.
+    /// Makes a second generator. How often others draw does not change its numbers.
     pub fn fork(&mut self) -> Rng {
         Rng(self.draw())
     }

@@ -1,4 +1,4 @@
-//! One simulated run, from its seed to the checker's verdict.
+//! One simulated run, from its seed to the checker's findings.
 
 use super::executor::{Executor, Ran};
 use super::rng::Rng;
@@ -12,38 +12,39 @@ use fencepost_core::{Backend, Client, Clock, Listing, Page, Runtime};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest lease that a simulated claim asks for.
+/// The longest `ttl` of a simulated claim.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(5);
 
-/// Makes the engine under test on a simulation's clock.
+/// Makes the engine under test on the clock of a simulation.
 pub type Engine<'a> = &'a (dyn Fn(&Clock) -> Arc<dyn Backend> + Sync);
 
-/// What a run is made of.
+/// The size of a run, and its faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
-    /// How many claims it makes, about.
+    /// The number of claims, approximately.
     pub claims: u32,
-    /// What the network does.
+    /// The faults of the network.
     pub odds: Odds,
-    /// How many times a client is stopped for a while or killed, or the wall clock stepped.
+    /// How many times a client is stopped or killed, or the wall clock stepped.
     pub troubles: u32,
-    /// What the engine promises in such a run.
+    /// The engine's promise of a prompt grant in such a run.
     pub prompt: Duration,
 }
 
 impl Setup {
-    /// A network without faults and clients that never stop: here every promise is strict.
+    /// A network without faults, and clients that never stop. Here every promise is strict.
     pub const CALM: Setup = Setup { claims: 400, odds: Odds::NONE, troubles: 0, prompt: Duration::ZERO };
 
-    /// A bad network, and clients that are stopped and killed.
+    /// A network with faults, and clients that are stopped and killed.
     pub const ROUGH: Setup =
         Setup { claims: 400, odds: Odds::BAD, troubles: 8, prompt: Duration::from_secs(6) };
 
-    /// Good clients on a good network, and a wall clock that jumps, and pauses: what no driver can be blamed for.
+    /// Clients that are paused and a wall clock that is stepped, on a network without faults. No driver
+    /// causes such faults.
     pub const PAUSES: Setup =
         Setup { claims: 400, odds: Odds::NONE, troubles: 12, prompt: Duration::from_millis(100) };
 
-    /// The setup by its name, as in the file of kept seeds.
+    /// Returns the setup with this name. The file of kept seeds uses the names.
     pub fn named(name: &str) -> Option<Setup> {
         match name {
             "calm" => Some(Setup::CALM),
@@ -57,29 +58,29 @@ impl Setup {
     pub const NAMES: [&str; 3] = ["calm", "rough", "pauses"];
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
+    /// The end of the run.
     pub ran: Ran,
-    /// How many claims were made.
+    /// The number of claims.
     pub claims: u64,
-    /// How many of them were granted.
+    /// The number of grants.
     pub grants: u64,
-    /// How many requests were troubled.
+    /// The number of requests with a fault.
     pub faults: u64,
     /// How often a task was polled.
     pub steps: u64,
-    /// The same number for the same run.
+    /// A hash that is the same for the same run.
     pub trace: u64,
-    /// What the checker proved.
+    /// The findings of the checker.
     pub findings: Vec<Finding>,
-    /// The run itself.
+    /// The history of the run.
     pub history: History,
 }
 
 impl Report {
-    /// Nothing was found, and every claim came to its end.
+    /// Whether there are no findings and every claim came to its end.
     pub fn is_good(&self) -> bool {
         self.ran == Ran::Done && self.findings.is_empty()
     }
@@ -88,7 +89,7 @@ impl Report {
 /// Runs the seed.
 ///
 /// # Panics
-/// The engine answers an operator's look with an error: the simulation has no engine that may.
+/// Panics if the engine returns an error to an operator. No engine of the simulation does that.
 pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     let mut rng = Rng::new(seed);
     let mut executor = Executor::new(rng.draw());
@@ -109,12 +110,13 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
         let chaos = Arc::new(Chaos::new(bare.clone(), clock.clone(), rng.draw(), setup.odds));
         faults.push(chaos.clone());
         let witness: Arc<dyn Backend> = Arc::new(Witness::new(chaos, recorder.clone()));
-        // Spread as real ones are: the ids that a quorum derives from those of small numbers meet.
+        // Spread like real ones: a quorum derives ids from these, and would derive equal ids from small
+        // numbers.
         let spread = u64::from(client).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let runtime = Runtime::for_client(spread, clock.clone(), executor.host(client));
         let builder =
             Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(LONGEST_LEASE);
-        // The checker judges answers by the waiting time alone.
+        // The checker expects answers to depend on the timeout alone.
         let builder = builder.attempt_timeout(Duration::ZERO);
         let locks = builder.open(|_| Ok(witness)).expect("a client of an engine that needs no connection");
         for _ in 0..tasks {
@@ -135,7 +137,8 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     troubles::plan(&mut executor, &mut rng, setup.troubles, &crew, &recorder);
     let limit = start + Duration::from_secs(3600 * 24);
     let ran = executor.run(limit, || crew.is_done());
-    // What dropped futures and lost releases have left ends with its lease; the waiters of a dead client get theirs in turn.
+    // The entries of dropped futures and lost releases end with their leases. The waiters of a dead client
+    // are granted in turn, and expire.
     let settled = clock.now() + 10 * LONGEST_LEASE;
     executor.run(settled, || false);
     clock.advance_to(settled);
@@ -147,7 +150,8 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
         prompt: Some(setup.prompt),
         bound: Some(Duration::ZERO),
         linger: 4 * setup.odds.delay,
-        // The dead share a process with the engine here: it serves a dead waiter in its turn, until its lease is over.
+        // Dead clients share a process with the engine here. It grants a dead waiter in its turn, until its
+        // lease expires.
         dead: None,
         complete: true,
     };
@@ -165,7 +169,7 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     }
 }
 
-/// Lists what is left at the engine, page by page.
+/// Lists the entries left at the engine, page by page.
 fn note_leftovers(bare: &dyn Backend, recorder: &Recorder) {
     let mut page = Page { after: None, limit: 2 };
     loop {

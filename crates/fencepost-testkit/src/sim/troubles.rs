@@ -1,4 +1,4 @@
-//! Clients that stop, clients that die, wall clocks that step.
+//! Clients that stop, clients that die, and wall clocks that step.
 
 use super::executor::Executor;
 use super::rng::Rng;
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(super) struct Crew(Vec<Member>);
 
 struct Member {
-    /// How many of its tasks have work to do.
+    /// The number of its tasks that have work to do.
     busy: AtomicU32,
     dead: AtomicBool,
 }
@@ -27,12 +27,12 @@ impl Crew {
         )
     }
 
-    /// A task of the client has done its work.
+    /// Counts a task of the client as finished.
     pub(super) fn finish(&self, client: u32) {
         self.of(client).busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether all that live have done their work.
+    /// Whether all clients that live have finished.
     pub(super) fn is_done(&self) -> bool {
         let done =
             |member: &Member| member.busy.load(Ordering::Relaxed) == 0 || member.dead.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Crew {
     }
 }
 
-/// Plans so many troubles at random moments of the first minutes. At most one client dies.
+/// Plans this number of faults at random moments of the first minutes. At most one client dies.
 pub(super) fn plan(
     executor: &mut Executor,
     rng: &mut Rng,
@@ -59,7 +59,7 @@ pub(super) fn plan(
     let start = executor.clock().now();
     let clients = crew.0.len() as u64;
     if troubles > 0 && clients > 1 && rng.chance(500) {
-        // Client 1 lives on, so that somebody sees what the dead have left.
+        // Client 1 lives, so that a client sees the entries of the dead.
         let victim = 2 + rng.below(clients - 1) as u32;
         let at = start + Duration::from_nanos(rng.below(90_000_000_000));
         let (crew, recorder) = (crew.clone(), recorder.clone());
@@ -73,7 +73,7 @@ pub(super) fn plan(
     for _ in 0..troubles {
         at = at + Duration::from_nanos(rng.below(20_000_000_000));
         if rng.chance(300) {
-            // Up to an hour in either direction.
+            // Up to 1 h in either direction.
             let micros = rng.below(7_200_000_000) as i64 - 3_600_000_000;
             executor.at(at, move |executor| executor.clock().step_wall(micros));
         } else {

@@ -1,4 +1,4 @@
-//! What a simulated task does with locks.
+//! The tasks of a simulated client.
 
 use super::cancel::{GiveUp, unless};
 use super::rng::Rng;
@@ -60,7 +60,7 @@ impl Resource {
 pub(super) struct Worker {
     pub(super) client: u32,
     pub(super) locks: Client,
-    /// The engine without layers, for looks from outside.
+    /// The engine without layers, for an operator's calls.
     pub(super) bare: Arc<dyn Backend>,
     pub(super) clock: Clock,
     pub(super) recorder: Recorder,
@@ -134,7 +134,7 @@ impl Worker {
         Ask { mode, patience, wait, ttl, fixed: self.rng.chance(150) }
     }
 
-    /// Works under the guard for a while and parts with it in one of the ways there are.
+    /// Works under the guard for a while, and then ends it in one of the possible ways.
     async fn hold(&mut self, key: Key, mut guard: Guard, ask: &Ask) {
         for _ in 0..self.rng.below(4) {
             let long = if self.rng.chance(50) { 2 * ask.ttl } else { ask.ttl / 3 };
@@ -145,10 +145,11 @@ impl Worker {
             }
             if self.rng.chance(60) {
                 let ttl = Duration::from_millis(200) + self.time(LONGEST_LEASE - Duration::from_millis(200));
-                // From the call on, a lease that is made shorter is trusted only so long; it may take effect at any time.
+                // A shorter lease may take effect at any time after the call. From then on only the shorter
+                // one is trusted.
                 let trusted = (self.clock.now() + (ttl - margin(ttl))).min(guard.valid_until());
                 self.recorder.ensured(key, || guard.ensure_held().is_ok().then(|| trusted.as_nanos()));
-                // Whether it worked shows in what the guard says of itself.
+                // The guard itself shows whether it worked.
                 let _ = guard.extend(ttl).await;
                 if !self.ensure(key, &guard) {
                     return;
@@ -170,7 +171,7 @@ impl Worker {
         self.recorder.record(key, What::Released { sure });
     }
 
-    /// Asks the guard whether it is held, and writes down either answer.
+    /// Asks the guard whether it is held, and records the answer.
     pub(super) fn ensure(&self, key: Key, guard: &Guard) -> bool {
         let until = || guard.ensure_held().is_ok().then(|| guard.valid_until().as_nanos());
         let held = self.recorder.ensured(key, until);
@@ -180,7 +181,7 @@ impl Worker {
         held
     }
 
-    /// Looks at the resource as an operator would, and sometimes evicts.
+    /// Inspects the resource as an operator does, and sometimes evicts.
     fn look(&mut self, resource: &Arc<str>) {
         if !self.rng.chance(150) {
             return;
@@ -195,7 +196,7 @@ impl Worker {
             self.recorder
                 .note(self.client, What::Evicted { resource: resource.clone(), token: token.get(), now });
             let how = Eviction { now, reason: Some("simulated".to_owned()) };
-            // Whether it still had the lock is for the conformance suite to say.
+            // The conformance suite checks whether the holder still had the lock.
             let _ = at_once(self.bare.evict(&name, token, &how));
         }
     }
@@ -204,7 +205,7 @@ impl Worker {
         self.clock.sleep_until(self.clock.now() + time).await;
     }
 
-    /// A time up to the longest; often none at all, so that things meet at one instant.
+    /// Returns a time up to the longest. It is often zero, so that events happen at one instant.
     pub(super) fn time(&mut self, longest: Duration) -> Duration {
         if self.rng.chance(300) {
             Duration::ZERO
@@ -215,7 +216,7 @@ impl Worker {
 }
 
 async fn request(locks: &Client, name: &str, ask: &Ask) -> Result<Option<Guard>> {
-    // A macro for the two kinds of request, which have the same options and no common type.
+    // This is a macro because the two kinds of request have the same options and no common type.
     macro_rules! ask {
         ($lock:expr, $how:ident($($n:expr)?)) => {{
             let lock = $lock;
@@ -238,7 +239,7 @@ async fn request(locks: &Client, name: &str, ask: &Ask) -> Result<Option<Guard>>
     }
 }
 
-/// The answer of an engine that answers on the spot.
+/// Returns the answer of an engine that answers at once.
 pub(super) fn at_once<T: Unpin>(reply: Reply<'_, T>) -> T {
     match pin!(reply).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

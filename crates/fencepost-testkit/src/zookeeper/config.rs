@@ -1,4 +1,4 @@
-//! How a server is set up.
+//! The configuration of a server.
 
 use crate::server::free_port;
 use std::io;
@@ -6,19 +6,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Where Debian's packages put the jars.
+/// The folder of the jars of Debian's packages.
 const JARS: &str = "/usr/share/java";
 
-/// What a server needs beside its own jar, whose manifest names most of it.
+/// The jars that a server needs beside its own, whose manifest names most of them.
 pub(super) const SERVER: [&str; 6] =
     ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "netty-codec", "metrics-core"];
 
-/// A class path of jars of the system, by their names.
+/// Makes a class path of the system's jars with these names.
 pub fn class_path(jars: &[&str]) -> String {
     jars.iter().map(|jar| format!("{JARS}/{jar}.jar")).collect::<Vec<_>>().join(":")
 }
 
-/// Where the server on `port` speaks TLS: the same port as long as it has this one.
+/// Returns the TLS port of the server on `port`. A restart on the same `port` keeps it.
 pub(super) fn secure_port(port: u16, dir: &Path) -> io::Result<u16> {
     let file = dir.join("secure-port");
     let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -30,8 +30,8 @@ pub(super) fn secure_port(port: u16, dir: &Path) -> io::Result<u16> {
     Ok(secure)
 }
 
-/// What a test wants of a server; by default it ticks each 100 ms, so that sessions may be as short as 200 ms, and leaves the
-/// disk to the kernel.
+/// The configuration of a server. By default it ticks every 100 ms, so that a session may be as short as 200
+/// ms, and does not sync the disk.
 #[derive(Debug, Clone)]
 pub struct Config {
     tick: Duration,
@@ -44,9 +44,9 @@ pub struct Config {
 /// How a server speaks TLS.
 #[derive(Debug, Clone)]
 pub(super) struct Tls {
-    /// Whom its certificate is for.
+    /// The names in its certificate.
     pub(super) names: &'static str,
-    /// It wants its clients' certificates.
+    /// Whether it requires client certificates.
     pub(super) mutual: bool,
 }
 
@@ -57,48 +57,49 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The default.
+    /// Returns the default.
     pub fn new() -> Config {
         Config::default()
     }
 
-    /// The server's tick. A session lasts two ticks at least, and its end is rounded up to one.
+    /// Sets the server's tick. A session lasts at least two ticks, and its end is rounded up to a tick.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Config {
         self.tick = tick;
         self
     }
 
-    /// Every write is on the disk before it is answered. Without it a killed server still comes back with all it ever
-    /// answered; a killed machine does not.
+    /// Syncs the disk before each reply. Without that, a killed server still restarts with every reply that
+    /// it gave; after a crash of the machine it does not.
     #[must_use]
     pub fn synced(mut self) -> Config {
         self.synced = true;
         self
     }
 
-    /// For measurements: starts slower, and runs as a server in production does.
+    /// For measurements: starts more slowly, and runs as a production server does.
     #[must_use]
     pub fn fast(mut self) -> Config {
         self.fast = true;
         self
     }
 
-    /// It speaks TLS on a port of its own, beside the plain one. The certificate is in
+    /// Speaks TLS on a second port. The certificate is in
     /// [`ZooKeeper::certificate`](super::ZooKeeper::certificate).
     #[must_use]
     pub fn tls(self) -> Config {
         self.tls_for("IP:127.0.0.1,DNS:localhost")
     }
 
-    /// The same with a certificate for other names, as they stand in it: `DNS:host` or `IP:address`.
+    /// Speaks TLS with a certificate for other names, in the form of the certificate: `DNS:host` or
+    /// `IP:address`.
     #[must_use]
     pub fn tls_for(mut self, names: &'static str) -> Config {
         self.tls = Some(Tls { names, mutual: false });
         self
     }
 
-    /// It speaks TLS, with those alone who have its own certificate and key.
+    /// Speaks TLS, and requires a client certificate: its own certificate and key.
     #[must_use]
     pub fn mutual_tls(mut self) -> Config {
         self = self.tls();
@@ -106,14 +107,14 @@ impl Config {
         self
     }
 
-    /// One more line of the configuration file.
+    /// Adds a line to the configuration file.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Config {
         self.lines.push(line.into());
         self
     }
 
-    /// The configuration file of the server on `port`; `members` are the lines of an ensemble.
+    /// Returns the configuration file of the server on `port`; `members` are the lines of an ensemble.
     pub(super) fn file(&self, port: u16, dir: &Path, members: &[String]) -> String {
         let mut lines = vec![
             format!("tickTime={}", self.tick.as_millis()),
@@ -126,7 +127,7 @@ impl Config {
             "maxSessionTimeout=60000".to_owned(),
             "initLimit=100".to_owned(),
             "syncLimit=10".to_owned(),
-            // Loopback is all there is: an ensemble that thinks of interfaces would wait for others.
+            // There is only the loopback interface. An ensemble that checks interfaces would wait for others.
             "multiAddress.reachabilityCheckEnabled=false".to_owned(),
         ];
         if let Some(tls) = &self.tls {
@@ -145,7 +146,7 @@ impl Config {
         lines.join("\n") + "\n"
     }
 
-    /// The command that runs `class` on a configuration file.
+    /// Returns the command that runs `class` on a configuration file.
     pub(super) fn command(&self, class: &str, file: &Path) -> Command {
         let mut command = Command::new("java");
         if self.fast {
@@ -161,7 +162,7 @@ impl Config {
             "-Dzookeeper.preAllocSize=1024",
             "-Dzookeeper.skipACL=no",
             "-Dzookeeper.extendedTypesEnabled=true",
-            // How often emptied containers are looked for.
+            // How often the server removes empty containers.
             "-Dznode.container.checkIntervalMs=1000",
         ]);
         if !self.synced {

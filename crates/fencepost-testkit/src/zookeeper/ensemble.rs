@@ -1,4 +1,4 @@
-//! Three servers that replicate.
+//! An ensemble of three servers.
 
 use super::config::Config;
 use super::look::{leads, serves};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 /// How long an election may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Three servers, each behind a proxy. [`kill`](Faults::kill) and [`stop`](Faults::stop) hit the leader, the network's hooks
-/// all three.
+/// Three servers, each behind a proxy. [`kill`](Faults::kill) and [`stop`](Faults::stop) hit the leader. The
+/// hooks of the network hit all three.
 pub struct Ensemble {
     nodes: Vec<Node>,
-    /// Which one was killed.
+    /// The server that was killed.
     killed: Option<usize>,
     stopped: Option<usize>,
 }
@@ -28,10 +28,10 @@ struct Node {
 }
 
 impl Ensemble {
-    /// Starts it and waits until it has a leader.
+    /// Starts an ensemble and waits until it has a leader.
     ///
     /// # Errors
-    /// It does not come up.
+    /// Returns an error if it does not start.
     pub fn start(config: &Config) -> io::Result<Ensemble> {
         let mut members = Vec::new();
         for id in 1..=3 {
@@ -43,31 +43,31 @@ impl Ensemble {
         Ok(ensemble)
     }
 
-    /// Its URL by the proxies.
+    /// Returns its URL through the proxies.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(|node| node.proxy.address().to_string()).collect();
         format!("zookeeper://{}", hosts.join(","))
     }
 
-    /// The servers' own addresses, past the proxies.
+    /// Returns the servers' own addresses, past the proxies.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.server.address()).collect()
     }
 
-    /// The proxy in front of a server.
+    /// Returns the proxy in front of a server.
     pub fn proxy(&mut self, index: usize) -> &mut Proxy {
         &mut self.nodes[index].proxy
     }
 
-    /// A server, to trouble it.
+    /// Returns a server, for its hooks.
     pub fn node(&mut self, index: usize) -> &mut Server {
         &mut self.nodes[index].server
     }
 
-    /// Which server leads.
+    /// Returns the index of the leader.
     ///
     /// # Errors
-    /// None does within a minute.
+    /// Returns an error if there is no leader within 60 s (`PATIENCE`).
     pub fn leader(&self) -> io::Result<usize> {
         self.eventually("no leader", || {
             self.running().find(|(_, address)| leads(*address)).map(|(index, _)| index)
@@ -77,7 +77,7 @@ impl Ensemble {
     /// Waits until all servers that run serve requests.
     ///
     /// # Errors
-    /// They do not within a minute.
+    /// Returns an error if that takes longer than 60 s (`PATIENCE`).
     pub fn settled(&self) -> io::Result<()> {
         self.eventually("not all servers serve", || {
             self.running().all(|(_, address)| serves(address)).then_some(())
@@ -110,7 +110,7 @@ impl Ensemble {
 impl Node {
     fn start(config: &Config, id: usize, members: &[String]) -> io::Result<Node> {
         let (config, members) = (config.clone(), members.to_vec());
-        // Ready when it takes connections: it serves only when the others are there, too.
+        // Ready when it accepts connections: it serves requests only when the others run.
         let mut plan = Plan::new("zookeeper", move |port, dir| command(&config, id, port, dir, &members));
         plan.patience = PATIENCE;
         let server = Server::start(plan)?;

@@ -1,16 +1,16 @@
-//! An operator's view of a server.
+//! An operator's commands to a server.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long an operator waits for an answer.
+/// The timeout of an operator's command.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The answer to a question in four letters, such as `srvr`, `dump` or `mntr`.
+/// Sends a four-letter command, such as `srvr`, `dump` or `mntr`, and returns the reply.
 ///
 /// # Errors
-/// The server does not answer.
+/// Returns an error if the server does not answer.
 pub fn word(address: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -20,10 +20,10 @@ pub fn word(address: SocketAddr, word: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The paths of all ephemeral nodes that the server knows.
+/// Returns the paths of all ephemeral nodes of the server.
 ///
 /// # Errors
-/// It does not answer.
+/// Returns an error if it does not answer.
 pub fn ephemerals(address: SocketAddr) -> io::Result<Vec<String>> {
     let dump = word(address, "dump")?;
     // Sessions are indented, too.
@@ -36,7 +36,7 @@ pub(super) fn serves(address: SocketAddr) -> bool {
     word(address, "srvr").is_ok_and(|answer| answer.contains("Mode: "))
 }
 
-/// Whether it leads an ensemble.
+/// Whether it is the leader of an ensemble.
 pub(super) fn leads(address: SocketAddr) -> bool {
     word(address, "srvr").is_ok_and(|answer| answer.contains("Mode: leader"))
 }

@@ -1,11 +1,11 @@
-//! ZooKeeper, started from the jars of Debian's packages: one server, and an ensemble of three.
+//! ZooKeeper for tests, started from the jars of Debian's packages.
 //!
-//! - [`ZooKeeper`]: one server. [`Proxied`]: one whose network can be cut, silenced and slowed down.
+//! - [`ZooKeeper`]: one server. [`Proxied`]: one behind a proxy that can cut, silence and delay its network.
 //! - [`Ensemble`]: three servers, each behind a proxy.
-//! - [`word`]: an operator's question in four letters.
+//! - [`word`]: an operator's four-letter command.
 //!
-//! Everything listens on the loopback interface, keeps its files in a temporary folder and is gone with the test process,
-//! however that ends.
+//! Every server listens on the loopback interface, keeps its files in a temporary folder, and ends with the
+//! test process in every case.
 
 mod config;
 mod ensemble;

@@ -1,4 +1,4 @@
-//! One server behind a bad network.
+//! One server behind a proxy.
 
 use super::{Config, ZooKeeper};
 use crate::server::{self, Standalone};
@@ -6,11 +6,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A server and the proxy in front of it, with all hooks. Clones are the same one.
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
 pub type Proxied = server::Proxied<ZooKeeper>;
 
 impl Proxied {
-    /// The certificate that a server with [`Config::tls`] shows.
+    /// Returns the certificate of a server with [`Config::tls`].
     pub fn certificate(&self) -> PathBuf {
         self.with(ZooKeeper::certificate)
     }

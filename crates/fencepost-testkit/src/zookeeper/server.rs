@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A running server that stands alone.
+/// A running server without peers.
 pub struct ZooKeeper {
     server: Server,
-    /// Where it speaks TLS.
+    /// The address on which it speaks TLS.
     secure: Option<SocketAddr>,
 }
 
 impl ZooKeeper {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// It does not start; the error holds the end of its log.
+    /// Returns an error with the end of its log if it does not start.
     pub fn start(config: &Config) -> io::Result<ZooKeeper> {
         let (own, tls) = (config.clone(), config.tls.is_some());
         let mut plan = Plan::new("zookeeper", move |port, dir| {
@@ -37,45 +37,46 @@ impl ZooKeeper {
         Ok(ZooKeeper { server, secure })
     }
 
-    /// Where it listens without TLS.
+    /// Returns its address without TLS.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Where its clients connect to: with TLS, if it has that.
+    /// Returns the address to which its clients connect: with TLS, if it has that.
     pub fn entrance(&self) -> SocketAddr {
         self.secure.unwrap_or_else(|| self.address())
     }
 
-    /// The certificate that a server with [`Config::tls`] shows, which is its own authority.
+    /// Returns the certificate of a server with [`Config::tls`], which is also its authority.
     pub fn certificate(&self) -> PathBuf {
         self.server.dir().join("cert.pem")
     }
 
-    /// The key of that certificate.
+    /// Returns the key of that certificate.
     pub fn key(&self) -> PathBuf {
         self.server.dir().join("key.pem")
     }
 
-    /// Its URL: `zookeeper://127.0.0.1:PORT`, or with TLS `zookeepers://127.0.0.1:PORT`.
+    /// Returns its URL: `zookeeper://127.0.0.1:PORT`, or with TLS `zookeepers://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         self.url_at(self.entrance())
     }
 
-    /// Its URL by another address, such as a proxy's.
+    /// Returns its URL with another address, such as a proxy's.
     pub fn url_at(&self, address: SocketAddr) -> String {
         format!("{}://{address}", if self.secure.is_some() { "zookeepers" } else { "zookeeper" })
     }
 
-    /// Its process id, while it runs.
+    /// Returns its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
 
-    /// Restarts it with another number of children that the node at `path` ever had, which its next sequential child gets.
+    /// Restarts it with another count of children at `path`. The count includes deleted children, and is the
+    /// number of the next sequential child.
     ///
     /// # Errors
-    /// The server's data cannot be changed; the error says why.
+    /// Returns an error with the reason if the server's data cannot be changed.
     pub fn set_count(&mut self, path: &str, count: i32) -> Result<(), Fault> {
         self.kill()?;
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zookeeper/SetCount.java");
@@ -90,7 +91,7 @@ impl ZooKeeper {
         self.restart()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log(&self) -> String {
         self.server.log()
     }

@@ -1,4 +1,4 @@
-//! Who held beside whom.
+//! Holds that exclude each other.
 
 use super::{good, kinds};
 use fencepost_testkit::checker::Kind;
@@ -70,7 +70,7 @@ fn too_many_permits_though_each_pair_fits() {
 
 #[test]
 fn overlap_hidden_by_a_release_that_is_only_begun_later() {
-    // A holds until it *calls* release: B's grant one instant before is an overlap even at one time.
+    // A holds until it *calls* release. A grant to B just before that is an overlap, even at the same time.
     let early = "
         0 a ask r x ever
         1 a granted 1 31
@@ -123,9 +123,9 @@ fn a_holder_that_is_stopped_past_its_lease_may_have_a_successor() {
         42 2:a release
         43 2:a released";
     good(text);
-    // But it must not believe in its grant after waking: then both held.
+    // But it must not count as held after the pause: then both held.
     assert_eq!(kinds(&text.replace("41 1:a lost", "41 1:a ensured 70\n42 1:a lost")), [Kind::Overlap]);
-    // Nor may the successor come before the end of the validity that the holder knew of.
+    // Nor may the next grant come before the end of the validity that the holder knew.
     assert_eq!(kinds(&text.replace("31 2:a granted 2 60", "29 2:a granted 2 60")), [Kind::Overlap]);
 }
 

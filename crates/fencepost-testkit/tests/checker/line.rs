@@ -1,4 +1,4 @@
-//! The line: who was overtaken, who was not woken, who waited too long.
+//! The queue: claims that were overtaken, that were not woken, and that waited too long.
 
 use super::{good, kinds, tale};
 use fencepost_testkit::checker::{Kind, Promises, check};
@@ -24,11 +24,11 @@ fn overtaken_in_line() {
     assert_eq!(kinds(LINE), [Kind::Overtaken]);
     // Without the promise it is allowed.
     assert!(check(&tale(LINE), &Promises::default()).is_empty());
-    // Nothing is known of A's place when B asked.
+    // A's place was not confirmed when B asked.
     good(&LINE.replace("2 a waiting 50", "").replace("3 b waiting 50", "3 a waiting 50\n3 b waiting 50"));
-    // A's place had run out.
+    // A's place had expired.
     good(&LINE.replace("2 a waiting 50", "2 a waiting 5"));
-    // A was found unseated and came back behind B.
+    // A lost its place and was queued again behind B.
     good(&LINE.replace("5 c released", "5 c released\n5 a unseated"));
 }
 
@@ -40,10 +40,10 @@ fn overtaken_by_a_grant_while_the_first_never_gets_one() {
         .replace("10 a release", "")
         .replace("11 a released", "");
     assert_eq!(kinds(&text), [Kind::Overtaken]);
-    // It was told that it waits, later still, and then gave up.
+    // It was told later that it still waits, and then was dropped.
     let dropped = text.replace("r x 9", "r x ever").replace("9 a timeout", "9 a dropped");
     assert_eq!(kinds(&dropped.replace("7 b", "7 a waiting 50\n7 b")), [Kind::Overtaken]);
-    // When it gave up is not known: it may have been before the grant.
+    // The time of its end is not known: it may have been before the grant.
     good(&dropped);
     good(&text.replace("9 a timeout", "").replace("5 c released", "5 c released\n5 a timeout"));
 }
@@ -84,7 +84,7 @@ fn readers_are_ordered_by_their_tokens() {
         8 b released
         10 a release
         11 a released";
-    // B's answer came back first, but its token says that it was granted later.
+    // B's answer came back first, but its token shows that it was granted later.
     good(text);
     let swapped = text.replace("granted 3 36", "granted 9 36").replace("granted 2 36", "granted 10 36");
     assert_eq!(kinds(&swapped), [Kind::Overtaken]);
@@ -103,12 +103,12 @@ fn alone_in_line_and_not_woken() {
         61 2:a release
         62 2:a released";
     assert_eq!(kinds(text), [Kind::Unwoken]);
-    // A place ends with its grant; until then it stood alone.
+    // A place ends with its grant; until then it was alone.
     assert_eq!(kinds(&text.replace("60 2:a granted", "60 2:a unseated\n60 2:a granted")), [Kind::Unwoken]);
     good(&text.replace("5 1:c released", "5 1:c released\n6 2:a unseated"));
     good(&text.replace("5 1:c released", "5 1:c unsure").replace("60 2:a granted", "36 2:a granted"));
     good(&text.replace("5 1:c released", "5 1:c released\n6 2: paused\n59 2: resumed"));
-    // Somebody else may have held in between.
+    // Another claim may have held in between.
     good(&text.replace("5 1:c released", "5 3:a ask r x try 100\n5 1:c released\n59 3:a dropped"));
 }
 

@@ -1,5 +1,5 @@
-//! The checker is judged itself: one history for each kind of fault, and good ones that must pass, the tricky ones
-//! included. A history is a text, a line an event: milliseconds, claim, what. `2:a` is claim `a` of process 2.
+//! Tests of the checker: a history for each kind of fault, and good ones that must pass. A history is a text
+//! with an event per line: milliseconds, claim, event. `2:a` is claim `a` of process 2.
 
 mod exclusion;
 mod line;
@@ -69,7 +69,7 @@ fn event(line: &str) -> Event {
     Event { at: ms(0), by: Key { process: process.parse().unwrap(), number }, what }
 }
 
-/// Reads a history; `---` stands between the streams of two recorders.
+/// Reads a history; `---` separates the streams of two recorders.
 fn tale(text: &str) -> History {
     let streams = text.split("---");
     let lines =

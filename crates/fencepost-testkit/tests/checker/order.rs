@@ -1,4 +1,4 @@
-//! Tokens, and busy answers.
+//! Tokens, and "busy" answers.
 
 use super::{good, kinds};
 use fencepost_testkit::checker::Kind;
@@ -21,7 +21,7 @@ fn token_that_does_not_grow() {
 
 #[test]
 fn token_drawn_before_the_grant() {
-    // Both asked before either was granted; that they exclude each other orders them all the same.
+    // Both were requested before either was granted. They exclude each other, and that orders them.
     let text = "
         0 a ask r x ever
         0 b ask r x ever
@@ -32,9 +32,9 @@ fn token_drawn_before_the_grant() {
         6 b release
         7 b released";
     assert_eq!(kinds(text), [Kind::TokenOrder]);
-    // Readers that ran together may have been granted in either order.
+    // Readers that held together may have been granted in either order.
     good(&text.replace("r x", "r s"));
-    // And so may a grant that was no longer valid when it came back.
+    // So may a grant that had expired when it was returned.
     good(&text.replace("4 b granted 1 33", "4 b granted 1 4"));
 }
 
@@ -63,9 +63,9 @@ fn busy_with_nothing_in_the_way() {
         4 b ask r x try
         5 b busy";
     assert_eq!(kinds(text), [Kind::UnjustifiedBusy]);
-    // The release had not come back.
+    // The release had not returned.
     good(&text.replace("3 a released", "").replace("5 b busy", "5 b busy\n6 a released"));
-    // The release was not sure: the lock may have stood until the end of its lease, but not longer.
+    // The release was not confirmed: the lock may have been held until the end of its lease, but not longer.
     good(&text.replace("3 a released", "3 a unsure"));
     let late = text.replace("3 a released", "3 a unsure").replace("4 b", "34 b").replace("5 b", "35 b");
     assert_eq!(kinds(&late), [Kind::UnjustifiedBusy]);
@@ -82,7 +82,7 @@ fn busy_beside_holders_that_leave_room() {
         7 a released";
     assert_eq!(kinds(text), [Kind::UnjustifiedBusy]);
     good(&text.replace("r s try", "r x try"));
-    // A writer in line stands in a reader's way.
+    // A queued writer blocks a reader.
     good(
         &text
             .replace("2 b ask", "2 c ask r x ever\n2 b ask")

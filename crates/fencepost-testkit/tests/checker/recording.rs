@@ -1,4 +1,4 @@
-//! The ends of histories, and how they are written.
+//! The ends of histories, and how histories are written.
 
 use super::{good, kinds};
 use fencepost_testkit::checker::{Kind, Promises, check};
@@ -35,7 +35,7 @@ fn what_is_written_is_read_back() {
         recorder.record(key, What::ReleaseBegan);
         recorder.record(key, What::Released { sure: true });
     }
-    // The last line of a killed process may be torn.
+    // The last line of a killed process may be incomplete.
     let mut torn = std::fs::read(&files[1]).unwrap();
     torn.extend(b"{\"at\":12");
     std::fs::write(&files[1], torn).unwrap();

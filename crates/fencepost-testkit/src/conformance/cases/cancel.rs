@@ -1,4 +1,4 @@
-//! Futures dropped at every await leave nothing behind.
+//! A future that is dropped at any await leaves nothing at the engine.
 
 use crate::chaos::Odds;
 use crate::conformance::Stage;
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 const X: Mode = Mode::Exclusive;
 
-/// Polls `work` at most so many times, each time it is woken, and drops it then. `None`: it was not done by then.
+/// Polls `work` at most `most` times, each time when it is woken, and then drops it. `None` means that it was
+/// not done.
 async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut polls = 0;
@@ -22,7 +23,7 @@ async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
         polls += 1;
         match work.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // The last poll is not waited for: the future is dropped where it stands.
+            // After the last poll the future is dropped at once.
             Poll::Pending if polls == most => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -31,7 +32,7 @@ async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
 }
 
 pub(super) async fn cancel_at_every_await(stage: Stage) {
-    // On a network that delays each answer every request has an await of its own, whatever the engine does by itself.
+    // With a delay of each answer, every request has an await of its own in each engine.
     let slow = Odds { late_request: 1000, late_reply: 1000, delay: Duration::from_millis(4), ..Odds::NONE };
     for client in [stage.client().await, stage.troubled(slow, LONG).await] {
         let mut done = false;
@@ -52,14 +53,14 @@ pub(super) async fn cancel_at_every_await(stage: Stage) {
 
 pub(super) async fn cancel_in_line(stage: Stage) {
     let client = stage.client().await;
-    // Given up while it waits: the next one in line gets it.
+    // Dropped while it waits: the next waiter is granted.
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let first = stage.stand("lock", X).await;
     let second = stage.stand("lock", X).await;
     first.give_up().await;
     guard.release().await.expect("it was held");
     second.granted().await.release().await.expect("it was held");
-    // Given up just when it is granted: the turn passes on.
+    // Dropped just when it is granted: the next waiter is granted.
     for _ in 0..20 {
         let guard = lock(&client, "lock", X).await.expect("it is free");
         let first = stage.stand("lock", X).await;
@@ -68,7 +69,7 @@ pub(super) async fn cancel_in_line(stage: Stage) {
         released.expect("it was held");
         second.granted().await.release().await.expect("it was held");
     }
-    // All of them given up.
+    // All of them are dropped.
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let mut line = Vec::new();
     for _ in 0..5 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
 
-/// The engine's shortest lease that is not shorter than this.
+/// Returns `ttl`, or the engine's shortest lease if that is longer.
 fn at_least(capabilities: &Capabilities, ttl: Duration) -> Duration {
     ttl.max(capabilities.min_ttl)
 }
@@ -26,7 +26,7 @@ pub(super) async fn renewed_past_its_lease(stage: Stage) {
         );
         tokio::time::sleep(ttl / 10).await;
     }
-    // A machine that stalls may lose the lease; then the guard must know.
+    // On a machine that stalls the lease may be lost. Then the guard must report it.
     if guard.ensure_held().is_ok() {
         assert!(guard.valid_until() > first, "it was never renewed");
         guard.release().await.expect("it was held");
@@ -84,7 +84,7 @@ pub(super) async fn lease_bounds(stage: Stage) {
     }
 }
 
-/// Nobody has so many: the engine says that it has none at all, or gives the grant back.
+/// Requires more replicas than there are. The engine reports that it has none, or gives the grant back.
 pub(super) async fn too_few_replicas(stage: Stage) {
     let client = stage.client().await;
     let mutex = client.mutex("lock").expect("a good name");
@@ -115,7 +115,7 @@ pub(super) async fn tokens_grow(stage: Stage) {
     };
     let lease = at_least(stage.client().await.capabilities(), SHORT);
     for round in 0..3 {
-        // A new client each time: the token is the resource's, not the client's.
+        // A new client each time: tokens grow per resource, not per client.
         let client = stage.client().await;
         let mutex = client.mutex("lock").expect("a good name");
         for _ in 0..5 {
@@ -126,7 +126,7 @@ pub(super) async fn tokens_grow(stage: Stage) {
         let guard = mutex.lock().await.expect("it is free");
         grown(guard.token());
         drop(guard);
-        // The end of a lease, and a waiter.
+        // The lease expires while a waiter is queued.
         let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
         grown(guard.token());
         let next = stage.stand("lock", X).await.granted().await;
@@ -143,7 +143,8 @@ pub(super) async fn tokens_grow(stage: Stage) {
             grown(guard.token());
             let how = fencepost_core::Eviction { now: true, reason: None };
             client.evict("lock", guard.token(), &how).await.expect("it is held");
-            // By another client: where the engine knows processes only, the evicted guard still has its client's turn.
+            // From another client: in an engine whose identity is the process, the evicted guard still blocks
+            // its own client.
             let next = stage.stand("lock", X).await.granted().await;
             grown(next.token());
         }
@@ -157,7 +158,7 @@ pub(super) async fn detach_and_attach(stage: Stage) {
     let lease = guard.detach().await.expect("it is held");
     assert_eq!((lease.token(), lease.name().as_str()), (token, "lock"));
     stage.assert_busy("lock").await;
-    // As a secret, through a script.
+    // As a secret text, as a script passes it on.
     let secret = lease.to_secret();
     assert!(!format!("{lease:?}").contains(&secret), "Debug shows the secret");
     let lease: DetachedLease = secret.parse().expect("it is a lease");
@@ -166,7 +167,7 @@ pub(super) async fn detach_and_attach(stage: Stage) {
     assert_eq!(guard.token(), token, "attaching is no new grant");
     guard.ensure_held().expect("it is held");
     stage.assert_held(&guard).await;
-    // Back and forth, then the end.
+    // Detached and attached twice, and then released.
     let lease = guard.detach().await.expect("it is held");
     stage.assert_busy("lock").await;
     one.release(&lease).await.expect("it is held");
@@ -185,7 +186,7 @@ pub(super) async fn what_is_attached_heeds_its_secret(stage: Stage) {
         let guard = mutex.lock().ttl(length).await.expect("it is free");
         let lease = guard.detach().await.expect("it is held");
         let guard = two.attach(&lease).await.expect("it is held");
-        // Whoever knows it may extend it, which shortens nothing, and moves it nowhere else.
+        // A copy of the detached lease may extend it too. That shortens nothing and moves it nowhere else.
         one.extend(&lease, ttl).await.expect("it is held");
         let start = Instant::now();
         while start.elapsed() < 2 * ttl {
@@ -193,7 +194,7 @@ pub(super) async fn what_is_attached_heeds_its_secret(stage: Stage) {
             assert!(!granted || guard.ensure_held().is_err(), "two hold it after {:?}", start.elapsed());
             tokio::time::sleep(ttl / 10).await;
         }
-        // And release it: with its next renewal the guard knows.
+        // It may also release it. The guard learns of that at its next renewal.
         match one.release(&lease).await {
             Ok(()) if length > ttl => {}
             Ok(()) => drop(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told")),
@@ -221,7 +222,7 @@ pub(super) async fn a_detached_lease_ends(stage: Stage) {
     next.release().await.expect("it was held");
 }
 
-/// Nobody has taken the lock since, or looked at it; the release came too late all the same.
+/// No claim has acquired or inspected the lock since. The release still comes too late.
 pub(super) async fn a_detached_lease_that_has_ended_cannot_be_released(stage: Stage) {
     let client = stage.client().await;
     let ttl = at_least(client.capabilities(), SHORT);
@@ -230,7 +231,7 @@ pub(super) async fn a_detached_lease_that_has_ended_cannot_be_released(stage: St
         let guard = client.mutex(name).expect("a good name").lock().ttl(ttl).await.expect("it is free");
         leases.push(guard.detach().await.expect("it is held"));
     }
-    // The longer lease tells when the shorter one has ended.
+    // The longer lease shows when the shorter one has expired.
     drop(stage.stand("clock", X).await.granted().await);
     let error = client.release(&leases[0]).await.expect_err("it is over");
     assert!(error.is_lost(), "{error}");

@@ -1,4 +1,4 @@
-//! The line: its order, its bounds, and how it moves.
+//! The queue: its order, its time limits, and how it moves on.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock, try_lock};
@@ -60,7 +60,7 @@ pub(super) async fn a_permit_in_line_is_not_overtaken(stage: Stage) {
     let all = Mode::Permits { n: 3, of: 3 };
     let client = stage.client().await;
     let held = lock(&client, "lock", all).await.expect("it is free");
-    // Not only the first in line for permits comes before a later claim of another mode.
+    // The rule holds for every waiter for permits, not only for the first one.
     let (first, second) = (stage.stand("lock", all).await, stage.stand("lock", all).await);
     let late = stage.stand("lock", X).await;
     let mut before = held.token();
@@ -97,7 +97,8 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
     let guard = lock(&one, "lock", X).await.expect("it is free");
     let mutex = two.mutex("lock").expect("a good name");
     let wait = Duration::from_millis(300);
-    // Who holds it is asked for shortly before the end, the sooner the longer it waits: a slow engine may be asked again.
+    // The holder is looked up shortly before the end of the wait, earlier if the wait is longer. A slow
+    // engine gets another try with a longer wait.
     for (attempt, wait) in [wait, wait, 2 * wait, 4 * wait, 16 * wait].into_iter().enumerate() {
         let start = Instant::now();
         let error = mutex.lock().wait(wait).await.expect_err("it is held");
@@ -107,7 +108,7 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
         if !two.capabilities().inspect || error.to_string().contains("the one who holds") {
             break;
         }
-        assert!(attempt < 4, "who holds it is not named: {error}");
+        assert!(attempt < 4, "the holder is not named: {error}");
     }
     let start = Instant::now();
     assert!(mutex.try_lock().wait(wait).await.expect("busy is no error").is_none());
@@ -116,7 +117,7 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
-/// One attempt is made all the same.
+/// With a timeout of zero one attempt is made.
 pub(super) async fn no_waiting_time_at_all(stage: Stage) {
     let (one, two) = (stage.client_called("the one who holds").await, stage.patient().await);
     let mutex = two.mutex("lock").expect("a good name");

@@ -1,4 +1,4 @@
-//! Many at once, and on bad networks.
+//! Many claims at once, and networks with faults.
 
 use crate::chaos::Odds;
 use crate::checker::{Promises, check};
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 const X: Mode = Mode::Exclusive;
 
-/// Tasks that read a number, give way, and write it back greater by one: exact only if they exclude each other.
+/// Runs tasks that read a number, yield, and write it back plus one. The count is exact only if they exclude
+/// each other.
 async fn count(clients: Vec<Client>, tasks: u32, rounds: u32) {
     let number = Arc::new(AtomicU32::new(0));
     let mut running = Vec::new();
@@ -48,7 +49,7 @@ pub(super) async fn many_locks(stage: Stage) {
     for number in 0..300 {
         guards.push(lock(&client, &format!("many/{number}"), X).await.expect("it is free"));
     }
-    // Longer than a lease: all of them live by renewal alone.
+    // Longer than a lease: all of them depend on renewal.
     tokio::time::sleep(ttl + ttl / 3).await;
     for guard in &guards {
         guard.ensure_held().expect("it is renewed");
@@ -74,7 +75,7 @@ pub(super) async fn lost_replies(stage: Stage) {
 }
 
 pub(super) async fn repeated_requests(stage: Stage) {
-    // Each request is sent twice, the second time when somebody else may have the lock.
+    // Each request is sent twice. When the second copy arrives, another claim may hold the lock.
     let odds = Odds { repeated: 1000, delay: Duration::from_millis(10), ..Odds::NONE };
     let (one, two) = (stage.troubled(odds, LONG).await, stage.client().await);
     for _ in 0..10 {
@@ -82,13 +83,13 @@ pub(super) async fn repeated_requests(stage: Stage) {
         let release = guard.release();
         let take = async {
             let guard = lock(&two, "lock", X).await.expect("it comes");
-            // The repeated release of the other one comes by now.
+            // The repeated release of the other one has arrived by now.
             tokio::time::sleep(Duration::from_millis(15)).await;
             guard.ensure_held().expect("it is held");
             stage.assert_held(&guard).await;
             guard.release().await.expect("a repeated release took it away");
         };
-        // Whether the second release still found its own grant is the engine's affair; that it freed ours is not.
+        // The second release may or may not find its own grant. It must not free ours.
         let (_, ()) = tokio::join!(release, take);
     }
 }
@@ -99,7 +100,7 @@ pub(super) async fn a_bad_network(stage: Stage) {
     count(clients, 10, 5).await;
 }
 
-/// A random workload in all modes that the engine has, judged by the checker.
+/// Runs a random workload in all modes that the engine has, and checks its history.
 pub(super) async fn mixed_history(stage: Stage) {
     let mut rng = Rng::new(11);
     let mut running = Vec::new();
@@ -124,7 +125,7 @@ pub(super) async fn mixed_history(stage: Stage) {
     let findings = check(&history, &promises);
     assert!(findings.is_empty(), "{findings:#?}");
     let granted = history.events().iter().filter(|event| matches!(event.what, What::Granted { .. })).count();
-    // Of 225 requests with little patience; a slow disk answers few of them.
+    // Of 225 requests with short timeouts. A slow disk answers few of them.
     assert!(granted > 10, "only {granted} grants: nothing was proved");
 }
 
@@ -172,7 +173,8 @@ async fn work(stage: Stage, client: u32, locks: Client, mut rng: Rng) {
                 continue;
             }
             Err(error) => {
-                // On a machine that stands still nodes of a quorum are silent for longer than it waits for them.
+                // On a machine that stalls, the nodes of a quorum are silent for longer than it waits for
+                // them.
                 assert!(error.is_unreachable(), "{error}");
                 recorder.record(key, What::Failed);
                 continue;
@@ -206,7 +208,8 @@ pub(super) async fn close_leaves_nothing(stage: Stage) {
     stage.assert_free("dropped").await;
 }
 
-/// What looks for leftovers at the end of each case would pass everything if it saw nothing.
+/// Checks that the search for leftovers at the end of each case sees what is held. A search that saw nothing
+/// would pass everything.
 pub(super) async fn what_is_held_is_seen_at_the_engine(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");

@@ -24,7 +24,7 @@ pub(super) async fn lost_when_renewals_fail(stage: Stage) {
     let error = guard.ensure_held().expect_err("it is lost");
     assert!(error.is_lost() && error.loss() == Some(Loss::Expired), "{error}");
     let next = waiting.granted().await;
-    // Its own certainty ended before anybody else's began.
+    // Its validity ended before any other grant began.
     assert!(start.elapsed() >= ttl, "the next one was granted within the lease");
     assert!(guard.run(std::future::pending::<()>()).await.expect_err("it is lost").is_lost());
     next.release().await.expect("it was held");
@@ -47,7 +47,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
     let client = stage.client().await;
     let lease = SHORT.max(client.capabilities().min_ttl);
     let mutex = client.mutex("lock").expect("a good name");
-    // Its lease is over, and nobody has asked for the lock since.
+    // Its lease has expired, and no claim has requested the lock since.
     let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     guard.lost().await;
     let error = guard.release().await.expect_err("its lease is over");
@@ -72,7 +72,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
         let error = guard.release().await.expect_err("it was evicted");
         assert!(error.is_lost() && error.loss() == Some(why), "{error}");
         assert!(now || why == Loss::Evicted, "{why}");
-        // The release has cleaned up: the lease is not waited for.
+        // The release has removed the entry: it does not wait for the lease.
         stage.assert_free("lock").await;
     }
 }
@@ -119,11 +119,11 @@ pub(super) async fn stop_and_continue(stage: Stage) {
     let mut other = stage.elsewhere("lock", ttl).expect("the engine outlives a process");
     let waiting = stage.stand("lock", X).await;
     other.stop();
-    // Its renewals stop; its lease ends, or its session where leases are kept by their holder.
+    // Its renewals stop. Its lease expires, or its session where the holder keeps leases itself.
     let bound = stage.crash_bound(ttl) + SOON;
     let guard = tokio::time::timeout(bound, waiting.granted_at_last()).await.expect("its lease ends");
     other.cont();
-    // Awake again it must neither renew nor release what is not its own any more.
+    // After it runs again it must neither renew nor release a lock that it has lost.
     let until = Instant::now() + ttl + ttl / 2;
     while Instant::now() < until {
         guard.ensure_held().expect("the one that was stopped took it back");
@@ -143,7 +143,7 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let token = guard.token();
     faults.cut().expect("the network can be cut");
-    // A waiting time is a bound, whatever the engine does.
+    // A timeout holds for every engine.
     let wait = Duration::from_millis(300);
     let start = Instant::now();
     let mutex = client.mutex("another").expect("a good name");
@@ -155,7 +155,7 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     assert!(error.is_unreachable() && start.elapsed() < SOON, "after {:?}: {error}", start.elapsed());
     let error = mutex.try_lock().wait(Duration::ZERO).await.expect_err("the engine cannot be reached");
     assert!(error.is_unreachable() && start.elapsed() < 2 * SOON, "after {:?}: {error}", start.elapsed());
-    // The holder learns of its loss by its own clock.
+    // The holder detects its loss by its own clock.
     tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert!(guard.ensure_held().expect_err("it is lost").is_lost());
     drop(guard);
@@ -183,7 +183,8 @@ pub(super) async fn who_waits_hears_of_an_outage(stage: Stage) {
         })
         .await;
     faults.cut().expect("the network can be cut");
-    // Nobody has set it a bound, and nothing but its own renewals asks the engine. Where a session keeps its place, that ends first.
+    // It has no timeout, and only its own renewals ask the engine. Where a session keeps its place, the
+    // session expires first.
     let answer = tokio::time::timeout(LONG + SOON, waiting).await.expect("it is told").expect("no panic");
     let error = answer.expect_err("the engine cannot be reached");
     assert!(error.is_unreachable(), "{error}");

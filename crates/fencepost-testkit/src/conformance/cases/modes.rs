@@ -1,4 +1,4 @@
-//! Who may hold beside whom.
+//! Which modes can be held together.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock, try_lock};
@@ -28,7 +28,7 @@ pub(super) async fn exclusive(stage: Stage) {
     guard.release().await.expect("it was held");
 }
 
-/// Tries each mode beside a holder of each.
+/// Tries each mode while each mode is held.
 async fn beside(stage: &Stage, table: &[(Mode, Mode, bool)]) {
     let (one, two) = (stage.client().await, stage.client().await);
     for (number, &(held, asked, granted)) in table.iter().enumerate() {
@@ -37,7 +37,7 @@ async fn beside(stage: &Stage, table: &[(Mode, Mode, bool)]) {
         for client in [&one, &two] {
             let second = try_lock(client, &name, asked).await.expect("busy is no error");
             assert_eq!(second.is_some(), granted, "{asked} beside {held}");
-            // A dropped guard's release is on its way, and the other client's request may overtake it.
+            // The release of a dropped guard is in flight, and the other client's request may overtake it.
             if let Some(second) = second {
                 second.release().await.expect("it was held");
             }
@@ -91,7 +91,7 @@ pub(super) async fn try_lock_leaves_nothing(stage: Stage) {
         assert_eq!((info.holders().count(), info.waiters().count()), (1, 0), "{info:?}");
     }
     guard.release().await.expect("it was held");
-    // Had one of the tries stayed in line, it would be granted now, and nobody would take it.
+    // A try that had stayed in the queue would be granted now, and no caller would receive the grant.
     stage.assert_free("lock").await;
 }
 
@@ -110,7 +110,7 @@ pub(super) async fn all_or_none(stage: Stage) {
         stage.assert_busy(name).await;
     }
     all.release().await.expect("all were held");
-    // Two that want the same names in opposite order never wait for each other in a circle.
+    // Two claims for the same names in opposite order never deadlock.
     let there = one.multi(["a", "b", "c"]).expect("good names");
     let back = two.multi(["c", "b", "a"]).expect("good names");
     for _ in 0..10 {

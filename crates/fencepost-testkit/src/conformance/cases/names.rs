@@ -1,4 +1,4 @@
-//! Names that some engine would mix up, cut or refuse.
+//! Names that some engine might confuse, cut or refuse.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::lock;
@@ -18,14 +18,14 @@ pub(super) async fn odd_names(stage: Stage) {
         "/a",
         "//",
         "a//b",
-        // Folders and files that mean something.
+        // Special folders and files.
         ".",
         "..",
         "../a",
         "a/..",
         "con",
         "~",
-        // Case, accents composed and not, width.
+        // Case, composed and decomposed accents, width.
         "A",
         "ä",
         "Ä",
@@ -58,12 +58,12 @@ pub(super) async fn odd_names(stage: Stage) {
         "a.b",
         "a=b&c",
         "http://example.org/a?b#c",
-        // More than one byte a character, and characters outside of the first plane.
+        // Characters of several bytes, and characters outside the basic plane.
         "日本語",
         "🦀",
         "🦀/🦀",
         "עברית",
-        // The longest ones, alike to the last byte.
+        // The longest names, which differ in their last byte alone.
         &long,
         &long_too,
         &umlauts,
@@ -79,7 +79,7 @@ pub(super) async fn odd_names(stage: Stage) {
     ];
     let mut guards = Vec::new();
     for name in names {
-        // All of them at once: two that the engine mixes up would wait for each other.
+        // All of them at once: two names that the engine confuses would block each other.
         let mutex = client.mutex(name).expect("a good name");
         let guard = mutex.try_lock().await.expect("a good name");
         guards.push(guard.unwrap_or_else(|| panic!("{name:?} is mixed up with another name")));
@@ -105,7 +105,7 @@ pub(super) async fn bad_names(stage: Stage) {
         let error = client.mutex(name).expect_err("a bad name");
         assert!(error.is_invalid(), "{name:?}: {error}");
     }
-    // What the rules allow must not be refused later by the engine.
+    // The engine must not refuse a name that the rules allow.
     lock(&client, &"x".repeat(255), Mode::Exclusive)
         .await
         .expect("a good name")

@@ -1,4 +1,4 @@
-//! What operators see and do.
+//! Listing, inspection and eviction.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{SOON, Waiting, lock};
@@ -41,7 +41,7 @@ pub(super) async fn inspect(stage: Stage) {
 
 pub(super) async fn list_by_prefix_and_page(stage: Stage) {
     let client = stage.client().await;
-    // Characters that mean something in the patterns of some engine must mean themselves.
+    // Characters that have a meaning in some engine's patterns must stand for themselves.
     let names =
         ["a", "a%", "a%b", "a*", "a/b", "a/b/c", "a?c", "a[b]", "a\\b", "a_b", "ab", "b", "ä", "日本"];
     let mut guards = Vec::new();
@@ -72,7 +72,7 @@ pub(super) async fn list_by_prefix_and_page(stage: Stage) {
     }
 }
 
-/// A token that the grant has not.
+/// Returns a token that the grant does not have.
 fn another(token: Token) -> Token {
     Token::new(token.get() + 1)
 }
@@ -97,7 +97,7 @@ pub(super) async fn evict_wants_the_right_token(stage: Stage) {
 }
 
 pub(super) async fn evict_marks(stage: Stage) {
-    // Long enough not to end by itself in the case, short enough for renewals to come by.
+    // Long enough not to expire during the case, and short enough for renewals to happen.
     let ttl = Duration::from_secs(6);
     let holder = stage.client_of(ttl).await;
     let operator = stage.client().await;
@@ -109,7 +109,7 @@ pub(super) async fn evict_marks(stage: Stage) {
     let lost = tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert_eq!(lost, Loss::Evicted, "after {:?}", start.elapsed());
     assert!(guard.ensure_held().expect_err("it was evicted").is_lost());
-    // The holder may still be at work: nobody gets in before it lets go, or its lease ends.
+    // The holder may still be at work: nothing is granted before it releases or its lease expires.
     assert!(
         !waiting.is_answered() || start.elapsed() >= ttl / 2,
         "the next one was granted beside the evicted"
@@ -133,7 +133,7 @@ pub(super) async fn evict_says_who_and_why(stage: Stage) {
     for part in ["evicted by an operator", "operator@desk", &pid, "the host \"a\" is replaced"] {
         assert!(message.contains(part), "{message:?} does not say {part:?}");
     }
-    // The lock's own reason is as it was.
+    // The record of the lock is unchanged.
     let info = operator.inspect("lock").await.expect("the engine can look");
     assert!(info.claims.iter().all(|claim| claim.reason.is_none()), "{info:?}");
     let _ = guard.release().await;
@@ -146,7 +146,7 @@ pub(super) async fn evict_now(stage: Stage) {
     let how = Eviction { now: true, reason: None };
     client.evict("lock", guard.token(), &how).await.expect("it is held");
     let next = waiting.granted().await;
-    // The evicted one frees nothing any more, told or not.
+    // The evicted guard frees nothing any more, whether it was told or not.
     assert!(guard.release().await.expect_err("it was evicted").is_lost());
     next.ensure_held().expect("it is held");
     stage.assert_busy("lock").await;

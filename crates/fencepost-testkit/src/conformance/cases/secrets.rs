@@ -1,4 +1,4 @@
-//! What a lease's text opens, and what it does not.
+//! The rights that the text of a lease gives, and those that it does not give.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, lock};

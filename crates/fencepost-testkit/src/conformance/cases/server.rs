@@ -1,4 +1,4 @@
-//! A server that goes away and comes back, and a network that goes dark or slow.
+//! A server that fails and recovers, and a network that is silent or slow.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock};
@@ -16,17 +16,17 @@ pub(super) async fn server_killed_and_restarted(stage: Stage) {
         let waiting = stage.stand("lock", X).await;
         faults.kill().expect("the server can be killed");
         faults.restart().expect("the server comes back");
-        // Either the grant outlived the server, and then it is renewed past its lease, or its holder knows that it has not.
+        // If the grant outlived the server, it is renewed past its lease. If not, its holder knows.
         let past = Instant::now() + ttl + ttl / 2;
         while Instant::now() < past && guard.ensure_held().is_ok() {
             assert!(!waiting.is_answered() || guard.ensure_held().is_err(), "it was granted twice");
             tokio::time::sleep(ttl / 50).await;
         }
         let token = guard.token();
-        // Its answer may be that the lock was lost.
+        // It may return that the lock was lost.
         drop(guard.release().await);
         let next = tokio::time::timeout(LONG.min(ttl + SOON), waiting.granted_at_last()).await;
-        let next = next.expect("who waited is granted the lock by the server that came back");
+        let next = next.expect("the waiter is granted the lock by the recovered server");
         assert!(next.token() > token || token == fencepost_core::Token::default());
         next.release().await.expect("it was held");
         stage.assert_free("lock").await;
@@ -39,7 +39,7 @@ pub(super) async fn network_goes_dark(stage: Stage) {
     let client = stage.client_of(ttl).await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let token = guard.token();
-    // Nothing is refused and nothing is closed: it is the clock alone that tells.
+    // Nothing is refused and no connection is closed: only the clock shows the loss.
     faults.silence().expect("the network can go dark");
     let wait = Duration::from_millis(300);
     let start = Instant::now();
@@ -50,7 +50,8 @@ pub(super) async fn network_goes_dark(stage: Stage) {
     tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert!(guard.ensure_held().expect_err("it is lost").is_lost());
     drop(guard);
-    // What was sent into the dark may arrive now, long after its sender gave up: it must not stay.
+    // Requests that the silent network held back may arrive now, long after their sender gave up. They must
+    // leave nothing.
     faults.mend().expect("the network can be mended");
     for name in ["lock", "another"] {
         stage.assert_free(name).await;
@@ -66,25 +67,25 @@ pub(super) async fn network_is_dark_within_a_lease(stage: Stage) {
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
     faults.silence().expect("the network can go dark");
-    // Longer than any place in line that is renewed each second, and far within the lease.
+    // Longer than the lease of a waiter that is renewed each second, and much shorter than the lock's.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     guard.ensure_held().expect("its lease goes on");
     faults.mend().expect("the network can be mended");
     guard.release().await.expect("it was held");
     let next = tokio::time::timeout(SOON + SOON, waiting.granted_at_last()).await;
-    next.expect("who waited is granted the lock after all").release().await.expect("it was held");
+    next.expect("the waiter is granted the lock in the end").release().await.expect("it was held");
     stage.assert_free("lock").await;
 }
 
 pub(super) async fn network_gets_slow(stage: Stage) {
     let mut faults = stage.faults().expect("the engine has hooks");
-    // Long enough for a busy machine, which may stand still for a second.
+    // Long enough for a busy machine, which may stall for a second.
     let ttl = Duration::from_secs(5).max(stage.client().await.capabilities().min_ttl);
     let client = stage.client_of(ttl).await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
     faults.delay(Duration::from_millis(100)).expect("the network can be slow");
-    // Its renewals are slow, and yet in time.
+    // Its renewals are slow, and still in time.
     let past = Instant::now() + ttl + ttl / 2;
     while Instant::now() < past {
         guard.ensure_held().expect("it is renewed");

@@ -1,4 +1,4 @@
-//! What one node knows of all.
+//! One node's table of all nodes.
 
 use super::super::Look;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ pub(super) struct Node {
     slots: Vec<RangeInclusive<u16>>,
 }
 
-/// All lines, or none if it doesn't answer.
+/// Returns all lines, or none if the node does not answer.
 pub(super) fn read(look: &mut Look) -> Vec<Node> {
     let text: String = look.try_ask(&["CLUSTER", "NODES"]).unwrap_or_default();
     text.lines().filter_map(Node::parse).collect()
@@ -23,7 +23,7 @@ impl Node {
         let mut words = line.split_whitespace();
         let (id, address, flags) = (words.next()?, words.next()?, words.next()?);
         let port = address.split('@').next()?.rsplit(':').next()?.parse().ok()?;
-        // A slot on the move is in brackets besides.
+        // A slot that is being moved appears a second time, in brackets.
         let slots = words.skip(5).filter(|word| !word.starts_with('[')).map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             Some(first.parse().ok()?..=last.parse().ok()?)
