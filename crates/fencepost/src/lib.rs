@@ -23,6 +23,7 @@
 //! - `sqlite` (default): the engine `sqlite:FILE`.
 //! - `zookeeper` (default): the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
+//! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
 //! The engine `memory:` is always there.
 
@@ -43,9 +44,9 @@ pub use fencepost_zookeeper as zookeeper;
 
 pub use fencepost_core::{
     Acquire, AcquireAll, Capabilities, ClaimInfo, DetachedLease, Effect, Error, ErrorKind, Eviction, Finding,
-    Guard, GuardView, HolderInfo, Identity, Info, Kind, Listing, Loss, Mode, Moment, MultiGuard, MultiLock,
-    Mutex, Name, Page, Report, Result, RwLock, Semaphore, Severity, State, Token, Tokens, TryAcquire,
-    TryAcquireAll,
+    Guard, GuardView, HolderInfo, Identity, Info, Kind, ListAll, Listing, Loss, Mode, Moment, MultiGuard,
+    MultiLock, Mutex, Name, Page, Report, Result, RwLock, Semaphore, Severity, State, Token, Tokens,
+    TryAcquire, TryAcquireAll,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.

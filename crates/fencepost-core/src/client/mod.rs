@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 mod connect;
+pub(crate) mod list;
 pub(crate) mod registry;
 pub(crate) mod shared;
 pub(crate) mod url;
@@ -169,7 +170,8 @@ impl Client {
         self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()).without_effect())
     }
 
-    /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a time.
+    /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a
+    /// time. [`list_all`](Client::list_all) goes over all pages.
     ///
     /// # Errors
     /// An engine without that, or one that does not answer.
