@@ -38,6 +38,7 @@ pub enum ErrorKind {
 
 /// Whether the operation may have taken effect at the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Effect {
     /// It has not.
     None,

@@ -147,7 +147,7 @@ impl EtcdEntry {
         let gone = |claim: &Claim| {
             let why = match claim.validity.state(claim.runtime.clock().now()) {
                 State::Lost(why) => why,
-                State::Held | State::Suspect => Loss::Deleted,
+                _ => Loss::Deleted,
             };
             Error::lost(claim.want().name.clone(), why)
         };

@@ -385,7 +385,7 @@ impl Entry for RedisEntry {
             }
             let why = match self.claim.validity.state(self.now()) {
                 State::Lost(why) => why,
-                State::Held | State::Suspect => Loss::Deleted,
+                _ => Loss::Deleted,
             };
             Err(Error::lost(self.claim.want().name.clone(), why))
         })

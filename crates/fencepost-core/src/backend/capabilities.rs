@@ -46,6 +46,7 @@ pub enum Identity {
 
 /// The class of an engine's tokens: what they outlive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
 pub enum Tokens {
     /// There are none.
     None,

@@ -5,6 +5,7 @@ use crate::backend::admission::Mode;
 /// A [`Mutex`](Kind::Mutex) and a [`Write`](Kind::Write) both exclude everybody. They differ for other libraries on ZooKeeper, which
 /// keep plain locks and read-write locks apart although they share a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Kind {
     /// Exclusive, as [`Mutex::lock`](crate::Mutex::lock).
     #[default]

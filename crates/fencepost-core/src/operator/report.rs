@@ -4,6 +4,7 @@ use std::fmt;
 
 /// How much a finding matters to locks. Ordered: the worst is the greatest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum Severity {
     /// As it should be.
     Ok,
@@ -105,6 +106,7 @@ impl fmt::Display for Finding {
 
 /// All that was found, place by place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// In the order in which they are shown.
     pub findings: Vec<Finding>,

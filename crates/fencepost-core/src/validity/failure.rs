@@ -8,6 +8,7 @@ use crate::time::Moment;
 
 /// Why a renewal failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RenewalFailure {
     /// In words.
     pub why: Arc<str>,

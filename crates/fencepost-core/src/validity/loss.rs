@@ -32,6 +32,7 @@ impl fmt::Display for Loss {
 
 /// How a grant stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum State {
     /// Confirmed.
     Held,
