@@ -95,6 +95,33 @@ mod memory_under_a_layer {
     conformance!(Layered, excused: [crash_frees, stop_and_continue, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]);
 }
 
+/// The engine with which programs are tested: `Tested` of core. None of its faults is on.
+mod memory_of_tests {
+    use super::*;
+    use fencepost_core::testing::{self, TestEngine};
+
+    struct Tests;
+
+    struct Engine(TestEngine);
+
+    impl Fixture for Tests {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            Box::pin(async { Box::new(Engine(testing::client().2)) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Engine {
+        fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            Box::pin(async { Ok(self.0.backend()) })
+        }
+    }
+
+    fencepost_testkit::conformance!(
+        Tests,
+        excused: [crash_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
+    );
+}
+
 /// Claims pass the limit first.
 mod memory_under_a_limit {
     use super::*;

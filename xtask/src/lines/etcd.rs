@@ -25,7 +25,7 @@ pub(super) const LINES: &[Line] = &[
         engine: "etcd",
         promise: "lock and release (p50), beside put and delete by hand",
         measure: &["etcd-one-task"],
-        bound: AtMost(1.15, "× their time"),
+        bound: AtMost(1.35, "× their time"),
         limit: 120,
     },
     Line {

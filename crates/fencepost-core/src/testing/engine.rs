@@ -38,8 +38,12 @@ impl TestEngine {
 
     /// Makes one more client under test, as of another process of the program.
     pub fn client(&self) -> Client {
-        let backend = Tested { memory: Arc::clone(&self.memory), faults: Arc::clone(&self.faults) };
-        self.open("test", Arc::new(backend))
+        self.open("test", self.backend())
+    }
+
+    /// Returns the engine with its faults, for a client with options of its own.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(Tested { memory: Arc::clone(&self.memory), faults: Arc::clone(&self.faults) })
     }
 
     /// Makes a client whose requests have no faults, as of another program that uses the same locks.
