@@ -4,6 +4,7 @@
 //! [`packages`] installs it and says so.
 
 mod bench;
+mod deny;
 mod drivers;
 mod english;
 mod features;
@@ -17,9 +18,8 @@ mod packages;
 mod peers;
 mod process;
 mod prove;
-mod rules;
+mod rare;
 mod runner;
-mod spdx;
 mod suite;
 mod test;
 mod tree;
@@ -27,6 +27,7 @@ mod workspace;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use test::Extent;
 
 /// Test, bench and prove fencepost.
 #[derive(Parser)]
@@ -40,9 +41,16 @@ struct Arguments {
 enum Command {
     /// Everything that must hold before a change is merged; ends with `N passed, N failed`
     Test {
-        /// Run only the steps whose name contains one of these words
+        /// Run only the steps whose name contains one of these words. `quick`: format, lint, and the tests of core, memory
+        /// and SQLite
         #[arg(value_name = "STEP")]
         only: Vec<String>,
+        /// Install the Debian packages that the tests need, as root with apt-get
+        #[arg(long)]
+        install: bool,
+        /// Run the checks whose inputs have not changed as well, and check licences with cargo-deny
+        #[arg(long)]
+        all: bool,
         /// Print the names of the steps and stop
         #[arg(long)]
         list: bool,
@@ -73,7 +81,7 @@ enum Command {
 fn main() -> ExitCode {
     process::stop_children_on_signals();
     let outcome = match Arguments::parse().command {
-        Command::Test { only, list } => test::test(&only, list),
+        Command::Test { only, install, all, list } => test::test(&only, Extent { install, all, list }),
         Command::Bench { engines, dry } => bench::bench(&engines, dry),
         Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
     };

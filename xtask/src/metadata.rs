@@ -19,8 +19,6 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Its version.
     pub(crate) version: String,
-    /// Its licence, as SPDX writes it.
-    pub(crate) license: Option<String>,
     /// Where it comes from; none for the workspace's own.
     pub(crate) source: Option<String>,
     /// Its features, with what each turns on.

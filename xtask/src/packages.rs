@@ -37,14 +37,19 @@ const NEEDED: [Needed; 16] = [
     Needed { program: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" },
 ];
 
-/// Installs what is missing, as root with apt-get; says which command to run where that is not possible.
-pub(crate) fn install(workspace: &Workspace) -> Result<Done, String> {
+/// Checks that the programs are there. `install`: installs the missing packages, as root with apt-get.
+pub(crate) fn packages(workspace: &Workspace, install: bool) -> Result<Done, String> {
     let missing =
         missing(|needed| if needed.starts_with('/') { Path::new(needed).exists() } else { on_path(needed) });
     if missing.is_empty() {
         return Ok(Done::Passed("nothing is missing".to_owned()));
     }
     let names = missing.join(" ");
+    if !install {
+        return Err(format!(
+            "the tests need programs of these packages: {names}\nas root, `cargo xtask test --install` installs them"
+        ));
+    }
     let command = format!("apt-get update && apt-get install --yes --no-install-recommends {names}");
     if !on_path("apt-get") {
         return Err(format!(

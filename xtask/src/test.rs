@@ -4,38 +4,78 @@ use crate::metadata::Metadata;
 use crate::process::{Output, Program};
 use crate::runner::{Done, Runner, passed};
 use crate::workspace::Workspace;
-use crate::{drivers, english, features, layout, packages, rules, suite, tree};
+use crate::{deny, drivers, english, features, layout, packages, rare, suite, tree};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::Duration;
 
 /// How many tests of a program the harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// Runs the steps; false if one failed.
-pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
-    let workspace = &Workspace::find();
-    let metadata = &Metadata::of(workspace)?;
-    let mut run = Runner::new(only, list);
+/// What a run includes.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    /// Missing Debian packages are installed.
+    pub(crate) install: bool,
+    /// Checks run although their inputs have not changed.
+    pub(crate) all: bool,
+    /// The names of the steps are printed, and nothing runs.
+    pub(crate) list: bool,
+}
 
-    run.step("packages of the system", || packages::install(workspace));
+/// The steps of `cargo xtask test quick`.
+fn quick(workspace: &Workspace) -> bool {
+    let mut run = Runner::new(&[], false);
+    run.step("format", || format(workspace));
+    run.step("lint", || lint(workspace, "lint", None));
+    run.step("tests of core", || tests_of(workspace, &["--package", "fencepost-core", "--lib", "--tests"]));
+    run.step("suite on memory", || {
+        tests_of(workspace, &["--package", "fencepost-testkit", "--test", "conformance"])
+    });
+    run.step("suite on SQLite", || {
+        tests_of(workspace, &["--package", "fencepost-sqlite", "--test", "conformance"])
+    });
+    run.finish()
+}
+
+fn tests_of(workspace: &Workspace, which: &[&str]) -> Result<Done, String> {
+    let arguments = [&["test"], which].concat();
+    counted(&threads(workspace.cargo("quick", &arguments).each_test(EACH_TEST)).run()?)
+}
+
+fn format(workspace: &Workspace) -> Result<Done, String> {
+    workspace.cargo("format", &["fmt", "--all", "--", "--check"]).run()?;
+    passed()
+}
+
+fn lint(workspace: &Workspace, name: &str, extra: Option<&str>) -> Result<Done, String> {
+    let mut arguments = vec!["clippy", "--quiet", "--workspace", "--all-targets"];
+    arguments.extend(extra);
+    arguments.extend(["--", "-D", "warnings"]);
+    workspace.cargo(name, &arguments).run()?;
+    passed()
+}
+
+/// Runs the steps; false if one failed.
+pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
+    let workspace = &Workspace::find();
+    if only == ["quick"] {
+        return Ok(quick(workspace));
+    }
+    let metadata = &Metadata::of(workspace)?;
+    let mut run = Runner::new(only, extent.list);
+
+    run.step("packages of the system", || packages::packages(workspace, extent.install));
     run.step("files of the tree", || tree::checks(workspace));
     run.step("plain English", || english::english(workspace));
     run.step("layout", || layout::layout(workspace));
     run.step("engines under the suite", || suite::pairings(workspace));
-    run.step("format", || {
-        workspace.cargo("format", &["fmt", "--all", "--", "--check"]).run()?;
-        passed()
-    });
-    run.step("licences and sources", || rules::rules(workspace, metadata));
-    for (name, extra) in [("lint", None), ("lint, all features", Some("--all-features"))] {
-        run.step(name, || {
-            let mut arguments = vec!["clippy", "--quiet", "--workspace", "--all-targets"];
-            arguments.extend(extra);
-            arguments.extend(["--", "-D", "warnings"]);
-            workspace.cargo(name, &arguments).run()?;
-            passed()
-        });
+    run.step("format", || format(workspace));
+    if extent.all {
+        run.step("licences and sources", || deny::deny(workspace, extent.install));
     }
+    run.step("lint", || lint(workspace, "lint", None));
+    run.step("lint, all features", || lint(workspace, "lint, all features", Some("--all-features")));
     run.step("documentation", || {
         let arguments =
             ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
@@ -43,7 +83,11 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
         passed()
     });
     run.step("each feature alone", || features::alone(workspace, metadata));
-    run.step("oldest Rust", || oldest_rust(workspace, metadata));
+    run.step("oldest Rust", || {
+        rare::check(workspace, extent.all, "oldest Rust", rare::is_build_input, || {
+            oldest_rust(workspace, metadata)
+        })
+    });
     run.step("tests are built", || {
         workspace.cargo("tests are built", &["test", "--workspace", "--all-targets", "--no-run"]).run()?;
         passed()
@@ -57,8 +101,17 @@ pub(crate) fn test(only: &[String], list: bool) -> Result<bool, String> {
         counted(&output)
     });
     run.step("planted bugs are caught", || planted(workspace, metadata));
-    run.step("both ends of the driver's range", || drivers::both_ends(workspace, metadata));
-    run.step("beside other users of SQLite", || drivers::beside(workspace, metadata));
+    let of_sqlite = |path: &Path| rare::is_build_input(path) || path.starts_with("crates/fencepost-sqlite");
+    run.step("both ends of the driver's range", || {
+        rare::check(workspace, extent.all, "both ends of the driver's range", of_sqlite, || {
+            drivers::both_ends(workspace, metadata)
+        })
+    });
+    run.step("beside other users of SQLite", || {
+        rare::check(workspace, extent.all, "beside other users of SQLite", rare::is_build_input, || {
+            drivers::beside(workspace, metadata)
+        })
+    });
     Ok(run.finish())
 }
 
@@ -70,6 +123,11 @@ fn all_tests(workspace: &Workspace) -> Program {
     let tests = workspace.cargo("tests", &["test", "--workspace", "--all-targets", "--no-fail-fast"]);
     // 390 s of a core here, so a machine half as fast that gives one core alone still ends in time.
     let tests = tests.limit(Duration::from_secs(1_800)).each_test(EACH_TEST);
+    threads(tests)
+}
+
+/// Sets the number of tests that run at a time.
+fn threads(tests: Program) -> Program {
     if std::env::var_os(THREADS).is_some() {
         return tests;
     }
@@ -121,7 +179,7 @@ fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
     if !has {
         return Err(format!("{package} has no feature `{feature}`"));
     }
-    let arguments = ["test", "--release", "--package", package, "--features", feature];
+    let arguments = ["test", "--profile", "planted", "--package", package, "--features", feature];
     counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?)
 }
 
