@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How many tests of a program the harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// What a run includes.
+/// The options of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     /// Missing Debian packages are installed.
