@@ -1,10 +1,14 @@
-//! Locks of the standard library without poisoning.
+//! Locks of the standard library without poisoning: a panic in one task does not make the others panic.
 
-use std::sync::{self, MutexGuard, PoisonError};
+use std::sync::{self, LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-/// A mutex that ignores poisoning: a panic in one task does not make the others panic.
+/// A mutex that ignores poisoning.
 #[derive(Default, Debug)]
 pub struct Mutex<T>(sync::Mutex<T>);
+
+/// A read-write lock that ignores poisoning.
+#[derive(Default, Debug)]
+pub(crate) struct RwLock<T>(sync::RwLock<T>);
 
 impl<T> Mutex<T> {
     /// Creates a mutex.
@@ -14,6 +18,34 @@ impl<T> Mutex<T> {
 
     /// Locks the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        ignore_poison(self.0.lock())
     }
+
+    /// Returns the value; the exclusive reference is the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        ignore_poison(self.0.get_mut())
+    }
+
+    /// Consumes the mutex and returns the value.
+    pub fn into_inner(self) -> T {
+        ignore_poison(self.0.into_inner())
+    }
+}
+
+impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> RwLock<T> {
+        RwLock(sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        ignore_poison(self.0.read())
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        ignore_poison(self.0.write())
+    }
+}
+
+fn ignore_poison<T>(result: LockResult<T>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,10 @@
 //! One claim at all nodes.
 
+use fencepost_core::sync::Mutex;
 use std::collections::hash_map;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl QuorumEntry {
     }
 
     pub(crate) fn seats(&self) -> MutexGuard<'_, Vec<NodeClaim>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seats.lock()
     }
 
     /// Polls the seats until `judge` has a verdict; after `until` it is told that it is late, and must have one.
@@ -99,7 +100,7 @@ impl QuorumEntry {
         let mut late = false;
         let seats = Arc::clone(&self.seats);
         poll_fn(|cx| {
-            let mut seats = seats.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seats = seats.lock();
             let mut all = true;
             loop {
                 // What the judge has sent begins with its first poll; the others have just been looked at.

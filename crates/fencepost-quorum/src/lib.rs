@@ -10,11 +10,12 @@ mod session;
 mod stragglers;
 mod withdrawal;
 
+use fencepost_core::sync::Mutex;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -113,12 +114,12 @@ impl Shared {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (NodeClaims, Token)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Was somebody of this client refused there lately?
     fn is_contended(&self, name: &Name, now: Moment) -> bool {
-        let mut contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contended = self.contended.lock();
         match contended.get(name) {
             Some(until) if *until > now => true,
             Some(_) => {
@@ -130,7 +131,7 @@ impl Shared {
     }
 
     fn note_contended(&self, name: &Name, now: Moment) {
-        let mut contended = self.contended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contended = self.contended.lock();
         if contended.len() >= REMEMBERED {
             contended.retain(|_, until| *until > now);
         }
@@ -337,6 +338,6 @@ mod tests {
         shared.note_contended(&name(0), now + CONTENDED / 2);
         shared.note_contended(&name(REMEMBERED), end);
         assert!(shared.is_contended(&name(0), end) && shared.is_contended(&name(REMEMBERED), end));
-        assert_eq!(shared.contended.lock().unwrap().len(), 2);
+        assert_eq!(shared.contended.lock().len(), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 
 use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, Validity, margin};
@@ -123,5 +123,5 @@ pub(crate) async fn taken_in(clock: &Clock, outer: &Claim, seats: &NodeClaims) {
 }
 
 fn locked(seats: &NodeClaims) -> MutexGuard<'_, Vec<NodeClaim>> {
-    seats.lock().unwrap_or_else(PoisonError::into_inner)
+    seats.lock()
 }

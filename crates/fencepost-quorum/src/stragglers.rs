@@ -1,7 +1,8 @@
 //! Requests that nobody waits for any more.
 
+use fencepost_core::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ struct Waiting {
 
 impl Stragglers {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn add(self: &Arc<Self>, mut straggler: Straggler, runtime: &Runtime) {

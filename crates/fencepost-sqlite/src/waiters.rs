@@ -1,9 +1,10 @@
 //! The entries of this client: whom a ring or an eviction is for.
 
+use fencepost_core::sync::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{Claim, Loss};
@@ -68,7 +69,7 @@ impl Waiter {
     /// It is worth asking again.
     pub(crate) fn wake(&self) {
         self.woken.store(true, Ordering::SeqCst);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.waker.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -94,7 +95,7 @@ impl Waiter {
         if self.woken.swap(false, Ordering::SeqCst) {
             return Poll::Ready(());
         }
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        *self.waker.lock() = Some(cx.waker().clone());
         // Rung between the look and the waker.
         if self.woken.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -144,7 +145,7 @@ impl Waiters {
     }
 
     fn map(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Waiter>, BuildHasherDefault<IdHasher>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

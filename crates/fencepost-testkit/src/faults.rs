@@ -1,8 +1,9 @@
 //! The faults that a test can make in an engine.
 
+use fencepost_core::sync::Mutex;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The hooks of one engine. A hook that the engine does not implement returns [`Fault::NotSupported`]. The
@@ -131,7 +132,7 @@ impl<F: Faults> Faults for Arc<Mutex<F>> {
 }
 
 fn inner<F>(shared: &Arc<Mutex<F>>) -> MutexGuard<'_, F> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 /// The reason why a fault could not be made.

@@ -1,8 +1,9 @@
 //! A limit on how many claims of a process wait at the engine for one name.
 
+use crate::sync::Mutex;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Limit {
     /// A limit before `inner`. Clients of this process with the same `engine`, a name of the caller's choice, share it.
     pub fn new(inner: Arc<dyn Backend>, most: u32, engine: &str) -> Limit {
         static SHARED: OnceLock<Mutex<HashMap<String, Weak<Queues>>>> = OnceLock::new();
-        let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.get_or_init(Mutex::default).lock();
         shared.retain(|_, queues| queues.strong_count() > 0);
         let known = shared.get(engine).and_then(Weak::upgrade);
         let queues = known.unwrap_or_else(|| {
@@ -78,7 +79,7 @@ impl Limit {
 impl Queues {
     /// Runs `work` on the queue of `name`, then lets in the first claim if it may go.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut Queue) -> T) -> T {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock();
         if !all.contains_key(name) {
             all.insert(name.clone(), Queue::default());
         }

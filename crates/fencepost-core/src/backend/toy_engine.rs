@@ -1,7 +1,8 @@
 // A complete engine over a `HashMap`: exclusive locks with leases, for the tasks of one process. Waiters poll.
 
+use fencepost_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ impl Toy {
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<Name, Row>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock()
     }
 }
 

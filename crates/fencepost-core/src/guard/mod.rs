@@ -4,10 +4,11 @@ pub(crate) mod lease;
 mod run;
 pub(crate) mod view;
 
+use crate::sync::Mutex;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl Owned {
     }
 
     fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
-        self.entry.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.entry.get_mut()
     }
 
     pub(crate) fn claim(&self) -> &Arc<Claim> {

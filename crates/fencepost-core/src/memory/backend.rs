@@ -1,8 +1,9 @@
 //! The operations of the engine.
 
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::bug::planted;
 use super::engine::Memory;
@@ -59,7 +60,7 @@ impl Backend for Memory {
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         let mut resources: Vec<Info> = Vec::new();
         for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             let wanted = shard.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
             let wanted = wanted.filter(|(name, _)| page.after.as_ref().is_none_or(|after| *name > after));
             resources.extend(wanted.map(|(name, queue)| {
@@ -129,7 +130,7 @@ pub(crate) fn open(address: BackendUrl, _: Runtime) -> Reply<'static, Result<Arc
     if name.is_empty() {
         return Reply::ready(Ok(Memory::new()));
     }
-    let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = SHARED.get_or_init(Mutex::default).lock();
     shared.retain(|_, memory| memory.strong_count() > 0);
     let known = shared.get(&name).and_then(Weak::upgrade);
     let memory = known.unwrap_or_else(|| {

@@ -1,8 +1,9 @@
 //! The queues of all resources, and the renewal of their leases.
 
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
 
 #[cfg(feature = "planted")]
@@ -73,7 +74,7 @@ impl Memory {
         // Any spread will do: the map inside hashes with a key of its own.
         let spread =
             name.as_str().bytes().rev().take(8).fold(0usize, |sum, byte| sum * 31 + usize::from(byte));
-        self.shards[spread % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[spread % SHARDS].lock()
     }
 
     /// Runs `work` on the queue of `name`, then wakes whom it made winners, drops the queue if it is idle, and sets the alarm

@@ -1,8 +1,9 @@
 //! Cleanup that nobody waits for any more.
 
+use crate::sync::Mutex;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ impl Cleaner {
     pub async fn idle(&self) {
         self.0.take().into_iter().for_each(|job| self.0.host.spawn(job));
         poll_fn(|cx| {
-            let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.0.idle.lock();
             if self.backlog() == 0 {
                 return Poll::Ready(());
             }
@@ -91,7 +92,7 @@ impl Cleaner {
 
 impl Inner {
     fn gathered(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gathered.lock()
     }
 
     fn take(&self) -> Vec<Task> {
@@ -140,7 +141,7 @@ struct Pending(Arc<Inner>);
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.idle.lock();
         if self.0.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
             let wakers = std::mem::take(&mut *idle);
             drop(idle);
@@ -159,13 +160,13 @@ mod tests {
 
     impl Spawner for Held {
         fn spawn(&self, task: Task) {
-            self.0.lock().unwrap().push(task);
+            self.0.lock().push(task);
         }
     }
 
     impl Held {
         fn take(&self) -> Vec<Task> {
-            std::mem::take(&mut *self.0.lock().unwrap())
+            std::mem::take(&mut *self.0.lock())
         }
     }
 

@@ -1,10 +1,11 @@
 //! Renewal of everything a client holds, and of its places in line.
 
+use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -126,7 +127,7 @@ impl Renewer {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let renewals = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let renewals = self.state.get_mut();
         if let Some(waker) = renewals.waker.take() {
             waker.wake();
         }
@@ -183,7 +184,7 @@ impl Renewals {
 
 impl Shared {
     fn renewals(&self) -> MutexGuard<'_, Renewals> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn start_rounds(self: &Arc<Self>) {

@@ -1,10 +1,11 @@
 //! The thread of a client: renewer, cleaner, timers and the engines' pumps run there, so that a blocked or dropped runtime of the
 //! user neither delays a renewal nor leaks a grant.
 
+use crate::sync::Mutex;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -91,7 +92,7 @@ impl Thread {
 
     /// Has the thread ended? Joins it if so.
     pub(crate) fn has_ended(&self) -> bool {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return false;
         }

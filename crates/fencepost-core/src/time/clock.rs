@@ -4,10 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::sync::Mutex;
 use crate::time::moment::Moment;
 use crate::time::timers::{Key, Timers};
 
@@ -177,7 +178,7 @@ impl Clock {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.0.schedule.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.schedule.lock()
     }
 }
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, MutexGuard, OnceLock, RwLockReadGuard};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::sync::{Mutex, RwLock};
 use crate::time::{Clock, Moment, nanos};
 use crate::validity::failure::Status;
 use crate::validity::loss::{Loss, State};
@@ -122,7 +123,7 @@ impl Validity {
         if let State::Lost(_) = self.state(now) {
             return false;
         }
-        if let Some(old) = rest.of.write().unwrap_or_else(PoisonError::into_inner).get_mut(number) {
+        if let Some(old) = rest.of.write().get_mut(number) {
             *old = Arc::clone(validity);
         }
         // A watcher that comes or goes meanwhile finds the new one there.
@@ -312,12 +313,12 @@ impl Rest {
     }
 
     pub(super) fn of(&self) -> RwLockReadGuard<'_, Vec<Arc<Validity>>> {
-        self.of.read().unwrap_or_else(PoisonError::into_inner)
+        self.of.read()
     }
 }
 
 impl Optional {
     pub(super) fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 }

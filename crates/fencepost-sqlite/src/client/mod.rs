@@ -3,9 +3,10 @@
 mod background;
 pub(crate) mod session;
 
+use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{HolderInfo, Loss, Moment, Reply, Result, Runtime};
@@ -121,7 +122,7 @@ impl Client {
         if let Some(heartbeat) = self.heartbeat.get() {
             return Ok(heartbeat);
         }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = self.making.lock();
         if self.heartbeat.get().is_none() {
             // First, so that whoever sees our rows can ring.
             match notify_fifo::create(&self.folder, self.key) {
@@ -143,7 +144,7 @@ impl Client {
     }
 
     pub(crate) fn holder_text(&self, holder: &Arc<HolderInfo>) -> Arc<str> {
-        let mut known = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.holder.lock();
         if let Some((last, text)) = &*known
             && Arc::ptr_eq(last, holder)
         {

@@ -1,10 +1,11 @@
 //! The database: opening it, and transactions on it.
 
+use fencepost_core::sync::Mutex;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
@@ -89,7 +90,7 @@ impl Database {
     /// Closes the connection for good, and leaves the files at the paths as they are. `why` names the file and its change.
     pub(crate) fn give_up(&self, why: &str) {
         self.changed.get_or_init(|| why.to_owned());
-        if let Some(db) = self.db.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(db) = self.db.lock().take() {
             // Without it the last close removes the log at the path, which may be that of others.
             if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
                 tracing::warn!(%error, "the connection to changed files is closed as any other");
@@ -99,7 +100,7 @@ impl Database {
 
     /// Returns whether the connection was given up.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.db.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.db.lock().is_none()
     }
 
     /// Makes the error of a connection that was given up. Each call names the same file.
@@ -136,7 +137,7 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = self.db.lock();
         Ok(work(self.connection(&db)?)?)
     }
 
@@ -145,7 +146,7 @@ impl Database {
         begin: &str,
         work: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = self.db.lock();
         transaction(self.connection(&db)?, begin, work)
     }
 

@@ -7,10 +7,11 @@
 //! Inotify instances are few (128 a user by default), so a client has one, and gives it back some time after it last waited
 //! for another process: not at once, for the kernel takes 20 ms to close one. Without one the poll of once a second takes over.
 
+use fencepost_core::sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Clock, Runtime};
@@ -58,7 +59,7 @@ impl CloseWatch {
     /// From now on `id` is file_closed when one of `keys` closes its side file; this replaces what was said before. A process that
     /// died before the watch was set closes nothing any more, so the caller looks once more afterwards if this returns `true`.
     pub(crate) fn follow(self: &Arc<CloseWatch>, runtime: &Runtime, id: Id, keys: Vec<ClientKey>) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if keys.is_empty() && state.by_claim.is_empty()
             || state.by_claim.get(&id).is_some_and(|known| *known == keys)
         {
@@ -110,7 +111,7 @@ impl CloseWatch {
 
     fn dispatch(&self, event: &InotifyEvent) {
         let ids: Vec<Id> = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             let Some(key) =
                 state.by_file.iter().find(|(_, (known, _))| *known == event.wd).map(|(key, _)| *key)
             else {
@@ -165,7 +166,7 @@ async fn read(watch: Weak<CloseWatch>, instance: Arc<Inotify>, clock: Clock) {
             },
             Some(Err(_)) => return,
             None => {
-                let mut state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = watch.state.lock();
                 if idle && state.by_file.is_empty() {
                     state.instance = None;
                     return;

@@ -3,6 +3,7 @@
 use super::TempDir;
 use super::warden::Warden;
 use crate::faults::{Fault, Faults};
+use fencepost_core::sync::Mutex;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -13,7 +14,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often another process may take a free port before the server binds it.
@@ -80,7 +80,7 @@ pub fn free_port() -> io::Result<u16> {
         let port = FIRST_PORT + (random % u64::from(PORTS)) as u16;
         let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+            TAKEN.lock().push(taken);
             return Ok(port);
         }
     }

@@ -2,9 +2,10 @@
 
 use super::Proxy;
 use crate::faults::{Fault, Faults};
+use fencepost_core::sync::Mutex;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// A server without peers: one proxy in front of it is all of its network.
@@ -73,7 +74,7 @@ impl<S> Proxied<S> {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner<S>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -47,7 +47,7 @@ impl Stage {
     }
 
     fn names(&self) -> usize {
-        self.queues.all.lock().unwrap().len()
+        self.queues.all.lock().len()
     }
 }
 

@@ -32,31 +32,31 @@ impl Wake for Woken {
 
 impl Spawner for Tasks {
     fn spawn(&self, task: Task) {
-        self.0.lock().unwrap().push((task, Arc::new(Woken(AtomicBool::new(true)))));
+        self.0.lock().push((task, Arc::new(Woken(AtomicBool::new(true)))));
     }
 }
 
 impl Tasks {
     fn settle(&self) {
         loop {
-            let (woken, asleep) = std::mem::take(&mut *self.0.lock().unwrap())
+            let (woken, asleep) = std::mem::take(&mut *self.0.lock())
                 .into_iter()
                 .partition::<Vec<_>, _>(|(_, woken)| woken.0.swap(false, Ordering::SeqCst));
-            *self.0.lock().unwrap() = asleep;
+            *self.0.lock() = asleep;
             if woken.is_empty() {
                 return;
             }
             for (mut task, woken) in woken {
                 let waker = Waker::from(Arc::clone(&woken));
                 if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                    self.0.lock().unwrap().push((task, woken));
+                    self.0.lock().push((task, woken));
                 }
             }
         }
     }
 
     fn count(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.0.lock().len()
     }
 }
 
@@ -78,7 +78,7 @@ impl Session for Engine {
 
     fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
-            self.asked.lock().unwrap().push(claim.id);
+            self.asked.lock().push(claim.id);
             claim.confirm(self.clock.now(), claim.ttl());
         }
         Reply::ready(Ok(()))
@@ -129,7 +129,7 @@ impl Stage {
     fn pass(&self, by: Duration) -> Vec<ClaimId> {
         self.clock.advance_to(self.clock.now() + by);
         self.tasks.settle();
-        let mut asked = std::mem::take(&mut *self.engine.asked.lock().unwrap());
+        let mut asked = std::mem::take(&mut *self.engine.asked.lock());
         asked.sort_unstable();
         asked
     }
