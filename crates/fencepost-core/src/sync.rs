@@ -8,7 +8,7 @@ pub struct Mutex<T>(sync::Mutex<T>);
 
 /// A read-write lock that ignores poisoning.
 #[derive(Default, Debug)]
-pub(crate) struct RwLock<T>(sync::RwLock<T>);
+pub struct RwLock<T>(sync::RwLock<T>);
 
 impl<T> Mutex<T> {
     /// Creates a mutex.
@@ -33,15 +33,18 @@ impl<T> Mutex<T> {
 }
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> RwLock<T> {
+    /// Creates a lock.
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock(sync::RwLock::new(value))
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+    /// Locks the lock for reading.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
         ignore_poison(self.0.read())
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+    /// Locks the lock for writing.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         ignore_poison(self.0.write())
     }
 }

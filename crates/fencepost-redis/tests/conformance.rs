@@ -1,7 +1,8 @@
 //! The suite that every engine passes, on each way people run Redis.
 
+use fencepost_core::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
@@ -57,7 +58,7 @@ static SENTINEL: LazyLock<Mutex<Sentinel>> =
 
 impl Fixture for Watched {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let sentinel = || SENTINEL.lock().unwrap_or_else(PoisonError::into_inner);
+        let sentinel = || SENTINEL.lock();
         let url = sentinel().url();
         let place = Place::at(url, move || vec![sentinel().master().look()]);
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
@@ -72,7 +73,7 @@ static CLUSTER: LazyLock<Mutex<Cluster>> =
 
 impl Fixture for Clustered {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let cluster = || CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = || CLUSTER.lock();
         let url = cluster().url();
         let masters = move || cluster().nodes()[..3].iter().map(|node| node.look()).collect();
         let place = Place::at(url, masters);
@@ -88,7 +89,7 @@ static MASTERS: LazyLock<Mutex<Masters>> =
 
 impl Fixture for Majority {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let masters = || MASTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let masters = || MASTERS.lock();
         let url = masters().url();
         let looks = move || masters().nodes().iter().map(|node| node.look()).collect();
         let place = Place { vouched: Some(Arc::default()), ..Place::at(url, looks) };

@@ -1,8 +1,9 @@
 //! The suite's cases of a troubled server, each on a deployment of its own behind a bad network: Sentinel, where a killed master
 //! is replaced by its replica, and a cluster whose masters are all killed and come back with what they wrote to their disks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;

@@ -1,8 +1,9 @@
 //! The suite that every engine passes, on one server and on an ensemble of three.
 
+use fencepost_core::sync::Mutex;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
@@ -28,7 +29,7 @@ impl Place {
     }
 
     fn on_one(options: &str) -> Box<dyn Namespace> {
-        let server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = SERVER.lock();
         Place::at(&server.url(), server.address(), options)
     }
 }
@@ -64,7 +65,7 @@ static SECURE: LazyLock<Mutex<ZooKeeper>> =
 
 impl Fixture for Tls {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = SECURE.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = SECURE.lock();
         let options = format!("&ca={}", server.certificate().display());
         let place = Place::at(&server.url(), server.address(), &options);
         Box::pin(async { place })
@@ -79,7 +80,7 @@ static ENSEMBLE: LazyLock<Mutex<Ensemble>> =
 
 impl Fixture for Three {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let ensemble = ENSEMBLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let ensemble = ENSEMBLE.lock();
         let place = Place::at(&ensemble.url(), ensemble.addresses()[0], "");
         Box::pin(async { place })
     }

@@ -1,8 +1,9 @@
 //! The suite's cases of a troubled server, each on a deployment of its own behind a bad network: one server that is killed and
 //! comes back with what it wrote to its disk, and an ensemble whose leader is killed.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;

@@ -1,9 +1,10 @@
 //! The table of this client's waiters: a message finds its claim here.
 
+use fencepost_core::sync::Mutex;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ pub(crate) enum Collected {
 
 impl Place {
     fn state(&self) -> MutexGuard<'_, Option<Box<State>>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wake(&self, change: impl FnOnce(&mut State)) {
@@ -240,11 +241,11 @@ impl Places {
     fn shard(&self, id: ClaimId) -> MutexGuard<'_, Shard> {
         let bits = id.as_u128();
         let shard = (bits ^ (bits >> 64)) as usize % self.all.len();
-        self.all[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        self.all[shard].lock()
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Name, Line>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 
     /// Before the first request: a message may be quicker than its answer.

@@ -1,7 +1,8 @@
 //! Withdrawals that wait for room: a lock has at most a thousand tombstones.
 
+use fencepost_core::sync::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Moment, Runtime};
@@ -43,7 +44,7 @@ impl Withdrawals {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
-        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.waiting.lock())
     }
 
     /// Sends `call` again later, and until it leaves its tombstone.

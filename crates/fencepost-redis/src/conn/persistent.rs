@@ -4,8 +4,9 @@
 //! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
 //! more than a command, until that runtime ends or does not run it.
 
+use fencepost_core::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Moment, Runtime};
@@ -178,7 +179,7 @@ impl Drop for Wire {
 
 impl Shared {
     fn home(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+        self.home.lock()
     }
 
     fn cut(&self, number: u64) {
@@ -252,7 +253,7 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
         Whereabouts::Fixed(place) => (place.clone(), true),
         Whereabouts::Master(sentinels) => (sentinels.master().await?, false),
         Whereabouts::Any(nodes) => {
-            let nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let nodes = nodes.lock();
             (nodes[number as usize % nodes.len()].clone(), true)
         }
     };

@@ -1,8 +1,9 @@
 //! The server that a connection leads to.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use fencepost_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 
 use crate::config::Place;

@@ -1,8 +1,9 @@
 //! A connection's task, and the signs that it is alive.
 
+use fencepost_core::sync::Mutex;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use fencepost_core::Task;
@@ -36,7 +37,7 @@ impl Pulse {
         });
         let end = End { pulse: Arc::clone(&pulse), ended: Some(Box::new(ended)) };
         let task = tokio::spawn(Work { task, end });
-        *pulse.abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+        *pulse.abort.lock() = Some(task.abort_handle());
         pulse
     }
 
@@ -54,7 +55,7 @@ impl Pulse {
     }
 
     pub(crate) fn stop(&self) {
-        let abort = self.abort.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let abort = self.abort.lock().take();
         if let Some(abort) = abort {
             abort.abort();
         }

@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
+use fencepost_core::sync::{Mutex, RwLock};
 use fencepost_core::{ErrorKind, Moment, Runtime};
 use redis::{Cmd, Value};
 
@@ -167,11 +168,11 @@ impl Cluster {
     }
 
     fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read())
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<Place, Arc<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock()
     }
 
     fn link(&self, place: &Place) -> Arc<Link> {
@@ -181,7 +182,7 @@ impl Cluster {
     }
 
     fn set(&self, slot: u16, link: Arc<Link>) {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         let mut slots = table.slots.clone();
         slots[usize::from(slot)] = Some(Arc::clone(&link));
         let mut masters = table.masters.clone();
@@ -214,7 +215,7 @@ impl Cluster {
         // Each time another one begins: a master that is cut off from the others, and not from us, answers what was true before.
         let turn = self.looks.fetch_add(1, Ordering::Relaxed) % places.len().max(1);
         places.rotate_left(turn);
-        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.nodes.lock().clone();
         for place in known.into_iter().chain(self.seeds.iter().cloned()) {
             if !places.contains(&place) {
                 places.push(place);
@@ -273,8 +274,8 @@ impl Cluster {
         }
         self.links().retain(|_, link| masters.iter().any(|master| Arc::ptr_eq(master, link)));
         self.inbox.stay_among(&nodes);
-        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Table { slots, masters });
+        *self.nodes.lock() = nodes;
+        *self.table.write() = Arc::new(Table { slots, masters });
         true
     }
 }

@@ -1,7 +1,8 @@
 //! How a client comes to the nodes of a quorum.
 
+use fencepost_core::sync::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl Runs {
     /// Notes the server's run, if it says so. Fails if another node has it.
     fn add(&self, shared: &Shared) -> Result<()> {
         let Some(run) = shared.net.run() else { return Ok(()) };
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run) {
+        if self.0.lock().insert(run) {
             return Ok(());
         }
         let message =

@@ -1,8 +1,9 @@
 //! A server for all tests, a path of nodes for each, and ways to read both.
 
+use fencepost_core::sync::Mutex;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Registry, Result};
@@ -16,7 +17,7 @@ static SERVER: LazyLock<Mutex<ZooKeeper>> =
 
 /// The server that all tests share.
 pub(crate) fn address() -> SocketAddr {
-    SERVER.lock().unwrap_or_else(PoisonError::into_inner).address()
+    SERVER.lock().address()
 }
 
 /// A path of nodes that no other test has.

@@ -3,9 +3,10 @@
 mod kinds;
 mod neighbour;
 
+use fencepost_core::sync::Mutex;
 use std::future::IntoFuture;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Acquire, Client, Guard, Registry};
@@ -53,7 +54,7 @@ const NODE: &str = "stock%2F42";
 impl Street {
     async fn new(start: fn(&str, &str, &str) -> Neighbour, options: &'static str) -> Street {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let hosts = SERVER.lock().unwrap_or_else(PoisonError::into_inner).address().to_string();
+        let hosts = SERVER.lock().address().to_string();
         let path = format!("/street{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let url = url(&hosts, &path, SESSION, options);
         let locks = Client::builder().connect(&registry(), &url).await.expect("it connects");

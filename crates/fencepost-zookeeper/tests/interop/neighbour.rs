@@ -1,10 +1,11 @@
 //! A process with another library.
 
+use fencepost_core::sync::Mutex;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost_testkit::server::TempDir;
@@ -78,7 +79,7 @@ impl Neighbour {
         // One at a time looks whether it is there.
         static ONCE: Mutex<()> = Mutex::new(());
         let python = {
-            let _alone = ONCE.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = ONCE.lock();
             KAZOO.clone()
         };
         Neighbour::start(Command::new(python).args([program, hosts, path, kind]))
