@@ -46,6 +46,9 @@ impl Sentinel {
             let port = network.port(number, node).to_string();
             look.try_ask::<()>(&["CONFIG", "SET", "replica-announce-ip", "127.0.0.1"]).map_err(refused)?;
             look.try_ask::<()>(&["CONFIG", "SET", "replica-announce-port", &port]).map_err(refused)?;
+            // A server that restarts must announce the proxy's port again. With two addresses of one server, a sentinel makes
+            // it a replica of itself.
+            look.try_ask::<()>(&["CONFIG", "REWRITE"]).map_err(refused)?;
         }
         let [master, replica] = &nodes;
         let port = network.port(0, master);
