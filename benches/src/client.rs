@@ -11,7 +11,7 @@ pub(crate) async fn connect(url: &str) -> Locks {
     Locks::connect(url).await.expect("a server that answers")
 }
 
-/// What most measurements run on: one thread.
+/// Creates the runtime of most measurements: one thread.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

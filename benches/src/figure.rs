@@ -8,7 +8,7 @@ use std::time::Instant;
 pub(crate) struct Figure {
     /// The engine.
     pub(crate) engine: &'static str,
-    /// What is measured.
+    /// The quantity.
     pub(crate) figure: &'static str,
     /// The unit of the floor, ours and the peers.
     pub(crate) unit: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Figure {
 /// Another library's figure.
 #[derive(Serialize)]
 pub(crate) struct Peer {
-    /// What it is of.
+    /// The name of the measured program.
     pub(crate) name: &'static str,
     /// The median over its rounds; not a number where it gave none.
     pub(crate) value: f64,
@@ -39,13 +39,13 @@ pub(crate) struct Peer {
 /// A figure and what it is of.
 #[derive(Serialize)]
 pub(crate) struct Named {
-    /// What it is of.
+    /// The name of the measured program.
     pub(crate) name: &'static str,
     /// The median over the rounds.
     pub(crate) value: f64,
 }
 
-/// What a line of `cargo xtask prove` measured.
+/// The figure of one line of `cargo xtask prove`.
 #[derive(Serialize)]
 pub(crate) struct Measured {
     /// The figure that the line's bound is for; not a number (in JSON: null) when something else went wrong.

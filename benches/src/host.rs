@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The lock file that this program was built with.
 const LOCK: &str = include_str!("../../Cargo.lock");
 
-/// What `fencepost-bench host` prints.
+/// The output of `fencepost-bench host`.
 #[derive(Serialize)]
 pub(crate) struct Host {
     cpu: String,

@@ -1,6 +1,6 @@
 //! The project's pages as tests: every Rust example in README.md and docs/ is compiled and run by `cargo test --doc`.
 //!
-//! What `cargo xtask bench` and `cargo xtask prove` measure with is the binary of this package, `fencepost-bench`.
+//! The binary of this package, `fencepost-bench`, measures for `cargo xtask bench` and `cargo xtask prove`.
 
 #[cfg(doctest)]
 mod pages {

@@ -1,4 +1,4 @@
-//! What `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
+//! The program that `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
 
 mod client;
 mod command;

@@ -17,9 +17,9 @@ pub(crate) fn program(words: &[&str]) -> Command {
     command
 }
 
-/// What stands in line.
+/// A contender in a queue.
 pub(crate) trait Contender {
-    /// What one has that holds.
+    /// The guard of a holder.
     type Held;
 
     /// Makes ready for a line of so many.

@@ -1,4 +1,4 @@
-//! What processes use of the machine, from /proc.
+//! The CPU time and memory of processes, from /proc.
 
 use nix::unistd::Pid;
 use std::collections::HashSet;

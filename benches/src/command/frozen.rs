@@ -6,7 +6,7 @@ use crate::figure::{Measured, median};
 use nix::sys::signal::{Signal, kill};
 use std::time::Instant;
 
-/// So many at a time, each on a name of its own.
+/// Pairs that run at a time, each on a name of its own.
 const PAIRS: usize = 20;
 const ROUNDS: usize = 3;
 

@@ -83,7 +83,7 @@ impl Wrapper {
     /// The next line that its child writes; empty once all who could write are gone.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        // What cannot be read counts as nothing written.
+        // Output that cannot be read counts as nothing written.
         let _ = self.output.read_line(&mut line);
         line.trim_end().to_owned()
     }

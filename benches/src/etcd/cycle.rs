@@ -47,7 +47,7 @@ fn beside_by_hand(server: &Etcd, figure: &'static str) -> Figure {
     }
 }
 
-/// What clients send for each cycle.
+/// Counts the requests that clients send for each cycle.
 pub(crate) fn requests() -> Measured {
     let server = start();
     runtime().block_on(async {

@@ -18,7 +18,7 @@ const SPAN: Duration = Duration::from_secs(40);
 /// Handoffs over which wakeups are counted.
 const HANDOFFS: usize = 1_000;
 
-/// What is asked about the crowd.
+/// The quantity that is measured of the crowd.
 #[derive(Clone, Copy)]
 pub(crate) enum Question {
     /// Bytes of memory for each.

@@ -45,7 +45,7 @@ impl ByHand {
     }
 }
 
-/// A connection of the bare driver on which a command may take for ever.
+/// Opens a connection of the bare driver without a time limit for commands.
 pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let client = redis::Client::open(url).expect("a good address");

@@ -109,7 +109,7 @@ pub(crate) fn many_tasks() -> Figure {
     }
 }
 
-/// What clients send for each cycle.
+/// Counts the commands that clients send for each cycle.
 pub(crate) fn commands() -> Measured {
     let server = start();
     let runtime = runtime();

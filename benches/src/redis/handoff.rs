@@ -56,7 +56,7 @@ pub(crate) fn rate(waiters: usize) -> Figure {
     }
 }
 
-/// What clients send for a contended cycle, at worst over the lengths of the line.
+/// Counts the commands that clients send for a contended cycle: the worst of all queue lengths.
 pub(crate) fn commands() -> Measured {
     worst(|waiters| {
         let server = start();

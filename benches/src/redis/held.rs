@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Four rounds of renewal at the default lease of 30 s.
 const SPAN: Duration = Duration::from_secs(40);
 
-/// What is asked about them.
+/// The quantity that is measured of held locks.
 #[derive(Clone, Copy)]
 pub(crate) enum Question {
     /// Percent of a core that the client uses.

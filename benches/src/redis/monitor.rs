@@ -1,12 +1,12 @@
-//! What clients send, as the server shows it.
+//! The commands that clients send, as the server's MONITOR shows them.
 
 use redis::{Connection, from_redis_value};
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 
-/// What ends it.
+/// The key whose command ends the monitoring.
 const OVER: &str = "over";
-/// What the measurement itself sends.
+/// The commands of the measurement itself.
 const OWN: [&str; 2] = ["INFO", "CONFIG"];
 
 /// A command of a client.

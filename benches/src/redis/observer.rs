@@ -1,4 +1,4 @@
-//! Who looks at a line without a share in it.
+//! An observer of a queue: it takes no part in it.
 
 use super::server::Auditor;
 use crate::client::{NAME, connect, runtime};

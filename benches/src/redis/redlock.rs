@@ -12,10 +12,10 @@ use tokio::runtime::Builder;
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
 const CYCLES: usize = 500;
-/// Who wants the one lock, and how they are spread.
+/// The contenders for the one lock.
 const CONTENDERS: usize = 16;
 const CLIENTS: usize = 4;
-/// Who has waited so long is stuck.
+/// A contender that has waited this long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Five masters that grant at once.
@@ -86,7 +86,7 @@ pub(crate) fn one_down() -> Measured {
             all.masters.node(0).stop().expect("a server that runs");
             let p50 = runtime.block_on(p50(CYCLES, async || cycle(&here).await));
             all.masters.node(0).cont().expect("a server that was stopped");
-            // What it owes is answered before the next way begins.
+            // Its outstanding requests are answered before the next way begins.
             runtime.block_on(async {
                 for _ in 0..50 {
                     cycle(&here).await;
@@ -130,7 +130,7 @@ pub(crate) fn beside_peers() -> Measured {
     Measured { figure: if ours >= redsync { f64::INFINITY } else { ratio }, note }
 }
 
-/// What is left, and who is stuck, after so many cycles of contenders for one lock.
+/// Runs `count` cycles of contenders for one lock. Counts what is left and the contenders that are stuck.
 pub(crate) fn cycles(count: usize) -> Measured {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -175,7 +175,7 @@ pub(crate) fn cycles(count: usize) -> Measured {
     })
 }
 
-/// Claims that a master still knows of, and keys that would stay for ever.
+/// Claims that a master still knows of, and keys that would never expire.
 async fn left(five: &Five) -> Vec<String> {
     let mut left = Vec::new();
     for node in five.masters.nodes() {

@@ -18,7 +18,7 @@ pub(crate) fn pid(server: &Redis) -> nix::unistd::Pid {
 /// A connection that asks the server what it has done.
 pub(crate) struct Auditor(Look);
 
-/// What the server has counted of one command.
+/// The server's counters of one command.
 pub(crate) struct Count {
     /// How often it was called.
     pub(crate) calls: f64,
@@ -32,12 +32,12 @@ impl Auditor {
         Auditor(server.look())
     }
 
-    /// Lets the server count anew.
+    /// Sets the server's counters to 0.
     pub(crate) fn reset(&mut self) {
         let _: String = self.0.ask(&["CONFIG", "RESETSTAT"]);
     }
 
-    /// What it has counted of the scripts that were called by their digest since then.
+    /// Returns the counters of the scripts that were called by their digest since then.
     pub(crate) fn scripts(&mut self) -> Count {
         let text = self.info("commandstats");
         let figures = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What waiting costs the server.
+//! The server's cost of waiting.
 
 use super::monitor::Monitor;
 use super::server::start;

@@ -60,7 +60,7 @@ impl Bare {
         self.run(BEGIN, ());
         self.run(TAKE, (NAME, OWNER, 3));
         println!("in");
-        // Whoever reads it sees the line at once or not at all.
+        // A reader sees the line at once or not at all.
         let _ = std::io::stdout().flush();
         loop {
             std::thread::park();

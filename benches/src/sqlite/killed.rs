@@ -81,7 +81,7 @@ pub(crate) fn side(place: &Path) {
         let locks = connect(&format!("sqlite:{}", place.join("locks.db").display())).await;
         let guard = locks.mutex("killed").expect("a good name").lock().await.expect("a grant");
         println!("{}", guard.token());
-        // Whoever reads it sees the line at once or not at all.
+        // A reader sees the line at once or not at all.
         let _ = std::io::stdout().flush();
         guard.lost().await;
     });

@@ -18,7 +18,7 @@ pub(super) struct Far {
     name: u32,
     /// Where the histories are.
     folder: PathBuf,
-    /// Counts the seat's cycles, whoever sat there: a byte each hundred.
+    /// Counts the cycles of all processes in this seat: one byte for each 100.
     tally: PathBuf,
     /// The seat's share of the cycles.
     share: usize,

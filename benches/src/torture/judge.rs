@@ -1,4 +1,4 @@
-//! What is found in the histories of one segment after the other.
+//! The findings in the histories of one segment after the other.
 
 use crate::command::Place;
 use fencepost_testkit::checker::{Promises, check};

@@ -45,7 +45,7 @@ pub(crate) trait Target {
     /// Lets one of its faults befall the servers and be over, and names it; nothing if they were spared.
     fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng) -> Option<&'static str>;
 
-    /// What is left once the claims of the dead are over.
+    /// Returns what is left once the claims of killed processes are over.
     fn left(&self) -> Vec<String>;
 }
 
@@ -89,7 +89,7 @@ impl<T: Target> Run<T> {
         // Every process that was ever started has a number of its own.
         let mut names = (number * 1_000..).map(|name| name + 1);
         let mut next = || names.next().unwrap_or_default();
-        // At least one: a segment of none would be followed by the same for ever.
+        // At least one: with segments of no cycles the run would never end.
         let share = cycles.div_ceil(PROCESSES);
         let mut far: Vec<Far> =
             (0..PROCESSES).map(|seat| Far::start(&self.target, place, seat, share)).collect();

@@ -57,7 +57,7 @@ pub(crate) fn beside_the_driver() -> Measured {
     }
 }
 
-/// What a client sends for each cycle.
+/// Counts the requests that a client sends for each cycle.
 pub(crate) fn commands() -> Measured {
     let server = start();
     let runtime = runtime();

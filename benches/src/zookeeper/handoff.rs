@@ -57,7 +57,7 @@ pub(crate) fn rate(waiters: usize) -> Figure {
     }
 }
 
-/// What clients send for a contended cycle with 128 waiters, who may have their folders followed or not.
+/// Counts the requests of a contended cycle with 128 waiters. `watch`: how clients watch their folders.
 pub(crate) fn commands(watch: &str) -> Measured {
     let waiters = 128;
     let server = start();

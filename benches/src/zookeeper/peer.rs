@@ -6,7 +6,7 @@ use zookeeper_client::{Acls, Client, CreateMode, LockPrefix};
 /// The folder of a peer's lock.
 pub(super) const FOLDER: &str = "/peer";
 
-/// A session of the driver's, on the runtime of whoever measures.
+/// Opens a session of the driver on the runtime of the measurement.
 pub(super) async fn connect(url: &str) -> Client {
     let hosts = url.strip_prefix("zookeeper://").and_then(|rest| rest.split('/').next());
     let client = Client::connect(hosts.expect("a URL")).await.expect("a server that answers");
@@ -15,7 +15,7 @@ pub(super) async fn connect(url: &str) -> Client {
     client
 }
 
-/// What a lock costs at least: its node is made and deleted.
+/// Creates and deletes a node: the least that a lock costs.
 pub(super) async fn by_hand(client: &Client) {
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, number) = client.create("/peer/x-", b"", &options).await.expect("a node");

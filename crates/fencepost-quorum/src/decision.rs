@@ -1,4 +1,4 @@
-//! What the answers so far come to.
+//! The decision that follows from the replies so far.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;

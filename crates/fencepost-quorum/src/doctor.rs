@@ -1,4 +1,4 @@
-//! What was found at several nodes, as one.
+//! One report for the findings at several nodes.
 
 use fencepost_core::{Finding, Report, Result, Severity};
 

@@ -17,9 +17,9 @@ use super::node_claim::{NodeClaim, NodeState};
 use super::session::taken_in;
 use super::{NodeClaims, Shared, jittered};
 
-/// So often the older of a split vote asks again before it takes whoever is in its way for the holder.
+/// The older claim of a split vote asks at most `STANDS` times more. Then it takes the claim before it for the holder.
 const STANDS: u32 = 6;
-/// Whoever waits asks again after this time or twice that, should all hints have been lost.
+/// A waiter asks again after one to two times `NET`, in case all hints were lost.
 const NET: Duration = Duration::from_secs(1);
 /// The pause of one who yields, at first.
 const YIELD: Duration = Duration::from_millis(2);
@@ -27,7 +27,7 @@ const YIELD: Duration = Duration::from_millis(2);
 pub(crate) struct QuorumEntry {
     pub(crate) shared: Arc<Shared>,
     pub(crate) claim: Arc<Claim>,
-    /// So many nodes must grant it.
+    /// The number of nodes that must grant it.
     pub(crate) need: usize,
     seats: NodeClaims,
     pub(crate) attached: bool,
@@ -103,7 +103,7 @@ impl QuorumEntry {
             let mut seats = seats.lock();
             let mut all = true;
             loop {
-                // What the judge has sent begins with its first poll; the others have just been looked at.
+                // A request that the decision has just made starts with its first poll. The others were polled just now.
                 for seat in seats.iter_mut().filter(|seat| all || seat.is_unsent()) {
                     seat.poll(cx);
                 }
@@ -273,7 +273,7 @@ impl QuorumEntry {
         }
     }
 
-    /// Takes back what was won, in the background; whoever waits for it is told by its node.
+    /// Withdraws the votes that were won, in the background. Each node tells its own waiters.
     fn undo(&mut self) {
         self.target = Token::default();
         for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, NodeState::Won(_))) {

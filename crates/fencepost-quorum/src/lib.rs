@@ -31,11 +31,11 @@ use stragglers::Stragglers;
 
 /// A lock for which somebody was refused is taken for contended so long.
 const CONTENDED: Duration = Duration::from_secs(2);
-/// So many contended locks are remembered before those are forgotten that are so no more.
+/// The number of contended locks that are remembered. Beyond it those that are no longer contended are forgotten.
 const REMEMBERED: usize = 1024;
 /// An operator's look takes so long at most: a page of a list is many requests.
 const LOOK: Duration = Duration::from_secs(2);
-/// Operators are answered so long after a majority, whoever else is slow.
+/// An operator's request waits for slow nodes at most this long after a majority has answered.
 const GRACE: Duration = Duration::from_millis(20);
 /// How long an examination of the nodes may take.
 const EXAMINATION: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ struct Shared {
     patience: Duration,
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
-    /// What is held, and its tokens.
+    /// The claims that are held, with their tokens.
     held: Mutex<HashMap<ClaimId, (NodeClaims, Token)>>,
     lingering: Arc<Stragglers>,
     /// Until when locks are taken for contended.

@@ -1,10 +1,10 @@
-//! What several nodes say, as one.
+//! One answer to an operator, from the answers of several nodes.
 
 use fencepost_core::{ClaimInfo, Info, Listing, Name, Page};
 use std::collections::BTreeMap;
 
-/// What stands at a majority of the nodes, or may: those that did not answer count for it. Who waits, waits where it asked last:
-/// one node is enough.
+/// Returns the holders at a majority of the nodes. A node that did not answer counts as one that has the holder. A waiter needs one
+/// node: it waits where it asked last.
 pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) -> Info {
     let missing = nodes - answers.len();
     let last_token = answers.iter().filter_map(|info| info.last_token).max();

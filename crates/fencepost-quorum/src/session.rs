@@ -10,7 +10,7 @@ use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, Valid
 use super::node_claim::NodeClaim;
 use super::{Job, NodeClaims, Shared, gather};
 
-/// What is renewed together at one node.
+/// The claims that one node renews together.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 
 /// Votes of nodes that do not hold it are asked for again for so many claims by one round: each takes a command.

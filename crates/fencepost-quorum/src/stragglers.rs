@@ -13,7 +13,7 @@ use super::node_claim::{Answer, Away};
 
 /// So long they wait for the next claim of this client, before the cleaner sees to them.
 const LINGER: Duration = Duration::from_millis(20);
-/// So many are looked at for each that comes: more than come.
+/// Late replies that are polled for each new one: more than one, so the list does not grow.
 const HEARD: usize = 4;
 
 /// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.

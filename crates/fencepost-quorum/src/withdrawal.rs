@@ -88,7 +88,7 @@ impl QuorumEntry {
             .await;
         let Ok(left) = left else {
             let error = self.failure();
-            // What failed is sent again with the next call.
+            // The next call repeats a request that failed.
             for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
                 if let NodeState::Failed(..) = seat.standing {
                     seat.standing = NodeState::Refused(None);

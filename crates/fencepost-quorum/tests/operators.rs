@@ -1,4 +1,4 @@
-//! What operators are told of a quorum whose nodes differ.
+//! Answers to operators about a quorum whose nodes differ.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fencepost_core::{
 };
 use fencepost_quorum::Quorum;
 
-/// What a node answers to an eviction.
+/// A node's answer to an eviction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Answer {
     Done,

@@ -10,11 +10,11 @@ const N: usize = 3;
 const NEED: usize = 2;
 const DRIFT: [u8; N] = [0, 1, 0];
 
-/// What is left out to see it fail.
+/// The rule that is left out to see the check fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Variant {
     Real,
-    /// The greatest token of a majority counts, whoever else has it.
+    /// The greatest token of a majority counts, even if fewer nodes than the quorum have it.
     NoEquality,
     /// Nodes give what they like, and nothing is written back.
     OnePhase,
@@ -228,7 +228,7 @@ impl Model for Votes {
             }
             Step::Return(n) => {
                 let mask = state.nodes[n].out?;
-                // The longest lease is over: whoever held something then has lost it or let go, or the others have renewed it; and the
+                // The longest lease is over. Each holder of that time has lost or released its claim, or the others have renewed it. The
                 // clocks have moved by more than they differ.
                 let over = |c: usize| match state.claims[c].phase {
                     Phase::Dead | Phase::Leaving => true,
@@ -269,7 +269,7 @@ impl Model for Votes {
     }
 }
 
-/// What was found against each property, and how many states were seen.
+/// Returns the properties that were violated and the number of states.
 fn check(variant: Variant, wipes: u8, claims: usize) -> (Vec<&'static str>, usize) {
     let checker = Votes { variant, wipes, claims }.checker().threads(2).spawn_bfs().join();
     let mut broken: Vec<_> =
@@ -293,7 +293,7 @@ fn a_node_that_lost_its_data_and_stays_out_breaks_nothing() {
     println!("{states} states with a wipe");
 }
 
-/// One node after the other loses its data, and votes again for whoever holds.
+/// One node after the other loses its data, and votes again for the holder.
 #[test]
 fn votes_that_are_given_again_make_no_second_majority() {
     let (broken, states) = check(Variant::Real, 2, 2);

@@ -36,7 +36,7 @@ enum Slot {
     Empty,
 }
 
-/// What is known of the claim at the node.
+/// The known state of the claim at the node.
 #[derive(Debug)]
 pub(crate) enum NodeState {
     /// Nothing of it is there.
@@ -59,9 +59,9 @@ pub(crate) struct NodeClaim {
     attached: bool,
     pub(crate) claim: Arc<Claim>,
     slot: Slot,
-    /// What is under way was not polled yet, and begins with that.
+    /// The request under way was not polled yet. Its first poll sends it.
     unsent: bool,
-    /// What is under way leaves the node, or is to cut the grant loose.
+    /// The request under way withdraws the claim or detaches the grant.
     cleanup: bool,
     pub(crate) standing: NodeState,
     /// It was asked in this round: a hint of a node that was not has not been acted upon, and would come again and again.
@@ -102,7 +102,7 @@ impl NodeClaim {
         let id = outer.id.derive(number + nodes * generation);
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
-        // Who holds already stands in nobody's way and waits for nothing.
+        // A holder blocks no other claim by waiting.
         claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
@@ -145,7 +145,7 @@ impl NodeClaim {
         NodeClaim::of(&self.node, place, outer)
     }
 
-    /// What was cut loose here is ours again, to be released.
+    /// Takes a grant back that was detached here, so that it is released.
     pub(crate) fn take_up(&mut self, outer: &Claim) {
         let NodeClaim { number, nodes, generation, .. } = *self;
         let place =
@@ -153,7 +153,7 @@ impl NodeClaim {
         *self = NodeClaim::of(&self.node, place, outer);
     }
 
-    /// Would whoever looks for a lease find what is granted here?
+    /// Whether a client that attaches the lease would find the grant at this node.
     pub(crate) fn is_found(&self) -> bool {
         self.generation < GENERATIONS
     }
@@ -185,7 +185,7 @@ impl NodeClaim {
         self.cleanup && self.is_away()
     }
 
-    /// Whoever has the claim parts with it, and alone polls what is under way: another's poll would take its wakeup.
+    /// Whether the owner withdraws the claim. Then only the owner polls the request: another poll would take its waker.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_parting() || matches!(self.standing, NodeState::Left(_) | NodeState::Detached)
     }
@@ -203,7 +203,7 @@ impl NodeClaim {
         self.is_away() || matches!(self.standing, NodeState::Failed(_, true))
     }
 
-    /// What the node said when it failed; said once.
+    /// Returns the node's error, once.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         match &mut self.standing {
             NodeState::Failed(error, _) => error.take(),
@@ -344,7 +344,7 @@ impl NodeClaim {
         }
     }
 
-    /// What keeps a grant alive.
+    /// Returns the session that keeps the grant alive.
     pub(crate) fn renewal(&self) -> Option<Renewal> {
         match (&self.slot, &self.standing) {
             (Slot::Here(entry), NodeState::Won(_)) => entry.renewal(),

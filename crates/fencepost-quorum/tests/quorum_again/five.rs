@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(crate) down: Arc<AtomicBool>,
     /// It answers no renewal.
     pub(crate) hangs: Arc<AtomicBool>,
-    /// What has to be made before it can be asked, as a connection; there by itself unless taken away.
+    /// Stands for the connection, without which a node cannot be asked. It is there unless a test takes it away.
     ready: Arc<Semaphore>,
 }
 

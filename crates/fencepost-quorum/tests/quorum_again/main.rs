@@ -30,7 +30,7 @@ async fn permits_are_no_more_than_there_are_whichever_nodes_grant_them() {
         }
         held.push(entry);
         down.iter().for_each(|number| five.down(*number, false));
-        // What failed is undone.
+        // The failed attempt is withdrawn.
         five.clock.advance_to(five.clock.now() + Duration::from_secs(1));
     }
     assert_eq!(granted, 2);
@@ -126,7 +126,7 @@ async fn a_permit_is_lost_with_the_second_node_that_evicts_it() {
     assert_eq!(claim.validity.state(five.clock.now()), State::Lost(Loss::Evicted));
 }
 
-/// What fewer nodes than must hold it have renewed is not renewed, however many know it still.
+/// A renewal by fewer nodes than the quorum is none, however many nodes still have the claim.
 #[tokio::test]
 async fn a_renewal_that_too_few_nodes_confirm_fails() {
     for (mode, down) in [(Mode::Exclusive, 3), (Mode::Permits { n: 1, of: 2 }, 2)] {
@@ -173,7 +173,7 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     assert_eq!(five.held_at(token).await, 5);
 }
 
-/// A lock that has lost its majority is lost, whoever would vote for it afterwards.
+/// A lock that has lost its majority is lost, whichever nodes would vote for it afterwards.
 #[tokio::test]
 async fn what_is_lost_is_not_voted_for_again() {
     let mut five = Five::new();
@@ -205,7 +205,7 @@ async fn a_vote_that_came_back_counts_while_another_node_hangs() {
     assert_eq!(claim.validity.state(five.clock.now()), State::Held, "three of five hold it");
 }
 
-/// Whoever is met for the first time answers after the others: until then three nodes alone hold it.
+/// A node with a new connection answers after the others. Until then only three nodes hold the claim.
 #[tokio::test]
 async fn a_node_that_is_met_late_counts_before_the_first_renewal() {
     let tasks = Patient::default();
