@@ -9,7 +9,6 @@ const PENDING: &[&str] = &[
     "docs/backends/sqlite.md",
     "crates/fencepost-cli/",
     "crates/fencepost-redis/src/script/lua/",
-    "crates/fencepost-sqlite/",
 ];
 
 /// A comment begins with one of these only as a question.

@@ -19,7 +19,7 @@ pub(crate) struct Config {
     pub(crate) pinned: bool,
 }
 
-/// What a commit survives.
+/// The failures that a commit survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Durability {
     /// A crash of the process or program, not of the machine: the last commits may be missing after a power loss. No holder

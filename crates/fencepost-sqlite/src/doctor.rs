@@ -1,4 +1,4 @@
-//! What an operator should know of a database.
+//! The findings of `doctor` about a database.
 
 use std::io;
 

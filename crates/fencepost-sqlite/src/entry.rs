@@ -44,7 +44,7 @@ struct ClaimState {
     asked: bool,
     /// The row's number, once known.
     seq: Option<i64>,
-    /// What was found when it was removed.
+    /// The outcome of its removal.
     removed: Option<Removed>,
     /// Looks still to be taken at a process that has just closed its side file.
     rechecks: u8,
@@ -75,7 +75,7 @@ impl ClaimState {
         self.waiter.clear_woken();
         let outcome = if self.waiter.attached { self.attach() } else { self.request() };
         if let Err(Failure::Busy) = outcome {
-            // The database was being written, so nothing was: there is nothing to withdraw that was not there blockers.
+            // The database was locked by another writer, so nothing was written: there is nothing new to withdraw.
             self.asked = asked;
         }
         outcome
@@ -163,7 +163,7 @@ impl ClaimState {
         keys.dedup();
         let soon = client.runtime.clock().now() + RECHECK_PAUSE;
         if client.watch.follow(&client.runtime, self.waiter.claim.id.as_u128().to_be_bytes(), keys) {
-            // Who died between our look and the watch closes nothing any more.
+            // A process that died between our read and the watch closes no file any more.
             self.rechecks = self.rechecks.max(1);
         }
         if self.rechecks > 0 {
@@ -308,12 +308,12 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// A descriptor of the locked side file. As long as any process has one (a child that inherits it, say), the kernel says
-    /// that this client lives; with `pinned=true` its grants then last. It is close-on-exec; whoever hands it to a child lifts
-    /// that.
+    /// Returns a descriptor of the locked side file. While any process has one, for example a child that inherits it, the kernel
+    /// reports this client as alive. With `pinned=true` its grants then last. The descriptor is close-on-exec: clear that flag to
+    /// hand it to a child.
     ///
     /// # Errors
-    /// When no descriptor is removed.
+    /// The system has no descriptor left.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         let heartbeat =
             self.client.heartbeat().map_err(|failure| io::Error::other(failure.at(self.client.path())))?;

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors: the failure, its cause, and the remedy.
 
 use std::fmt::Display;
 use std::io;

@@ -66,13 +66,12 @@ mod waiters;
 pub use backend::open;
 pub use entry::Holding;
 
-/// Marks a side file: the pinned grants of its process are over, although its lock may still be held. Whoever waits for them
-/// is woken.
+/// Marks in a side file that the pinned grants of its process are over, although its lock may still be held. Wakes the waiters.
 ///
-/// To be called when nothing of what the grants protected runs any more. It needs neither the database nor a runtime.
+/// Call it when nothing runs any more that the grants protected. It needs neither the database nor a runtime.
 ///
 /// # Errors
-/// When the file is gone or cannot be written.
+/// The file is gone or cannot be written.
 pub fn mark_over(side_file: &std::path::Path) -> std::io::Result<()> {
     process::heartbeat_file::mark_over(side_file)
 }

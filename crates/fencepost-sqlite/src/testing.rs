@@ -59,7 +59,7 @@ impl TestDb {
         process::folder(self.database.path())
     }
 
-    /// What a third process sees `after` nanoseconds.
+    /// Returns what a third process reads `after` nanoseconds later.
     pub(crate) fn later<T>(
         &self,
         after: u64,

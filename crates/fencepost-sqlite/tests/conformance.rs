@@ -70,7 +70,7 @@ impl Namespace for Place {
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         Box::pin(async {
-            // What a killed process leaves is cleared away by the next one that uses the database.
+            // The next process that uses the database removes what a killed one left.
             let locks = connect(&self.url()).await;
             drop(locks.mutex("the next").expect("a name").lock().await);
             let left = self.look();
@@ -89,7 +89,7 @@ impl Namespace for Place {
     }
 }
 
-/// What the other process does; nothing in this one.
+/// The other process's part. In this process it does nothing.
 #[test]
 fn hold_elsewhere() {
     fencepost_testkit::conformance::hold_elsewhere(&registry());

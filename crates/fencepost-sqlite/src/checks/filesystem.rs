@@ -44,7 +44,7 @@ const LOCAL: &[(u32, &str)] = &[
     (0xf2f5_2010, "F2FS"),
 ];
 
-/// What a file lies on.
+/// The kind of file system that a file is on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Filesystem {
     Local(String),
@@ -52,7 +52,7 @@ pub(crate) enum Filesystem {
     Network(&'static str),
 }
 
-/// What the file system below `path`, which must exist, is.
+/// Returns the kind of the file system of `path`, which must exist.
 pub(crate) fn detect(path: &Path) -> nix::Result<Filesystem> {
     let kind = kind(path)?;
     Ok(match refusal(kind) {

@@ -1,4 +1,4 @@
-//! Who is writing to the database.
+//! The process that writes to the database.
 
 use std::fmt;
 use std::fs;

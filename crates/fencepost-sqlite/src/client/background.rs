@@ -1,4 +1,4 @@
-//! What runs on the client's own thread: listening to the fifo, and clearing away the dead.
+//! The tasks on the client's own thread: reading the FIFO, and removing what dead clients left.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -45,8 +45,8 @@ pub(crate) async fn listen(fifo: OwnedFd, waiters: Arc<Waiters>, client: Weak<Cl
 /// Files that lost their side file, or have none yet, are left alone for this long.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Clears away what the dead have left, in the folder and in the lines. Done once a client; after that whoever meets a dead
-/// row does it.
+/// Removes what dead clients have left in the folder and in the queues. Each client does it once. Later a claim that finds a row
+/// of a dead client removes it.
 pub(crate) async fn remove_dead_clients(client: Weak<Client>) {
     let Some(client) = client.upgrade() else { return };
     let Ok(entries) = fs::read_dir(&client.folder) else { return };

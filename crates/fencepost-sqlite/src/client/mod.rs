@@ -1,4 +1,4 @@
-//! What all entries of one client share.
+//! The state that all entries of one client share.
 
 mod background;
 pub(crate) mod session;
@@ -109,7 +109,7 @@ impl Client {
                 waiter.wake();
             }
         }
-        // What is pinned lasts until its program has ended.
+        // A pinned grant lasts until its program has ended.
         if let Some(heartbeat) = self.heartbeat.get().filter(|_| !pins)
             && let Err(error) = heartbeat.end()
         {
@@ -124,7 +124,7 @@ impl Client {
         }
         let _making = self.making.lock();
         if self.heartbeat.get().is_none() {
-            // First, so that whoever sees our rows can ring.
+            // First: a client that sees our rows can then write to the FIFO.
             match notify_fifo::create(&self.folder, self.key) {
                 Ok(fifo) => {
                     let (waiters, client) = (Arc::clone(&self.waiters), Arc::downgrade(self));
@@ -136,7 +136,7 @@ impl Client {
             let files = self.database.files().digest();
             let heartbeat = HeartbeatFile::create(&self.folder, self.key, self.boot, files, self.now().boot)?;
             let _ = self.heartbeat.set(heartbeat);
-            // Who opens the database after this look sees the side file.
+            // A process that opens the database after this check sees the side file.
             self.check_in_place()?;
             self.runtime.spawn(background::remove_dead_clients(Arc::downgrade(self)));
         }

@@ -1,4 +1,4 @@
-//! What keeps the claims of a client alive: its side file.
+//! The liveness of a client's claims: its side file.
 
 use std::io;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ pub(crate) fn extend(
     }
 }
 
-/// What became of a lease.
+/// The outcome of a renewal.
 pub(crate) enum Renewed {
     /// It now runs that long: from the request on if its end is in the row, else from the time in the side file.
     For {

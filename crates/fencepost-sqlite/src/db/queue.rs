@@ -32,7 +32,7 @@ pub(crate) struct Request<'a> {
     pub(crate) seq: Option<i64>,
 }
 
-/// What became of it.
+/// The outcome of an acquisition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Granted {
@@ -141,12 +141,12 @@ pub(crate) fn grant_if_free(
     Ok(sits.then_some(Outcome::Granted { seq: 0, token: wall }))
 }
 
-/// What a withdrawal leaves.
+/// The outcome of a withdrawal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Withdrawal {
     /// The row that was there.
     pub(crate) removed: Removed,
-    /// Whose turn it is now.
+    /// The claims whose turn it is now.
     pub(crate) next: Vec<ClaimRef>,
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn withdraw(
     Ok(Withdrawal { removed, next })
 }
 
-/// Whose turn it is, when nobody left by himself.
+/// Returns the claims whose turn it is after a holder has died.
 pub(crate) fn next(
     db: &Connection,
     liveness: &mut LivenessCheck<'_>,
@@ -200,11 +200,11 @@ pub(crate) fn next(
     Ok(next)
 }
 
-/// What a poll finds.
+/// The state of a queue, as a poll reads it.
 pub(crate) struct QueueState {
-    /// Whose turn it is.
+    /// The claims whose turn it is.
     pub(crate) to_wake: Vec<ClaimRef>,
-    /// Who holds the resource, not all of whom may know it yet.
+    /// The holders of the resource. Some may not know it yet.
     pub(crate) holders: Vec<ClaimRef>,
     /// The first waiter whose turn it is not.
     pub(crate) first: Option<[u8; 16]>,
@@ -212,7 +212,7 @@ pub(crate) struct QueueState {
     pub(crate) needs_repair: bool,
 }
 
-/// Whose turn it is, changing nothing.
+/// Reads the state of the queue. It changes nothing.
 pub(crate) fn state(
     db: &Connection,
     liveness: &mut LivenessCheck<'_>,
@@ -283,7 +283,7 @@ fn new_row<'a>(request: &Request<'a>, wall: u64, seq: i64, token: u64) -> NewRow
 /// One reading of a line from its front, in which the dead are noted.
 struct Scan<'a> {
     resource: &'a str,
-    /// Whose row is not counted.
+    /// The claim whose row is not counted.
     id: Option<[u8; 16]>,
     /// Nothing behind that row matters.
     stop_at_own: bool,
@@ -296,7 +296,7 @@ struct Scan<'a> {
     ahead: u32,
     last_seq: i64,
     last_token: Option<u64>,
-    /// On whom the claim waits: the holders, or the nearest waiter.
+    /// The claims that block this one: the holders, or the nearest waiter.
     blockers: Vec<(Row, Option<u64>)>,
     dead: Vec<(i64, [u8; 16])>,
     repairs: Vec<(i64, Repair)>,

@@ -1,9 +1,9 @@
 //! The rows of the table `line`.
 //!
-//! One table holds everything, so that a transaction dirties one page. Row 0 of a resource is its history: the last token. It
-//! is also a seat: whoever finds the resource free and nobody in line sits down there, in one statement, and gets up in another,
-//! which is what an uncontended lock costs. The rows above are all other claims in order of arrival; token 0 means that the
-//! claim waits (or that the seat is free).
+//! One table holds everything, so that a transaction changes one page. Row 0 of a resource has its last token. It is also the
+//! row of an uncontended claim: a claim that finds the resource free and the queue empty takes it by one statement, and
+//! releases it by another. The other rows are all other claims in order of arrival. Token 0 means that the claim waits. In row 0
+//! it means that the row is free.
 
 use fencepost_core::Mode;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// What [`Row::read`] reads.
+/// The columns that [`Row::read`] reads.
 macro_rules! columns {
     () => {
         "seq, token, id, mode, process, ttl, flags, until, boot, wall, missing, last"
@@ -83,7 +83,7 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// What is written when a claim arrives.
+/// The values of a new claim's row.
 pub(crate) struct NewRow<'a> {
     pub(crate) resource: &'a str,
     pub(crate) seq: i64,

@@ -78,7 +78,7 @@ fn what_is_no_file_is_refused() {
     }
 }
 
-/// Whoever owns the folder can take side files away, and put links in their test.
+/// The owner of the folder can remove side files and put links in their place.
 #[test]
 fn side_files_in_another_users_folder_are_refused() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! What operators see.
+//! Inspections and listings for operators.
 
 use std::time::Duration;
 

@@ -41,7 +41,7 @@ const OVER: &[u8; 8] = b"over\0\0\0\0";
 const FILES_AT: usize = 72;
 const SIZE: usize = 80;
 
-/// What is locked: start and length, 0 to the end of all files.
+/// The locked range: start and length. Length 0 reaches to the end of every file.
 type Range = (i64, i64);
 const ALIVE: Range = (0, 1 << 40);
 const OPEN: Range = (1 << 40, 1);
@@ -99,7 +99,7 @@ impl BootId {
     }
 }
 
-/// What the side file of a process says.
+/// The content of a process's side file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcessState {
     /// Somebody holds its lock.
@@ -304,8 +304,8 @@ pub(crate) fn mark_over(path: &Path) -> io::Result<()> {
     write_all_at(&file, OVER, OVER_AT)
 }
 
-/// Removes the side file of a process that is proved dead: its lock can be had. Whoever calls this has made sure that no row
-/// names the process any more; with a row left, a missing file would turn "dead" into "unknown".
+/// Removes the side file of a dead process: its lock can be taken. Call it only when no row names the process any more. With a row
+/// left, a missing file would turn "dead" into "unknown".
 pub(crate) fn remove_dead(path: &Path) -> io::Result<bool> {
     let options =
         File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);

@@ -1,11 +1,10 @@
-//! Who waits for a process to die is told by the kernel.
+//! Waits for the death of a process, which the kernel reports.
 //!
-//! The last close of a side file's description is the very moment at which its lock falls, and `IN_CLOSE_WRITE` reports it,
-//! over the borders of pid namespaces too. Only the first in line watches the holders, and everybody else the one before him,
-//! so that a death wakes one waiter and not all.
+//! The last close of a side file's description releases its lock. `IN_CLOSE_WRITE` reports it, also across pid namespaces. The first
+//! waiter watches the holders. Each other waiter watches the waiter before it, so a death wakes one waiter and not all.
 //!
-//! Inotify instances are few (128 a user by default), so a client has one, and gives it back some time after it last waited
-//! for another process: not at once, for the kernel takes 20 ms to close one. Without one the poll of once a second takes over.
+//! A user has few inotify instances, 128 by default, so a client has one. It closes the instance some time after it last waited
+//! for another process, because the kernel takes 20 ms to close one. Without an instance, waiters poll once a second.
 
 use fencepost_core::sync::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -42,7 +41,7 @@ struct State {
 /// How often an instance is asked whether it is still needed.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What the task waits on.
+/// The descriptor that the task waits for.
 struct Readable(Arc<Inotify>);
 
 impl AsRawFd for Readable {
@@ -56,7 +55,7 @@ impl CloseWatch {
         Arc::new(CloseWatch { folder: folder.to_owned(), waiters, state: Mutex::default() })
     }
 
-    /// From now on `id` is file_closed when one of `keys` closes its side file; this replaces what was said before. A process that
+    /// Wakes `id` from now on when one of `keys` closes its side file. This replaces the keys of earlier calls. A process that
     /// died before the watch was set closes nothing any more, so the caller looks once more afterwards if this returns `true`.
     pub(crate) fn follow(self: &Arc<CloseWatch>, runtime: &Runtime, id: Id, keys: Vec<ClientKey>) -> bool {
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Who in a line lives.
+//! Tells which claims of a queue are alive.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) struct Now {
     pub(crate) wall: u64,
 }
 
-/// What is to be written into a row so that later readers judge it rightly.
+/// The change of a row that later readers need for the right decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Repair {
     /// Its side file is not there since then (or is there again).

@@ -123,7 +123,7 @@ async fn an_extended_lease_is_as_long_in_the_eyes_of_others() {
     guard.extend(Duration::from_secs(100)).await.unwrap();
     let seen = left(locks.inspect(NAME).await.unwrap());
     assert!(seen > guard.remaining() && seen > Duration::from_secs(90), "{seen:?}");
-    // Shorter again: whoever was told of the longer lease is still right.
+    // Shorter again: a reader that saw the longer lease is still right.
     guard.extend(Duration::from_secs(1)).await.unwrap();
     let seen = left(locks.inspect(NAME).await.unwrap());
     assert!(seen > guard.remaining(), "{seen:?}");
@@ -200,7 +200,7 @@ async fn listings_are_paged_and_sorted() {
         }
     }
     assert_eq!(seen, ["b", "b/1", "b/2", "bb"]);
-    // Who only looks leaves no file.
+    // A client that only inspects leaves no file.
     let onlooker = connect(&database.url()).await;
     let before = database.sides().len();
     assert_eq!(onlooker.list("", &Page::default()).await.unwrap().resources.len(), 6);

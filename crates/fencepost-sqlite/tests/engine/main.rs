@@ -7,7 +7,7 @@ mod removed;
 mod support;
 mod validity;
 
-/// What the processes do that these tests start. Without a role it does nothing.
+/// The part of the processes that these tests start. Without a role it does nothing.
 #[test]
 fn role() {
     let Some((role, url)) = support::role() else { return };

@@ -13,7 +13,7 @@ use rusqlite::OptionalExtension as _;
 
 pub(crate) const NAME: &str = "stock/42";
 
-/// What a process does that these tests start.
+/// Plays the part of a process that these tests start.
 pub(crate) async fn play(role: &str, url: &str) {
     if role == "write" {
         let path = url.strip_prefix("sqlite:").unwrap();

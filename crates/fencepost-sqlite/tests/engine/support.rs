@@ -163,7 +163,7 @@ impl Drop for Process {
     }
 }
 
-/// What a role says: on standard error, which the harness leaves alone.
+/// Prints a line of a role to standard error, which the harness does not capture.
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");
 }

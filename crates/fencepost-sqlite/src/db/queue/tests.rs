@@ -71,7 +71,7 @@ fn who_does_not_wait_leaves_nothing() {
     assert_eq!(rows(&test), 1);
 }
 
-/// A seat is taken in one statement, by whoever would be granted anyway, and given up in one.
+/// Row 0 is taken in one statement, by a claim that would be granted anyway, and given up in one.
 #[test]
 fn the_seat_is_for_whoever_finds_nobody() {
     let test = TestDb::new();
