@@ -37,7 +37,7 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// What the engine says, and the signal's exit code.
+    /// The engine's error, or the exit code of the signal that ended the wait.
     pub(crate) async fn get(&self, signals: &mut Signals) -> Result<Answer, Failure> {
         unless_ended(signals, self.ask()).await?
     }
@@ -119,7 +119,7 @@ impl Request<'_> {
     }
 }
 
-/// A line on the terminal that is written anew, and cleared in the end.
+/// A status line on the terminal that is overwritten, and cleared at the end.
 struct Line {
     shown: bool,
 }
@@ -141,7 +141,7 @@ impl Drop for Line {
     }
 }
 
-/// Who holds a busy lock.
+/// Names the holder of a busy lock.
 fn busy_text(info: &Info) -> String {
     let mut holders = info.holders();
     let first = holders.next().map_or_else(|| "somebody".to_owned(), show::phrase);
@@ -152,7 +152,7 @@ fn busy_text(info: &Info) -> String {
     format!("'{}' is busy: held by {first}{more}", info.name)
 }
 
-/// What somebody who waits wants to know.
+/// Describes the wait: the holder, and the place in the queue.
 fn waiting_text(info: &Info) -> Option<String> {
     let holder = info.holders().next()?;
     let own = std::process::id();
@@ -161,7 +161,7 @@ fn waiting_text(info: &Info) -> Option<String> {
     Some(format!("waiting for '{}', held by {}{place}", info.name, show::phrase(holder)))
 }
 
-/// What a busy lock means for the exit code.
+/// Returns the failure for a busy lock, with its exit code.
 pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
     let advice = if wait.no_wait { "; wait for it with -w DUR" } else { "" };
     Failure::new(BUSY, format!("{message}{advice}"))

@@ -85,7 +85,7 @@ pub(crate) struct ModeArgs {
     /// Hold the lock only if K replicas of the engine have it
     #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true)]
     pub(crate) replicas: u32,
-    /// What for, in up to 1024 bytes: shown to those who look
+    /// The reason, in up to 1024 bytes: shown by `show`, and by `ls --json`
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }

@@ -13,7 +13,7 @@ use nix::unistd::Uid;
 use crate::cli::BackendArgs;
 use crate::exit::{CONFIG, DENIED, Failure};
 
-/// What a verb needs beside the URL.
+/// The settings that a verb needs beside the URL.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// The holder as others see it; by default `user@host/fencepost`.

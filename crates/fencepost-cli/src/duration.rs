@@ -9,7 +9,7 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 ///
 /// # Errors
 ///
-/// What is not a sequence of whole numbers with units from large to small is refused with the rule it broke.
+/// The text is no sequence of whole numbers with units from large to small. The message names the broken rule.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut total: u64 = 0;

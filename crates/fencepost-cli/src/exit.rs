@@ -23,7 +23,7 @@ pub(crate) const CONFIG: u8 = 78;
 /// The command could not do its own part, as with `env`.
 pub(crate) const OWN: u8 = 125;
 
-/// What ends a verb early: a code, and a message that says what to do next.
+/// The early end of a verb: an exit code, and a message that says what to do next.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,

@@ -1,4 +1,4 @@
-//! What is held: one lock, or several at once.
+//! The locks that the command holds: one, or several at once.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::supervise::HeldLocks;
 /// The guards of one grant, sorted by name; never empty.
 pub(crate) struct Holding(Vec<Guard>);
 
-/// What keeps a grant at the engine beside its lease, where the engine has such a thing.
+/// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
 #[derive(Debug, Default)]
 pub(crate) struct Pin {
     /// As long as any process has this open, the grant lives.
@@ -83,7 +83,7 @@ impl Holding {
         self.0.iter().try_for_each(Guard::ensure_held)
     }
 
-    /// What the program is to inherit. One for all: the names are held by one client.
+    /// Returns the descriptor that the program inherits. There is one for all names, because one client holds them.
     ///
     /// # Errors
     ///

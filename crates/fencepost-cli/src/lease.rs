@@ -25,18 +25,19 @@ impl LeaseArgs {
     }
 }
 
-/// What a lease's failure means. One that is not known may be over, or one of another engine: it does not say of which it is.
+/// Returns the failure for an error of a lease. An unknown lease may be over, or belong to another engine: its text does not name
+/// its engine.
 pub(crate) fn failure(error: Error) -> Failure {
     let advice = if error.is_lost() { ELSEWHERE } else { "" };
     let failure = Failure::from(error);
     Failure { message: format!("{failure}{advice}"), ..failure }
 }
 
-/// What may be wrong when a lease is not known.
+/// The possible reasons for an unknown lease.
 pub(crate) const ELSEWHERE: &str =
     "; or the lease is one of another engine: see that -b or FENCEPOST_BACKEND is what it was acquired with";
 
-/// What stands on standard input, if the argument says so.
+/// Returns the argument, or standard input if the argument is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Failure> {
     if argument != "-" {
         return Ok(argument.to_owned());

@@ -1,4 +1,4 @@
-//! What the command says to people: on standard error, which may be a closed pipe or a full disk.
+//! Messages to people, on standard error, which may be a closed pipe or a full disk.
 
 /// Says a line. If nobody can hear it the work goes on: a panic here would cost the program its grace.
 macro_rules! say {

@@ -55,7 +55,7 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Who, as one phrase: `ann@web1/backup (host web1, pid 12)`.
+/// Returns the claim's owner as one phrase: `ann@web1/backup (host web1, pid 12)`.
 pub(crate) fn who(claim: &ClaimInfo) -> String {
     plain(&claim.holder.to_string())
 }

@@ -64,7 +64,7 @@ pub(crate) fn let_writes_fail() {
 #[derive(Debug)]
 pub(crate) struct Signals {
     heard: UnboundedReceiver<Signal>,
-    /// What this process has blocked and its caller had not: the program gets it back.
+    /// The signals that this process has blocked and its caller had not. They are unblocked for the program.
     blocked: Vec<i32>,
 }
 
@@ -124,7 +124,7 @@ impl Signals {
         self.heard.try_recv().ok()
     }
 
-    /// What the program gets unblocked.
+    /// Returns the signals that are unblocked for the program.
     pub(crate) fn blocked(&self) -> &[i32] {
         &self.blocked
     }

@@ -34,14 +34,14 @@ pub(crate) trait HeldLocks {
     fn last_renewal_error(&self) -> Option<String>;
 }
 
-/// What happens to the program when the lock is lost.
+/// The action on the program when the lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnLost {
     /// SIGTERM, then SIGKILL after the grace
     Term,
     /// SIGKILL at once
     Kill,
-    /// Stop it as 'term' does, wait for the lock again as -n and -w say, also if the engine is away, and start anew
+    /// Stop it as 'term' does, wait for the lock again as -n and -w say, also if the engine is away, and start again
     Restart,
     /// Let it run on without the lock, with a warning
     Ignore,
@@ -78,7 +78,7 @@ impl Status {
     }
 }
 
-/// What came of it. Whatever it says, nothing that the program started is left.
+/// The outcome of a run. In every case nothing that the program started is left.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Unknown when the guardian did not live to tell.

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use super::GUARDIAN;
 use super::protocol::{Begin, Event, Frame, Inbox, Order, send_start};
 
-/// What is to be run, and how.
+/// The program to run, and how.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) program: &'a [OsString],
@@ -29,7 +29,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) limit: Option<u64>,
     pub(crate) foreground: bool,
     pub(crate) blocked: Vec<i32>,
-    /// What keeps the grant at the engine: inherited by all that the program starts.
+    /// The descriptor that keeps the grant at the engine. All that the program starts inherits it.
     pub(crate) lock: Option<OwnedFd>,
     pub(crate) over: Option<Vec<u8>>,
 }
@@ -79,7 +79,7 @@ impl Link {
         Ok(Self { stream, out, inbox: Inbox::default(), pid })
     }
 
-    /// What the guardian says next; `None` when it has ended.
+    /// Returns the guardian's next event, or `None` when it has ended.
     ///
     /// # Cancel safety
     ///

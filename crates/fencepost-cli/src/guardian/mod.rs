@@ -305,7 +305,7 @@ impl Guardian {
         }
         self.phase = Phase::Ending(kill);
         signal_descendants(Signal::SIGTERM, &HashSet::new());
-        // What is stopped acts on nothing but SIGKILL and SIGCONT.
+        // A stopped process reacts to SIGKILL and SIGCONT alone.
         signal_descendants(Signal::SIGCONT, &HashSet::new());
     }
 

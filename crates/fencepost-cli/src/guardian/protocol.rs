@@ -1,4 +1,4 @@
-//! What the wrapper and its guardian say to each other: one [`Begin`] with the descriptors, then small
+//! The messages between the wrapper and its guardian: one [`Begin`] with the descriptors, then small
 //! frames of nine bytes (a tag and a number) in both directions, over one stream socket. The guardian starts its child with one
 //! [`Setup`] in the same form.
 
@@ -26,7 +26,7 @@ pub(crate) struct Begin {
     /// How long before the last moment for SIGKILL the program is told that its lease runs out, in nanoseconds. `None`: it may
     /// outlive the lease (`--on-lost ignore`).
     pub(crate) notice: Option<u64>,
-    /// What must be left of the lease when SIGKILL is sent, in nanoseconds.
+    /// The time of the lease that must be left when SIGKILL is sent, in nanoseconds.
     pub(crate) floor: u64,
     /// The moment of `--max-hold`, if there is one.
     pub(crate) limit: Option<u64>,
@@ -51,7 +51,7 @@ pub(super) struct Setup {
     pub(super) blocked: Vec<i32>,
 }
 
-/// What the wrapper tells its guardian.
+/// A message from the wrapper to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Order {
     /// A renewal was confirmed: the lease ends then.
@@ -64,7 +64,7 @@ pub(crate) enum Order {
     Kill,
 }
 
-/// What the guardian tells its wrapper.
+/// A message from the guardian to its wrapper.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Event {
     /// The program runs under this process id, which is its group's too.

@@ -23,7 +23,7 @@ pub(crate) fn grace(wish: Duration, ttl: Duration) -> Duration {
     wish.min(ttl / 3)
 }
 
-/// What must be left of a lease when SIGKILL is sent: 250 ms or a tenth, whichever is more.
+/// Returns the time of a lease that must be left when SIGKILL is sent: 250 ms or a tenth of the lease, the greater of both.
 pub(crate) fn floor(ttl: Duration) -> Duration {
     (ttl / 10).max(Duration::from_millis(250))
 }

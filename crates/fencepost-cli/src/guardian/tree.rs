@@ -1,4 +1,4 @@
-//! Who descends from a process, read from /proc, and signals to all of them.
+//! Finds the descendants of a process in /proc, and sends signals to all of them.
 //!
 //! A subreaper inherits every orphan below it, so a program that daemonizes itself (`setsid` and a double
 //! fork) is still found here. One walk is a snapshot: callers repeat it until nothing is left to be reaped.

@@ -16,7 +16,7 @@ use crate::wait::{Wait, unless_ended};
 
 /// Take a lock that belongs to no process, and print its lease.
 ///
-/// The lease is a secret: whoever has it can extend and release the lock, from any process that reaches the engine. The lock ends
+/// The lease is a secret: any process that has it and reaches the engine can extend and release the lock. The lock ends
 /// with its time unless it is extended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

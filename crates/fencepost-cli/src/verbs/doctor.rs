@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let locks = match connect(&args.backend, Options::default()).await {
         Ok(locks) => locks,
         Err(failure) if failure.code == UNREACHABLE && is_redis(&url) => {
-            // What can be seen is seen most of all when nothing works.
+            // The report matters most when nothing works.
             if let Ok(report) = unreached(&url).await {
                 print(&args, &report)?;
             }

@@ -1,4 +1,4 @@
-//! What the command can do, a file for each verb.
+//! The verbs of the command, a file for each.
 
 pub(crate) mod acquire;
 pub(crate) mod completions;

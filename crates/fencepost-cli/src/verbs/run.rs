@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Exit with 0 when the lock is busy: somebody else does the work
     #[arg(long)]
     skip_ok: bool,
-    /// What happens to the program when the lock is lost
+    /// The action on the program when the lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     on_lost: OnLost,
     /// The time between SIGTERM and SIGKILL: 5s, and at most a third of the lease
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
         let (wish, third) = (duration::show(wish), duration::show(third));
         say!("fencepost: --grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
     }
-    // What this process was given as children by an `exec` is not ours to kill.
+    // Children that this process has from before an `exec` must not be killed.
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
     hear_children()?;
@@ -171,7 +171,7 @@ async fn round(
     if !again {
         return finish(&locks, outcome, end.cleanup()).await;
     }
-    // What is tried again is not said each time.
+    // A failure that is retried is not reported each time.
     close(&locks, end.cleanup()).await;
     outcome
 }
@@ -230,7 +230,8 @@ async fn held(
     let was_lost = lost.is_some();
     let released = match lost {
         None => holding.release(end.left()).await,
-        // What is left of it goes while the client is closed. The engine may be away, and who waits for the lock again does so now.
+        // The rest of it is removed while the client is closed. The engine may be away. A run that waits for the lock again starts to
+        // wait now.
         Some(_) => {
             end.left();
             drop(holding);

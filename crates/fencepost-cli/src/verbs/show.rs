@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         None => std::env::var("FENCEPOST_LEASE")
             .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
     };
-    // What looks like a lease is one, or a slip in one: it is not to be taken for a name and shown.
+    // A text that looks like a lease is one, perhaps with a typing error. It is a secret, so it is not shown as a name.
     let lease = if ["fp1-", "fp2-"].iter().any(|form| what.starts_with(form)) {
         Some(lease::parse(&what)?)
     } else {

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
                 let now = claims(found);
                 for event in changes(&before, &now) {
                     if !show::line(&event.text(args.json))? {
-                        // Whoever read it has seen enough.
+                        // The reader has closed the pipe.
                         return Ok(0);
                     }
                 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     }
 }
 
-/// What tells one claim of a name from another: since when, who, and where.
+/// Identifies a claim of a name: its start, its owner, and its host.
 type Key = (String, u64, String, u32);
 type Claims = BTreeMap<Key, ClaimInfo>;
 
@@ -97,7 +97,7 @@ struct Event<'a> {
     claim: &'a ClaimInfo,
 }
 
-/// What has happened between two looks: ends first.
+/// Returns the changes between two listings, ends first.
 fn changes<'a>(before: &'a Claims, now: &'a Claims) -> Vec<Event<'a>> {
     let event = |what, (key, claim): (&'a Key, &'a ClaimInfo)| Event { what, name: &key.0, claim };
     let ended = before.iter().filter(|(key, claim)| claim.holds() && !now.contains_key(key));

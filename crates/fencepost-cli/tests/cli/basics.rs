@@ -1,4 +1,4 @@
-//! What `run` does when nothing goes wrong, and when the program cannot be run.
+//! `run` when nothing fails, and when the program cannot be started.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -117,7 +117,7 @@ fn the_program_gets_its_signals_and_descriptors_as_the_caller_had_them() {
     let plain = Kid::of(&mut place.via("grep", ["SigBlk\\|SigIgn", "/proc/self/status"])).said();
     let run = place.output(["run", "hello", "--", "grep", "SigBlk\\|SigIgn", "/proc/self/status"]);
     assert_eq!(run.expect(0).out, plain.out);
-    // What was ignored stays ignored.
+    // An ignored signal stays ignored.
     let ignoring = |signal: &str, script: &str| {
         let option = format!("--ignore-signal={signal}");
         let binary = env!("CARGO_BIN_EXE_fencepost");

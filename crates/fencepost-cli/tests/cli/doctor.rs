@@ -1,4 +1,4 @@
-//! What `doctor` finds: on servers that are set up well, badly, and that fare badly.
+//! The findings of `doctor` on servers with a good set-up, a bad one, and with failures.
 
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::kit::{LONG, Place, Said, eventually};
 
-/// What was found of a subject, as severity and sentence.
+/// Returns the findings about a subject, as severity and sentence.
 fn found(said: &Said, subject: &str) -> Vec<(String, String)> {
     let report: Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
     let findings = report["findings"].as_array().unwrap().iter();
@@ -117,7 +117,7 @@ fn what_a_user_may_not_do() {
     for release in ["-hdel", "-hlen"] {
         judged(refuse(&[release]).expect(78), "cycle", "problem", "does not let this user do that");
     }
-    // What could not be released is still there.
+    // The lock that could not be released is still there.
     server.look().ask::<String>(&["FLUSHALL"]);
     // Not needed for a lock that nobody else wants.
     let said = refuse(&["-hmget"]);

@@ -1,4 +1,4 @@
-//! What the command does when its processes and its engine fail, on any engine.
+//! The command when its processes and its engine fail, on any engine.
 
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ pub(crate) fn watch_goes_on(place: &Place, server: &mut dyn Faults) {
     }
 }
 
-/// Who is to restart waits for a server that is away, for as long as a signal allows.
+/// With `--on-lost restart` the command waits for a server that is away until a signal ends it.
 pub(crate) fn restart_waits(place: &Place, options: &[&str], server: &mut dyn Faults) {
     let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
     let options = [options, &["--on-lost", "restart"]].concat();

@@ -1,4 +1,4 @@
-//! Nothing that the program started outlives the lock, whoever dies or stops.
+//! Nothing that the program started outlives the lock, whichever process dies or stops.
 
 use std::time::{Duration, Instant};
 
@@ -243,7 +243,7 @@ fn on_lost_decides_what_happens_to_the_program() {
     running.kid.end();
     running.pipe.closed(LONG);
     assert_eq!(running.pipe.rest(), "");
-    // restart waits for the lock again and starts anew, with a greater token.
+    // restart waits for the lock again and starts the program again, with a greater token.
     let mut running = place.running(
         &["--on-lost", "restart"],
         "again",
@@ -285,7 +285,7 @@ fn a_restart_stands_in_line_behind_those_who_wait() {
     restarts_in_line(&place);
 }
 
-/// Evicted, a program that is to restart is stopped before the next one starts, and starts anew when that one has ended.
+/// Evicted, a program that is to restart is stopped before the next one starts, and starts again when that one has ended.
 pub(crate) fn restarts_in_line(place: &Place) {
     let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
     let mut running = place.running(&["--on-lost", "restart", "--grace", "200ms"], "hello", script);

@@ -1,4 +1,4 @@
-//! What the tests share: a state folder of their own, processes that never outlive a test, pipes that tell
+//! Shared parts of the tests: a state folder of their own, processes that never outlive a test, pipes that tell
 //! when everything that has them open is dead.
 
 use std::fs;
@@ -109,7 +109,7 @@ impl Place {
         running
     }
 
-    /// What `show` says about a lock, as JSON.
+    /// Returns the output of `show` for a lock, as JSON.
     pub(crate) fn show(&self, name: &str) -> Value {
         let said = self.output(["show", "--json", name]);
         serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"))
@@ -123,7 +123,7 @@ impl Place {
         })
     }
 
-    /// What is left of clients that have ended: their files beside the database, and rows that are not history.
+    /// Returns what ended clients have left: their files beside the database, and rows that are not history.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let folder = self.path("state/fencepost/locks.db-fencepost");
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// What a finished process has said.
+/// The output and exit code of a finished process.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -201,8 +201,8 @@ impl Kid {
         eventually("the process ends", LONG, || self.child().try_wait().unwrap())
     }
 
-    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it. Whoever else has its
-    /// output open must end too.
+    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it. Each other
+    /// process that has its output open must end too.
     pub(crate) fn said(mut self) -> Said {
         let code = self.end().code();
         let child = self.child();

@@ -40,7 +40,7 @@ impl Reader {
         })
     }
 
-    /// What was written and not read yet.
+    /// Returns the output that was not read yet.
     pub(crate) fn rest(&mut self) -> String {
         self.fill(PollTimeout::ZERO);
         std::mem::take(&mut self.text)
@@ -115,7 +115,7 @@ impl Pipe {
         self.reader.line()
     }
 
-    /// What was written and not read yet.
+    /// Returns the output that was not read yet.
     pub(crate) fn rest(&mut self) -> String {
         self.reader.rest()
     }

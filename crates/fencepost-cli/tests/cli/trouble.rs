@@ -1,4 +1,4 @@
-//! What cannot work is answered with what to do.
+//! A command that cannot work says what to do.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

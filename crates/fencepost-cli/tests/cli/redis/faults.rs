@@ -161,7 +161,7 @@ fn a_majority_that_refuses_the_user_is_no_reason_to_wait() {
 #[test]
 fn nodes_that_stay_out_are_waited_for_as_long_as_the_user_would() {
     let masters = Masters::start(3, &Config::new()).unwrap();
-    // Longer than a client bears an engine that fails by itself.
+    // Longer than a client retries an engine that fails.
     let place = Place::at(&format!("{}?max_ttl=12", masters.url()));
     let run =
         |wait: &[&str]| place.output([&["run", "--ttl", "2s"], wait, &["a", "--", "echo", "ran"]].concat());

@@ -67,7 +67,7 @@ fn redlock() {
     assert_eq!(waiter.said().expect(0).out, "next\n");
 }
 
-/// What every deployment with a line does.
+/// The cases of every deployment with a queue.
 fn all(place: &Place) {
     running(place);
     waiting(place);
@@ -172,7 +172,7 @@ fn leases(place: &Place) {
     place.output(["extend", short.trim()]).expect(76).complains(&["site"]);
 }
 
-/// What happens is printed as it happens.
+/// Events are printed as they happen.
 pub(crate) fn watching(place: &Place) {
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
     let mut events = watch.out();
