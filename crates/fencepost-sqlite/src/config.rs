@@ -1,4 +1,4 @@
-//! What a URL says: `sqlite:/var/lib/locks.db?durability=full`.
+//! The URL and its options: `sqlite:/var/lib/locks.db?durability=full`.
 
 use std::path::PathBuf;
 

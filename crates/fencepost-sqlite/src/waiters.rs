@@ -81,7 +81,7 @@ impl Waiter {
         self.wake();
     }
 
-    /// Was it file_closed since the last call?
+    /// Returns whether the watched file was closed since the last call.
     pub(crate) fn take_file_closed(&self) -> bool {
         self.file_closed.swap(false, Ordering::SeqCst)
     }

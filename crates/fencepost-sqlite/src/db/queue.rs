@@ -39,9 +39,9 @@ pub(crate) enum Outcome {
         seq: i64,
         token: u64,
     },
-    /// `seq` is `None` if the claim did not want to wait; `ahead` then counts no further than need be, and
-    /// it may count some dead. `before` are those on whom it waits, the holders or the nearest
-    /// waiter, each with the time at which it is dead unless it is renewed.
+    /// `seq` is `None` if the claim did not want to wait. Then `ahead` may be too small, and may count dead claims.
+    /// `blockers` are the claims that it waits for: the holders, or the nearest waiter. Each has the time at which it is dead unless
+    /// it is renewed.
     Blocked {
         seq: Option<i64>,
         ahead: u32,

@@ -275,7 +275,7 @@ fn every_answer_is_that_of_the_pure_rule() {
                 match admit(&model, &id, mode) {
                     Verdict::Granted => {
                         let token = granted(&outcome);
-                        // Those in front that could go as well have been granted blockers.
+                        // The claims in front that fit as well were granted before.
                         let front = there.unwrap_or(model.len());
                         let fresh = there.is_none_or(|at| !model[at].holds);
                         model.iter_mut().take(front).filter(|_| fresh).for_each(|spot| spot.holds = true);
