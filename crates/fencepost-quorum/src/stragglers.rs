@@ -11,7 +11,7 @@ use fencepost_core::{Attempt, Cleanup, Effect, Moment, Runtime, clean_up_until};
 use super::node::Node;
 use super::node_claim::{Answer, Away};
 
-/// So long they wait for the next claim of this client, before the cleaner sees to them.
+/// Late replies wait this long for the next claim of this client. Then the cleaner takes them.
 const LINGER: Duration = Duration::from_millis(20);
 /// Late replies that are polled for each new one: more than one, so the list does not grow.
 const HEARD: usize = 4;

@@ -102,7 +102,7 @@ impl NodeClaim {
         let id = outer.id.derive(number + nodes * generation);
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
-        // A holder blocks no other claim by waiting.
+        // A claim that is held already needs no place in the queue.
         claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
