@@ -186,7 +186,7 @@ pub(super) async fn rights(visit: &mut Visit, prefix: &str) -> Vec<Finding> {
     let mut tried = |may: bool, command: &str, effect: &str| {
         if !may {
             let says = format!("{who} may not {command}: {effect}");
-            let advice = "give it what docs/backends/redis.md says that a user needs";
+            let advice = "give it the rights in docs/backends/redis.md";
             findings.push(Finding::warning("rights", says).advice(advice));
         }
     };

@@ -136,7 +136,7 @@ async fn who_may_no_more_while_he_waits_is_told() {
 /// Returns the rules that docs/backends/redis.md gives for a user, and takes all others away.
 fn enough() -> String {
     let page = include_str!("../../../../docs/backends/redis.md");
-    let (_, section) = page.split_once("## What a user needs").expect("the page says what a user needs");
+    let (_, section) = page.split_once("## Rights of a user").expect("the page has the rights of a user");
     let (_, block) = section.split_once("```text\n").expect("its first block is the list");
     let (rules, _) = block.split_once("```").expect("the block ends");
     format!("resetkeys resetchannels nocommands {rules}")
