@@ -6,7 +6,7 @@ use crate::workspace::Workspace;
 /// Paths that are not rewritten yet. Their findings are counted, and listed in a file beside the logs.
 const PENDING: &[&str] = &["crates/fencepost-redis/src/script/lua/"];
 
-/// A comment begins with one of these only as a question.
+/// A sentence begins with one of these only as a question.
 const OPENINGS: [&str; 5] = ["What", "Who", "Whose", "Whoever", "So many"];
 
 /// Words that the project does not use, in lower case. Their usual endings are found as well.
@@ -42,28 +42,45 @@ pub(crate) fn english(workspace: &Workspace) -> Result<Done, String> {
     }
 }
 
+/// The marks that begin a comment in files of this kind; empty if they are not checked.
+fn marks(path: &str) -> &'static [&'static str] {
+    const SLASHES: &[&str] = &["//", "/*"];
+    match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "rs" | "proto" => &["//"],
+        "go" | "java" | "js" => SLASHES,
+        "lua" => &["--"],
+        "py" => &["#", "\"\"\""],
+        "txt" if path.ends_with("tests/seeds.txt") => &["#"],
+        _ => &[],
+    }
+}
+
 /// The findings in one file, with the numbers of their lines.
 fn check(path: &str, text: &str) -> Vec<(usize, String)> {
     let page = path.ends_with(".md");
-    let source = path.ends_with(".rs") || path.ends_with(".lua") || path.ends_with(".proto");
-    if !page && !source {
+    let marks = marks(path);
+    if !page && marks.is_empty() {
         return Vec::new();
     }
     let mut findings = Vec::new();
     let mut example = false;
-    for (index, line) in text.lines().enumerate() {
-        let number = index + 1;
-        if line.trim_start().starts_with("```") {
-            example = !example;
-        }
-        let prose = if page { (!example).then_some(line) } else { comment(line) };
+    let lines: Vec<Option<&str>> = text
+        .lines()
+        .map(|line| {
+            if line.trim_start().starts_with("```") {
+                example = !example;
+            }
+            if page { (!example && !line.starts_with('#')).then_some(line) } else { comment(line, marks) }
+        })
+        .collect();
+    for (index, (prose, line)) in lines.iter().zip(text.lines()).enumerate() {
         let Some(prose) = prose else { continue };
-        if source
-            && let Some(opening) = OPENINGS.iter().find(|opening| opens_with(prose, opening))
-            && !prose.contains('?')
-        {
-            findings.push((number, format!("a comment begins with {opening:?} and asks nothing")));
-        }
+        let number = index + 1;
+        let next = lines.get(index + 1).copied().flatten().unwrap_or_default();
+        let openings = statements(prose, next);
+        findings.extend(
+            openings.map(|opening| (number, format!("a sentence begins with {opening:?} and asks nothing"))),
+        );
         findings.extend(avoided(prose).map(|word| (number, format!("the word {word:?} is avoided"))));
         if page && !line.starts_with('|') && line.chars().count() > LONGEST {
             findings.push((number, format!("the line is longer than {LONGEST} characters")));
@@ -73,10 +90,9 @@ fn check(path: &str, text: &str) -> Vec<(usize, String)> {
 }
 
 /// The text of the comment on this line.
-fn comment(line: &str) -> Option<&str> {
-    let marks = ["//", "--"];
+fn comment<'l>(line: &'l str, marks: &[&str]) -> Option<&'l str> {
     let start = marks.iter().filter_map(|mark| line.find(mark).filter(|at| !quoted(&line[..*at]))).min()?;
-    Some(line[start..].trim_start_matches(['/', '!', '-']).trim())
+    Some(line[start..].trim_start_matches(['/', '!', '-', '*', '#', '"']).trim())
 }
 
 /// Whether a text literal is open at the end of `before`; a scheme's `://` is no comment either.
@@ -84,8 +100,26 @@ fn quoted(before: &str) -> bool {
     before.ends_with(':') || before.matches('"').count() % 2 == 1
 }
 
-fn opens_with(text: &str, opening: &str) -> bool {
-    text.strip_prefix(opening).is_some_and(|rest| rest.starts_with([' ', '\'', ',', ':']))
+/// The openings of sentences in `prose` that are no questions. `next` is the line below, where the last sentence may end.
+fn statements(prose: &str, next: &str) -> impl Iterator<Item = &'static str> {
+    OPENINGS.into_iter().flat_map(move |opening| {
+        prose.match_indices(opening).filter_map(move |(at, _)| {
+            let before = prose[..at].trim_end_matches([' ', '*', '|', '-', '>', '(']);
+            let starts = before.is_empty() || before.ends_with(['.', ':', ';', '!', '?']);
+            let rest = &prose[at + opening.len()..];
+            let ends = rest.starts_with([' ', '\'', ',', ':']);
+            let whole = rest.contains(". ") || rest.ends_with(['.', ':', '|']);
+            let question = asks(rest) || !whole && asks(next);
+            (starts && ends && !question).then_some(opening)
+        })
+    })
+}
+
+/// Whether the first sentence of `text` is a question. The `?` of a URL or of code is followed by more of it.
+fn asks(text: &str) -> bool {
+    let sentence = text.split(". ").next().unwrap_or_default();
+    let mut marks = sentence.match_indices('?');
+    marks.any(|(at, _)| !sentence[at + 1..].starts_with(|c: char| c.is_alphanumeric() || "_`=&/".contains(c)))
 }
 
 /// The avoided words in `text`.
@@ -124,6 +158,24 @@ mod tests {
         assert_eq!(count("a.lua", "-- Whoever comes."), 2);
         assert_eq!(count("a.rs", "let url = \"redis://heed\";"), 0);
         assert_eq!(count("a.toml", "# Whoever"), 0);
+    }
+
+    #[test]
+    fn each_sentence_counts_and_a_question_is_none() {
+        assert_eq!(count("a.rs", "// It waits. Who is next holds. Who is it?"), 1);
+        assert_eq!(count("a.rs", "// What follows\n// is a statement.\n// What\n// is it?"), 1);
+        assert_eq!(count("a.rs", "// Asks What it is."), 0);
+        assert_eq!(count("a.md", "# What it is\n\nWhat it does. **What** is it?\n| Who waits | x |"), 2);
+        assert_eq!(count("a.md", "What `redis://host?replicas=2` says, and `lock()?`."), 1);
+    }
+
+    #[test]
+    fn comments_of_other_languages_are_read() {
+        assert_eq!(count("a.go", "x := 1 // Who waits.\n/* What holds. */"), 2);
+        assert_eq!(count("a.java", "/** Who waits. */"), 1);
+        assert_eq!(count("a.py", "\"\"\"Who waits.\"\"\"\nx = 1  # for ever\ny = \"# for ever\""), 2);
+        assert_eq!(count("tests/seeds.txt", "calm 6  # stood for ever"), 1);
+        assert_eq!(count("other.txt", "# for ever"), 0);
     }
 
     #[test]

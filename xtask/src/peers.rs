@@ -5,8 +5,8 @@ use crate::process::on_path;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// Builds what can be built for an engine that is wanted; the folder with a `NAME.command` for each program, one argument a line. What is left out is
-/// said on a line of its own.
+/// Builds what can be built for the wanted engines. Returns the folder with a `NAME.command` for each program, one argument a line.
+/// Prints a line for each program that is left out.
 pub(crate) fn build(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> Result<PathBuf, String> {
     let place = workspace.scratch("peers");
     std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;

@@ -101,7 +101,7 @@ def drain(client, make, name):
             say(f"freed {now()}")
             held.release()
         else:
-            # python-redis-lock begins its wait anew each time that it was woken for nothing.
+            # python-redis-lock starts its wait again each time that it was woken for nothing.
             end = time.monotonic() + PATIENCE + 5
             for thread in waiting:
                 thread.join(max(0, end - time.monotonic()))

@@ -63,7 +63,7 @@ fn pinned(url: String) -> String {
 /// How long the cleanup after a wait may take.
 pub(crate) const CLEANUP: Duration = Duration::from_millis(400);
 
-/// Ends a client, and gives its cleanup `limit`. What it does not manage ends with its lease.
+/// Ends a client, and gives its cleanup `limit`. Claims that are left after that end with their leases.
 pub(crate) async fn close(locks: &Client, limit: Duration) {
     let _ = tokio::time::timeout(limit, locks.close()).await;
 }

@@ -90,7 +90,7 @@ pub(crate) struct Ended {
 }
 
 /// The lease as it is: where a session keeps the grant, it may be certain for less than the lease that was asked for, however
-/// often it is renewed. What is taken of it, for the grace and the guardian's work, must leave room for a renewal that comes late.
+/// often it is renewed. The time for the grace and the guardian's work must leave room for a renewal that comes late.
 fn kept(ttl: Duration, end: u64) -> Duration {
     Duration::from_nanos(end.saturating_sub(now())).min(ttl)
 }

@@ -2,8 +2,8 @@
 
 use fencepost_core::{Finding, Report, Result, Severity};
 
-/// All that was found, and whether a majority is well. What keeps one node from working is no problem of the whole as long as
-/// enough others work.
+/// Merges the nodes' findings, and says whether a majority can grant. A failed node is no problem of the whole as long as enough
+/// others work.
 pub(crate) fn merged(answers: Vec<Option<Result<Report>>>, need: usize) -> Report {
     let all = answers.len();
     let mut well = 0;

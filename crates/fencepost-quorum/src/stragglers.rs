@@ -26,7 +26,7 @@ pub(crate) struct Straggler {
 }
 
 /// Those of all claims. Their answers come while the next claim is at work, and are taken in by it: to wake the client's own
-/// thread for each would cost more than the request. What is not answered by then goes to the cleaner.
+/// thread for each would cost more than the request. Requests without an answer by then go to the cleaner.
 #[derive(Default)]
 pub(crate) struct Stragglers(Mutex<Waiting>);
 

@@ -126,7 +126,7 @@ impl QuorumEntry {
             });
         }
         for seat in self.seats().iter_mut() {
-            // A slow node may still cut it loose: it ends with its lease. What was never granted is withdrawn.
+            // A slow node may still cut it loose: it ends with its lease. A claim that was never granted is withdrawn.
             if !matches!(seat.standing, NodeState::Won(_)) || !seat.is_found() {
                 seat.retire(Cleanup::Withdraw);
             }

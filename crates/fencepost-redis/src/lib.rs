@@ -57,7 +57,7 @@ pub use config::SCHEMES;
 /// client, and there is none while no master or no majority can be reached. Takes no lock.
 ///
 /// # Errors
-/// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule. What is wrong with the deployment is a finding.
+/// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule. A fault of the deployment is a finding.
 ///
 /// # Cancel safety
 /// May be dropped; the examination then ends by itself.

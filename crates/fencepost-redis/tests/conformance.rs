@@ -212,7 +212,7 @@ mod cluster {
 mod redlock {
     use super::*;
 
-    // A quorum has no line, so nobody is first in it. What many cases share is not killed under them: tests/redlock.rs does.
+    // A quorum has no line, so nobody is first in it. Servers that many cases share are not killed here: tests/redlock.rs does that.
     fencepost_testkit::conformance!(
         Majority,
         excused: [

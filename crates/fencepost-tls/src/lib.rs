@@ -3,7 +3,7 @@
 //! The options `ca`, `cert` and `key` of a URL become a configuration of rustls, with aws-lc-rs. The provider is named here, because a
 //! program may have several providers linked and none installed. Servers' certificates and names are always checked.
 //!
-//! The files are read once, when a client is made. What they hold is in no message and no `Debug`; their paths are.
+//! The files are read once, when a client is made. Their contents are in no message and no `Debug`; their paths are.
 
 mod files;
 mod trouble;

@@ -121,7 +121,7 @@ fn hold_elsewhere() {
 mod one {
     use super::*;
 
-    // Nothing outlives its session. What many cases share is not killed under them: see tests/faults.rs.
+    // Nothing outlives its session. Servers that many cases share are not killed here: see tests/faults.rs.
     fencepost_testkit::conformance!(
         One,
         excused: [

@@ -163,7 +163,7 @@ impl Guardian {
             blocked: self.begin.blocked.clone(),
         };
         let (near, far) = UnixStream::pair()?;
-        // A child that has died reads nothing; its end is told by `reap`. What it says is read when it has ended.
+        // A child that has died reads nothing; `reap` reports its end. Its messages are read when it has ended.
         near.set_nonblocking(true)?;
         let child = Command::new("/proc/self/exe")
             .arg0("fencepost")

@@ -77,11 +77,11 @@ fn listed_children() -> Option<HashSet<i32>> {
     Some(children)
 }
 
-/// Sends `signal` to everything below this process but what is at or below `except`. What is gone meanwhile needs none.
+/// Sends `signal` to everything below this process but what is at or below `except`. A process that is gone by then needs none.
 ///
 /// A group that lies wholly below this process is signalled at once: the kernel does that without a gap,
-/// so that a program which forks and ends in a loop cannot run ahead of the walk. What looks dead is signalled as well: that is how a
-/// process shows whose main thread has ended, and whose others run on. Children are signalled although /proc may not show them
+/// so that a program which forks and ends in a loop cannot run ahead of the walk. A process that looks dead is signalled as well: its
+/// main thread may have ended while others run on. Children are signalled although /proc may not show them
 /// (`hidepid`): what is below them comes to us when they end.
 pub(crate) fn signal_descendants(signal: Signal, except: &HashSet<i32>) {
     let all = snapshot();

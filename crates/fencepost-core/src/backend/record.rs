@@ -22,7 +22,7 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// The holder and the reason of a claim, stored as text with its entry in engines that keep such a text (ZooKeeper, etcd).
-/// It is compact JSON, for people and programs of any language. What decides about a grant and is read from it: the numbers of
+/// It is compact JSON, for people and programs of any language. Grants depend on these parts of it: the numbers of
 /// [`Mode::Permits`], the [`place`](ClaimRecord::place), and whether it is one of ours at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimRecord {

@@ -89,7 +89,7 @@ impl ClientBuilder {
     }
 
     /// Bounds how long [`Guard::release`](crate::Guard::release) waits for the engine, which is never longer than the lease still
-    /// lasts; 2 s by default. What is not confirmed by then goes on in the background.
+    /// lasts; 2 s by default. A release that is not confirmed by then goes on in the background.
     #[must_use]
     pub fn release_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.release_timeout = timeout;

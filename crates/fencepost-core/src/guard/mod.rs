@@ -320,7 +320,7 @@ impl Guard {
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the guard was lost before, for whatever [reason](Error::loss), or the engine knows the grant no more:
     /// the work may have overlapped with that of another holder. A guard that is lost is not waited for: what is left of it at
-    /// the engine is removed in the background. What the engine says if it did not confirm in time; cleanup then goes on in
+    /// the engine is removed in the background. The engine's error if it did not confirm in time; cleanup then goes on in
     /// the background.
     ///
     /// # Cancel safety

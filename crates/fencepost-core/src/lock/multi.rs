@@ -17,7 +17,7 @@ use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Loss;
 
-/// Several resources at once, all or none: sorted, in one time budget. What was granted before the budget ended is given back.
+/// Several resources at once, all or none: sorted, in one time budget. Grants from before the budget ended are released.
 #[derive(Clone)]
 pub struct MultiLock {
     client: Arc<ClientShared>,

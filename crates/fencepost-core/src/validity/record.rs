@@ -96,7 +96,7 @@ impl Validity {
     }
 
     /// Its holder gives it back: said before the engine is asked to end it, so that nobody who looks on takes it for held when somebody
-    /// else is granted it. What the engine knows of it is as before.
+    /// else is granted it. The engine's state does not change.
     pub(crate) fn give_back(&self) {
         if self.end.get().is_none() {
             self.given_back.store(true, Ordering::Release);

@@ -44,7 +44,7 @@ impl Validity {
         }
     }
 
-    /// A place in line could not be renewed. Who waits there is woken when that begins.
+    /// A place in line could not be renewed. Its waiter is woken when that begins.
     pub(crate) fn set_unrenewed(&self, since: Moment, trouble: RenewalFailure) {
         let mut status = self.optional().status();
         status.trouble(trouble);

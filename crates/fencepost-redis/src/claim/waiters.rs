@@ -228,8 +228,8 @@ pub(crate) struct Places {
 
 /// Where this client waits for one lock.
 struct Line {
-    /// In the order of the server's line. Who is handed the lock is always a front part of it: the rule of admission lets
-    /// nobody overtake, and who is passed over, is passed over with the whole process.
+    /// In the order of the server's line. The claims that are handed the lock are always a front part of it: the rule of admission
+    /// lets nobody overtake, and a claim is passed over with its whole process.
     waiting: BTreeMap<u64, Arc<Place>>,
     /// When the place is to be renewed.
     due: Moment,

@@ -1,4 +1,4 @@
-//! What a URL says: `redis://user:password@host:6379/0?prefix=locks:`.
+//! The contents of a URL: `redis://user:password@host:6379/0?prefix=locks:`.
 
 pub(crate) mod tls;
 

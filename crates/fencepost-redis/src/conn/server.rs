@@ -144,7 +144,7 @@ impl Link {
         [&self.caller, &self.renewer, &self.slow_caller, &self.slow_keeper]
     }
 
-    /// Asks until there is an answer or the time is over. What happens seldom is boxed here and below: this future is made for every
+    /// Asks until there is an answer or the time is over. Rare cases are boxed here and below: this future is made for every
     /// command, and copied.
     pub(crate) async fn persist(
         &self,

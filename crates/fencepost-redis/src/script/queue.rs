@@ -116,7 +116,7 @@ impl Setting {
         ENTER.command(&[key], |command| self.ask(command, claim, ttl, claim.join, waits))
     }
 
-    /// See lua/leave.lua. Who had this number in line, not 0, is likely followed by the next one.
+    /// See lua/leave.lua. The claim that had this number in line, not 0, is likely followed by the next number.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
         LEAVE.command(&[key], |command| {
             command.arg(&self.own(id));

@@ -8,7 +8,7 @@ hosts, path, kind = sys.argv[1:4]
 client = KazooClient(hosts=hosts, timeout=6.0)
 client.start(timeout=30)
 if kind == "beside":
-    # kazoo in a folder of Curator's: it heeds their names, and is heeded by its number.
+    # kazoo in a folder of Curator's: it counts their names, and they count its number.
     lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
 elif kind == "mutex":
     lock = client.Lock(path, "kazoo")
