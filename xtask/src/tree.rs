@@ -30,7 +30,11 @@ pub(crate) fn checks(workspace: &Workspace) -> Result<Done, String> {
         }
         paths(&file, &machine, &mut findings);
         pages_compile(&file, &facade, &mut findings);
-        links(&file, |target| workspace.root().join(&path).with_file_name(target).exists(), &mut findings);
+        let target = |target: &str| workspace.root().join(&path).with_file_name(target);
+        let headings = |page: &str| {
+            std::fs::read_to_string(target(page)).map_or_else(|_| Vec::new(), |text| anchors(&text))
+        };
+        links(&file, |page| target(page).exists(), headings, &mut findings);
         count += 1;
     }
     if findings.is_empty() { Ok(Done::Passed(format!("{count} files"))) } else { Err(findings.join("\n")) }
@@ -172,19 +176,43 @@ fn paths(file: &File, machine: &[String], findings: &mut Vec<String>) {
     }
 }
 
-/// A page's links to other files of the tree lead somewhere.
-fn links(file: &File, exists: impl Fn(&str) -> bool, findings: &mut Vec<String>) {
+/// A page's links to other files of the tree, and to their headings, lead somewhere.
+fn links(
+    file: &File,
+    exists: impl Fn(&str) -> bool,
+    headings: impl Fn(&str) -> Vec<String>,
+    findings: &mut Vec<String>,
+) {
     if !file.path.ends_with(".md") {
         return;
     }
     for (number, line) in file.text.lines().enumerate() {
         for rest in line.split("](").skip(1) {
-            let target = rest.split([')', '#']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") && !exists(target) {
+            let Some((link, _)) = rest.split_once(')') else { continue };
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if link.contains("://") {
+                continue;
+            }
+            if !target.is_empty() && !exists(target) {
                 finding(file, number, &format!("the link to {target} leads nowhere"), findings);
+                continue;
+            }
+            let headings = if target.is_empty() { anchors(&file.text) } else { headings(target) };
+            if !anchor.is_empty() && !headings.iter().any(|heading| heading == anchor) {
+                finding(file, number, &format!("the link to {link} leads to no heading"), findings);
             }
         }
     }
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        words.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    };
+    headings.map(anchor).collect()
 }
 
 #[cfg(test)]
@@ -235,10 +263,16 @@ mod tests {
     #[test]
     fn links_that_lead_nowhere_are_found() {
         let mut findings = Vec::new();
-        let text = "[a](there.md#part) [b](gone.md) [c](#here) [d](https://example.org/gone.md)\n";
+        let text = "# Here, `now`\n[a](there.md#part) [b](gone.md) [c](#here-now) [d](https://example.org/gone.md#x)\n\
+                    [e](there.md#other) [f](#there)\n";
         let file = File { path: "a.md".to_owned(), text: text.to_owned() };
-        links(&file, |target| target == "there.md", &mut findings);
-        assert_eq!(findings, ["a.md:1: the link to gone.md leads nowhere"]);
+        links(&file, |target| target == "there.md", |_| anchors("## Part\n"), &mut findings);
+        let expected = [
+            "a.md:2: the link to gone.md leads nowhere",
+            "a.md:3: the link to there.md#other leads to no heading",
+            "a.md:3: the link to #there leads to no heading",
+        ];
+        assert_eq!(findings, expected);
     }
 
     #[test]

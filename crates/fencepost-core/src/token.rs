@@ -9,6 +9,7 @@ use std::num::TryFromIntError;
 /// was paused past its lease cannot write over its successor's work. (M. Kleppmann, "How to do distributed
 /// locking", 2016.) Below 2^53 on every engine that draws it from a clock, so that JSON and doubles keep it whole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[doc(alias("fencing", "RFencedLock", "lockAndGetToken"))]
 pub struct Token(u64);
 
 impl Token {

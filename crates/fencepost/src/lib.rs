@@ -138,6 +138,8 @@ mod pages {
     struct Guarantees;
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/coming-from.md")]
+    struct ComingFrom;
     #[doc = include_str!("../../../docs/testing-your-code.md")]
     struct TestingYourCode;
 }

@@ -56,6 +56,7 @@ macro_rules! options {
             /// [`attempt_timeout`](crate::ClientBuilder::attempt_timeout). So the call returns after the longer of the two. An engine
             /// that says nothing in that time is an error, which [`is_unreachable`](crate::Error::is_unreachable): a lock
             /// is called busy only where the engine said so.
+            #[doc(alias("waitTime", "acquire_timeout", "blocking_timeout", "tryLock"))]
             pub fn wait(mut self, wait: std::time::Duration) -> Self {
                 self.0.wait = Some(wait);
                 self.0.join = true;
@@ -63,12 +64,14 @@ macro_rules! options {
             }
 
             /// Sets the length of the lease. The client renews the lease at a third of it as long as the guard lives.
+            #[doc(alias("leaseTime", "lockAtMostFor", "lockWatchdogTimeout", "expiry"))]
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
                 self.0.ttl = ttl;
                 self
             }
 
             /// Does not renew the lease: it ends `ttl` after the grant, unless the guard is [extended](crate::Guard::extend).
+            #[doc(alias("watchdog", "leaseTime", "tryLock"))]
             pub fn no_renewal(mut self) -> Self {
                 self.0.renewed = false;
                 self

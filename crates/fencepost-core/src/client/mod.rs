@@ -163,6 +163,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Safe: it only reads.
+    #[doc(alias("isLocked", "contenders", "IS_USED_LOCK"))]
     pub async fn inspect(&self, name: &str) -> Result<Info> {
         let name = Name::new(name)?;
         self.client.check_process()?;
@@ -192,6 +193,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropped midway, the holder is evicted or not.
+    #[doc(alias("forceUnlock", "Revoker"))]
     pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
         let name = Name::new(name)?;
         self.client.check_process()?;

@@ -211,6 +211,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost), with the reason.
+    #[doc(alias("isHeldByCurrentThread", "isAcquiredInThisProcess", "assertLocked"))]
     pub fn ensure_held(&self) -> Result<()> {
         match self.state() {
             State::Held | State::Suspect => Ok(()),
@@ -325,6 +326,7 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
+    #[doc(alias("unlock"))]
     pub async fn release(self) -> Result<()> {
         let until = self.release_until();
         self.released_by(until).await

@@ -19,6 +19,7 @@ use crate::validity::Loss;
 
 /// Several resources at once, all or none: sorted, in one time budget. Grants from before the budget ended are released.
 #[derive(Clone)]
+#[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
     client: Arc<ClientShared>,
     names: Vec<Name>,

@@ -8,6 +8,19 @@ use crate::name::Name;
 
 /// A lock for one holder at a time. Clones are the same lock; so is every other one of this name on the same engine.
 #[derive(Clone)]
+#[doc(alias(
+    "RLock",
+    "RFairLock",
+    "RFencedLock",
+    "InterProcessMutex",
+    "NewMutex",
+    "flock",
+    "SETNX",
+    "GET_LOCK",
+    "pg_advisory_lock",
+    "ShedLock",
+    "Redlock"
+))]
 pub struct Mutex {
     client: Arc<ClientShared>,
     name: Name,
@@ -51,6 +64,7 @@ impl Mutex {
     /// guard.release().await?;
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
+    #[doc(alias("acquire", "pg_advisory_lock"))]
     pub fn lock(&self) -> Acquire<'_> {
         Acquire::new(&self.client, &self.name, Mode::Exclusive)
     }
@@ -62,6 +76,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As for [`lock`](Mutex::lock).
+    #[doc(alias("tryLock", "SchedulerLock", "lockAtMostFor", "SETNX", "GET_LOCK", "pg_try_advisory_lock"))]
     pub fn try_lock(&self) -> TryAcquire<'_> {
         TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
     }

@@ -9,6 +9,7 @@ use crate::name::Name;
 /// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
 /// nobody starves.
 #[derive(Clone)]
+#[doc(alias("RReadWriteLock", "InterProcessReadWriteLock", "ReadLock", "WriteLock"))]
 pub struct RwLock {
     client: Arc<ClientShared>,
     name: Name,
@@ -40,6 +41,7 @@ impl RwLock {
     /// # drop(guard);
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
+    #[doc(alias("readLock", "pg_advisory_lock_shared"))]
     pub fn read(&self) -> Acquire<'_> {
         Acquire::new(&self.client, &self.name, Mode::Shared)
     }
@@ -49,6 +51,7 @@ impl RwLock {
     ///
     /// It excludes the holders of a [`Mutex`](crate::Mutex) of the same name, too. For other libraries on ZooKeeper the two are different
     /// locks: use this one where they use a read-write lock.
+    #[doc(alias("writeLock"))]
     pub fn write(&self) -> Acquire<'_> {
         let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
         asked.0.paired = true;

@@ -8,6 +8,12 @@ use crate::name::Name;
 
 /// A lock for a number of holders at a time. A crashed holder's permits come back with its lease.
 #[derive(Clone)]
+#[doc(alias(
+    "RSemaphore",
+    "RPermitExpirableSemaphore",
+    "InterProcessSemaphoreV2",
+    "InterProcessSemaphoreMutex"
+))]
 pub struct Semaphore {
     client: Arc<ClientShared>,
     name: Name,
@@ -51,6 +57,7 @@ impl Semaphore {
     }
 
     /// Is a permit free? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
+    #[doc(alias("tryAcquire"))]
     pub fn try_acquire(&self) -> TryAcquire<'_> {
         self.try_acquire_many(1)
     }
