@@ -89,13 +89,14 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         })
     });
     run.step("tests are built", || {
-        workspace.cargo("tests are built", &["test", "--workspace", "--all-targets", "--no-run"]).run()?;
+        let arguments = ["test", "--workspace", "--all-targets", "--no-run"];
+        workspace.cargo("tests are built", &[&arguments[..], &METRICS].concat()).run()?;
         passed()
     });
     run.step("tests", || counted(&all_tests(workspace).run()?));
     run.step("documentation examples", || {
         let output = workspace
-            .cargo("documentation examples", &["test", "--workspace", "--doc"])
+            .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &METRICS[..]].concat())
             .each_test(EACH_TEST)
             .run()?;
         counted(&output)
@@ -118,9 +119,13 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
 /// The time that a test may run.
 const EACH_TEST: Duration = Duration::from_secs(120);
 
+/// The tests of this feature need it, and the others do not mind it.
+const METRICS: [&str; 2] = ["--features", "fencepost-core/metrics"];
+
 /// All tests but those in documentation.
 fn all_tests(workspace: &Workspace) -> Program {
-    let tests = workspace.cargo("tests", &["test", "--workspace", "--all-targets", "--no-fail-fast"]);
+    let arguments = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
+    let tests = workspace.cargo("tests", &[&arguments[..], &METRICS].concat());
     // 390 s of a core here, so a machine half as fast that gives one core alone still ends in time.
     let tests = tests.limit(Duration::from_secs(1_800)).each_test(EACH_TEST);
     threads(tests)

@@ -1,25 +1,65 @@
-//! Counters by the `metrics` facade behind the feature `metrics`, and `tracing` events always.
+//! Metrics by the `metrics` facade behind the feature `metrics`, and `tracing` events always. docs/metrics.md lists them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
+use tracing::Level;
+
+use crate::error::Error;
+use crate::name::Name;
+use crate::time::{Clock, Moment};
+use crate::token::Token;
+use crate::validity::{GrantObserver, Loss, RenewalFailure, Validity};
 
 #[cfg(feature = "metrics")]
 mod count {
+    use metrics::Unit::{Count, Seconds};
+
     use super::Duration;
 
-    pub(super) fn outcome(engine: &'static str, outcome: &'static str, waited: Duration) {
-        metrics::counter!("fencepost_acquisitions_total", "engine" => engine, "outcome" => outcome)
-            .increment(1);
-        metrics::histogram!("fencepost_wait_seconds", "engine" => engine).record(waited.as_secs_f64());
+    pub(super) fn describe() {
+        let seconds = |name, text| metrics::describe_histogram!(name, Seconds, text);
+        let count = |name, text| metrics::describe_counter!(name, Count, text);
+        count("fencepost_acquisitions_total", "Acquisitions that ended");
+        seconds("fencepost_wait_seconds", "Time from the call to its outcome");
+        metrics::describe_gauge!("fencepost_held", Count, "Locks that are held now");
+        seconds("fencepost_hold_seconds", "Time from the grant to its release or loss");
+        count("fencepost_releases_total", "Locks that were released");
+        count("fencepost_losses_total", "Locks that were lost");
+        count("fencepost_renewal_failures_total", "Renewals that were not confirmed");
     }
 
-    pub(super) fn released(engine: &'static str, how: &'static str) {
+    pub(super) fn outcome(engine: &'static str, outcome: &'static str) {
+        metrics::counter!("fencepost_acquisitions_total", "engine" => engine, "outcome" => outcome)
+            .increment(1);
+    }
+
+    pub(super) fn waited(engine: &'static str, waited: Duration) {
+        metrics::histogram!("fencepost_wait_seconds", "engine" => engine).record(waited);
+    }
+
+    pub(super) fn granted(engine: &'static str) {
+        metrics::gauge!("fencepost_held", "engine" => engine).increment(1);
+    }
+
+    fn ended(engine: &'static str, held: Duration) {
+        metrics::gauge!("fencepost_held", "engine" => engine).decrement(1);
+        metrics::histogram!("fencepost_hold_seconds", "engine" => engine).record(held);
+    }
+
+    pub(super) fn released(engine: &'static str, how: &'static str, held: Duration) {
+        ended(engine, held);
         metrics::counter!("fencepost_releases_total", "engine" => engine, "how" => how).increment(1);
     }
 
-    pub(super) fn lost() {
-        metrics::counter!("fencepost_losses_total").increment(1);
+    pub(super) fn lost(engine: &'static str, why: &'static str, held: Duration) {
+        ended(engine, held);
+        metrics::counter!("fencepost_losses_total", "engine" => engine, "why" => why).increment(1);
+    }
+
+    pub(super) fn renewal_failed(engine: &'static str) {
+        metrics::counter!("fencepost_renewal_failures_total", "engine" => engine).increment(1);
     }
 }
 
@@ -27,28 +67,187 @@ mod count {
 mod count {
     use super::Duration;
 
-    pub(super) fn outcome(_: &'static str, _: &'static str, _: Duration) {}
-    pub(super) fn released(_: &'static str, _: &'static str) {}
-    pub(super) fn lost() {}
+    pub(super) fn describe() {}
+    pub(super) fn outcome(_: &'static str, _: &'static str) {}
+    pub(super) fn waited(_: &'static str, _: Duration) {}
+    pub(super) fn granted(_: &'static str) {}
+    pub(super) fn released(_: &'static str, _: &'static str, _: Duration) {}
+    pub(super) fn lost(_: &'static str, _: &'static str, _: Duration) {}
+    pub(super) fn renewal_failed(_: &'static str) {}
 }
 
-/// An acquisition ended: `granted`, `busy`, `timeout` or `error`.
-pub(crate) fn outcome(engine: &'static str, outcome: &'static str, waited: impl FnOnce() -> Duration) {
-    if cfg!(feature = "metrics") {
-        count::outcome(engine, outcome, waited());
+/// Tells the recorder the units of the metrics.
+pub(crate) fn describe() {
+    count::describe();
+}
+
+/// Returns whether acquisitions measure their waiting times.
+pub(crate) fn measures_waits() -> bool {
+    cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG)
+}
+
+/// The outcome of an acquisition.
+pub(crate) enum Acquired<'a> {
+    Granted(Token),
+    Busy,
+    Timeout(&'a Error),
+    Failed(&'a Error),
+}
+
+/// Tells that an acquisition ended. `waited` is read only if somebody listens.
+pub(crate) fn acquired(
+    engine: &'static str,
+    lock: &Name,
+    outcome: Acquired<'_>,
+    waited: impl FnOnce() -> Duration,
+) {
+    if !measures_waits() {
+        return;
+    }
+    let waited = waited();
+    let wait_seconds = waited.as_secs_f64();
+    count::waited(engine, waited);
+    match outcome {
+        Acquired::Granted(token) => {
+            count::outcome(engine, "granted");
+            tracing::debug!(%lock, engine, token = token.get(), wait_seconds, "lock granted");
+        }
+        Acquired::Busy => {
+            count::outcome(engine, "busy");
+            tracing::debug!(%lock, engine, wait_seconds, "lock busy");
+        }
+        Acquired::Timeout(error) => {
+            count::outcome(engine, "timeout");
+            tracing::debug!(%lock, engine, wait_seconds, %error, "lock timed out");
+        }
+        Acquired::Failed(error) => {
+            count::outcome(engine, "error");
+            tracing::debug!(%lock, engine, wait_seconds, %error, "lock failed");
+        }
     }
 }
 
-/// A grant was given back: by `release`, `drop` or `detach`.
-pub(crate) fn released(engine: &'static str, how: &'static str) {
-    count::released(engine, how);
+/// Tells that a detached lease was attached.
+pub(crate) fn attached(engine: &'static str, lock: &Name, token: Token) {
+    count::outcome(engine, "attached");
+    tracing::debug!(%lock, engine, token = token.get(), "lock attached");
 }
 
-/// The renewer found a validity at its end.
-pub(crate) fn dropped_by_renewer(claim: &Claim) {
-    if let Some(why) = claim.validity.ended().filter(|why| *why != crate::validity::Loss::Released) {
-        count::lost();
-        let detail = claim.validity.detail();
-        tracing::warn!(lock = %claim.want().name, %why, detail = detail.as_deref(), "lock lost");
+/// The lock is held.
+const HELD: u8 = 0;
+/// The release is under way. Its reply decides whether the lock was lost.
+const RELEASING: u8 = 1;
+/// The release or the loss was told.
+const TOLD: u8 = 2;
+
+/// A grant whose end is told once, as a release or as a loss.
+pub(crate) struct Holding {
+    engine: &'static str,
+    lock: Name,
+    token: Token,
+    clock: Clock,
+    since: Moment,
+    phase: AtomicU8,
+}
+
+impl Holding {
+    /// Tells that the lock is held, and observes the end of its validity. `None`: nobody listens.
+    pub(crate) fn begin(
+        engine: &'static str,
+        lock: &Name,
+        token: Token,
+        clock: &Clock,
+        validity: &Validity,
+    ) -> Option<Arc<Holding>> {
+        if !cfg!(feature = "metrics") && !tracing::enabled!(Level::WARN) {
+            return None;
+        }
+        count::granted(engine);
+        let (clock, since, phase) = (clock.clone(), clock.now(), AtomicU8::new(HELD));
+        let holding = Arc::new(Holding { engine, lock: lock.clone(), token, clock, since, phase });
+        validity.observe(Arc::<Holding>::clone(&holding));
+        // It may have ended before it was observed.
+        if let Some(why) = validity.ended() {
+            holding.lost(why, validity.detail());
+        }
+        Some(holding)
     }
+
+    /// From now on the reply to the release decides: see [`released`](Holding::released) and
+    /// [`lost_at_release`](Holding::lost_at_release).
+    pub(crate) fn releasing(&self) {
+        let _ = self.phase.compare_exchange(HELD, RELEASING, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Tells that the lock was given back: by `release`, `drop` or `detach`.
+    pub(crate) fn released(&self, how: &'static str) {
+        if self.phase.swap(TOLD, Ordering::AcqRel) != TOLD {
+            let held = self.held();
+            count::released(self.engine, how, held);
+            let (lock, engine, token, hold_seconds) = self.fields(held);
+            tracing::debug!(%lock, engine, token, hold_seconds, how, "lock released");
+        }
+    }
+
+    /// Tells a loss that the release found.
+    pub(crate) fn lost_at_release(&self, why: Loss, detail: Option<Arc<str>>) {
+        if self.phase.swap(TOLD, Ordering::AcqRel) != TOLD {
+            self.tell_loss(why, detail);
+        }
+    }
+
+    fn tell_loss(&self, why: Loss, detail: Option<Arc<str>>) {
+        let held = self.held();
+        let label = match why {
+            Loss::Expired => "expired",
+            Loss::Evicted => "evicted",
+            Loss::Deleted => "deleted",
+            Loss::SessionEnded => "session_ended",
+            Loss::Released => "released",
+        };
+        count::lost(self.engine, label, held);
+        let (lock, engine, token, hold_seconds) = self.fields(held);
+        tracing::warn!(
+            %lock, engine, token, hold_seconds, why = label, detail = detail.as_deref(), "lock lost"
+        );
+    }
+
+    fn held(&self) -> Duration {
+        self.clock.now().since(self.since)
+    }
+
+    fn fields(&self, held: Duration) -> (&Name, &'static str, u64, f64) {
+        (&self.lock, self.engine, self.token.get(), held.as_secs_f64())
+    }
+}
+
+impl GrantObserver for Holding {
+    fn lost(&self, why: Loss, detail: Option<Arc<str>>) {
+        if self.phase.compare_exchange(HELD, TOLD, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.tell_loss(why, detail);
+        }
+    }
+
+    fn renewal_failed(&self, why: &str, again: bool) {
+        count::renewal_failed(self.engine);
+        let (lock, engine, token, hold_seconds) = self.fields(self.held());
+        if again {
+            tracing::debug!(%lock, engine, token, hold_seconds, why, "lock renewal failed again");
+        } else {
+            tracing::warn!(%lock, engine, token, hold_seconds, why, "lock renewal failed");
+        }
+    }
+}
+
+/// Puts the validity of a session in doubt and tells that its renewal failed: for an engine that keeps its session alive by a task
+/// of its own, and not by [`Session::keep`](crate::Session::keep).
+pub fn session_renewal_failed(engine: &'static str, validity: &Validity, failure: RenewalFailure) {
+    count::renewal_failed(engine);
+    let why = &*failure.why;
+    if validity.is_in_doubt() {
+        tracing::debug!(engine, why, "session renewal failed again");
+    } else {
+        tracing::warn!(engine, why, "session renewal failed");
+    }
+    validity.renewal_failed(Some(failure));
 }

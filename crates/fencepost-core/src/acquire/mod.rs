@@ -21,10 +21,11 @@ use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{Guard, Owned};
+use crate::guard::Guard;
+use crate::guard::owned::Owned;
 use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
-use crate::telemetry;
+use crate::telemetry::{self, Acquired};
 use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::{State, Validity};
@@ -100,18 +101,19 @@ impl Request<'_> {
         let clock = self.client.runtime.clock();
         let start = match self.began {
             Some(began) => began,
-            None if self.wait.is_some() || cfg!(feature = "metrics") => clock.now(),
+            None if self.wait.is_some() || telemetry::measures_waits() => clock.now(),
             None => Moment::ZERO,
         };
         let result = self.acquire(start).await;
+        let result = result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()));
         let outcome = match &result {
-            Ok(Outcome::Granted(_)) => "granted",
-            Ok(Outcome::Busy) => "busy",
-            Ok(Outcome::Timeout(_)) => "timeout",
-            Err(_) => "error",
+            Ok(Outcome::Granted(guard)) => Acquired::Granted(guard.token()),
+            Ok(Outcome::Busy) => Acquired::Busy,
+            Ok(Outcome::Timeout(error)) => Acquired::Timeout(error),
+            Err(error) => Acquired::Failed(error),
         };
-        telemetry::outcome(self.client.engine(), outcome, || clock.now().since(start));
-        result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
+        telemetry::acquired(self.client.engine(), self.name, outcome, || clock.now().since(start));
+        result
     }
 
     async fn acquire(&self, start: Moment) -> Result<Outcome> {
@@ -136,7 +138,7 @@ impl Request<'_> {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
                     let now = client.runtime.clock().now();
                     if !matches!(claim.validity.state(now), State::Lost(_)) {
-                        return Ok(Outcome::Granted(owned.into_guard(grant)));
+                        return Ok(Outcome::Granted(Guard::new(owned, grant)));
                     }
                 }
                 Stand::Busy => {

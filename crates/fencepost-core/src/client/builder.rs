@@ -17,6 +17,7 @@ use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
 use crate::runtime::renewer::Renewer;
 use crate::runtime::thread::Thread;
+use crate::telemetry;
 use crate::time::Clock;
 
 /// Options of a client: see [`Client::builder`].
@@ -183,6 +184,7 @@ impl ClientBuilder {
         client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
+        telemetry::describe();
         Ok(Client { client: Arc::new(client) })
     }
 }

@@ -18,8 +18,9 @@ use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
+use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
-use crate::guard::{Guard, Owned};
+use crate::guard::owned::Owned;
 use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -116,7 +117,7 @@ impl Client {
     /// Dropped midway, the lease stays; it is extended or not.
     pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard> {
         let claim = self.leased(lease, lease.ttl(), true)?;
-        let guard = Owned::attach(&self.client, Arc::clone(&claim)).await;
+        let guard = Guard::attach(&self.client, Arc::clone(&claim)).await;
         guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
     }
 

@@ -1,10 +1,10 @@
 //! The user's proof that a lock is held.
 
 pub(crate) mod lease;
+pub(crate) mod owned;
 mod run;
 pub(crate) mod view;
 
-use crate::sync::Mutex;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -13,147 +13,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Entry, Removed, Reply};
+use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::lease::DetachedLease;
+use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
 use crate::name::Name;
-use crate::runtime::cleanup::{Cleanup, clean_up};
 use crate::telemetry;
 use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::{Loss, State, left};
-
-/// An entry and the duty to leave nothing of it behind: dropped, it goes to the cleaner.
-pub(crate) struct Owned {
-    client: Arc<ClientShared>,
-    claim: Arc<Claim>,
-    /// An entry is not `Sync`, and a guard has to be: the future of `lost` borrows it. Nobody locks this mutex: it is reached
-    /// through `&mut` alone, see [`slot`](Owned::slot).
-    entry: Mutex<Option<Box<dyn Entry>>>,
-    granted: bool,
-}
-
-impl Owned {
-    pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: false }
-    }
-
-    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
-    pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
-        let mut entry = client.backend.attach(Arc::clone(&claim));
-        let Attempt::Granted(grant) = entry.attempt().await? else { return Ok(None) };
-        let entry = Mutex::new(Some(entry));
-        let owned = Owned { client: Arc::clone(client), claim, entry, granted: true };
-        Ok(Some(owned.into_guard(grant)))
-    }
-
-    /// A detached lease to be released.
-    pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: true }
-    }
-
-    pub(crate) fn entry(&mut self) -> &mut dyn Entry {
-        &mut **self.slot().as_mut().expect("the entry is there until it is given away")
-    }
-
-    fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
-        self.entry.get_mut()
-    }
-
-    pub(crate) fn claim(&self) -> &Arc<Claim> {
-        &self.claim
-    }
-
-    fn state(&self) -> State {
-        self.claim.validity.state(self.client.runtime.clock().now())
-    }
-
-    /// Renews what keeps the entry alive, from now on.
-    pub(crate) fn keep(&mut self) {
-        if self.granted && !self.claim.renewed {
-            // Its place in line was renewed, the lease is not.
-            self.client.renewer.forget(&self.claim);
-            return;
-        }
-        if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
-            self.client.renewer.keep(renewal);
-        }
-    }
-
-    /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
-    pub(crate) fn leave_nothing(mut self) {
-        *self.slot() = None;
-    }
-
-    pub(crate) fn into_guard(mut self, token: Token) -> Guard {
-        self.granted = true;
-        self.keep();
-        Guard { owned: self, token }
-    }
-
-    /// Releases and waits for the confirmation, trying again until then.
-    pub(crate) async fn release(&mut self, until: Moment) -> Result<Removed> {
-        self.client.renewer.forget(&self.claim);
-        self.claim.validity.give_back();
-        let client = Arc::clone(&self.client);
-        let clock = client.runtime.clock();
-        let mut pause = Duration::from_millis(10);
-        loop {
-            // Dropped at any await: `Drop` hands the entry to the cleaner.
-            let answer = match self.entry().release() {
-                // Engines that answer on the spot need no timer.
-                Reply::Ready(answer) => answer,
-                coming => clock.within(until, coming).await,
-            };
-            let error = match answer {
-                Some(Ok(left)) => {
-                    *self.slot() = None;
-                    return Ok(left);
-                }
-                Some(Err(error)) => error,
-                None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
-            };
-            // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
-            if !error.is_transient() || clock.now() + pause >= until {
-                let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
-                               its lease at the latest";
-                let name = self.claim.want().name.clone();
-                return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because_of(error));
-            }
-            clock.sleep_until(clock.now() + pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
-        }
-    }
-}
-
-impl Owned {
-    /// Leaves nothing of the entry behind, in the background. Returns whether there was one of this process.
-    fn clean_up(&mut self) -> bool {
-        let Some(entry) = self.slot().take() else { return false };
-        if self.client.is_forked() {
-            // It is the parent's, with all that it stands on.
-            std::mem::forget(entry);
-            return false;
-        }
-        self.client.renewer.forget(&self.claim);
-        self.claim.validity.give_back();
-        let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };
-        clean_up(entry, &self.claim, how);
-        true
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        if self.clean_up() && self.granted {
-            telemetry::released(self.client.engine(), "drop");
-        }
-    }
-}
 
 /// A lock that is held, or was: see [`state`](Guard::state).
 ///
@@ -175,6 +45,19 @@ pub struct Guard {
 }
 
 impl Guard {
+    pub(crate) fn new(mut owned: Owned, token: Token) -> Guard {
+        owned.become_granted(token);
+        Guard { owned, token }
+    }
+
+    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
+    pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
+        let mut entry = client.backend.attach(Arc::clone(&claim));
+        let Attempt::Granted(token) = entry.attempt().await? else { return Ok(None) };
+        telemetry::attached(client.engine(), &claim.want().name, token);
+        Ok(Some(Guard::new(Owned::attached(client, claim, entry), token)))
+    }
+
     /// The resource.
     pub fn name(&self) -> &Name {
         &self.owned.claim.want().name
@@ -341,8 +224,8 @@ impl Guard {
     pub(crate) async fn released_by(self, until: Moment) -> Result<()> {
         let Guard { mut owned, .. } = self;
         owned.client.check_process()?;
-        telemetry::released(owned.client.engine(), "release");
         let lost = |owned: &Owned, why| {
+            owned.tell_lost(why);
             let error = Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.validity);
             Err(error.on(owned.client.engine()))
         };
@@ -351,7 +234,9 @@ impl Guard {
             return lost(&owned, why);
         }
         let until = until.min(owned.claim.validity.until());
-        if owned.release(until).await? == Removed::Released {
+        let removed = owned.release(until).await.inspect_err(|_| owned.tell_released("release"))?;
+        if removed == Removed::Released {
+            owned.tell_released("release");
             return Ok(());
         }
         match owned.state() {
@@ -375,7 +260,7 @@ impl Guard {
         owned.client.renewer.forget(&owned.claim);
         owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
         *owned.slot() = None;
-        telemetry::released(owned.client.engine(), "detach");
+        owned.tell_released("detach");
         Ok(DetachedLease::new(&owned.claim, token))
     }
 

@@ -15,7 +15,7 @@ use crate::backend::{Renewal, Session};
 use crate::error::ErrorKind;
 use crate::runtime::Runtime;
 use crate::time::Moment;
-use crate::validity::{RenewalFailure, State};
+use crate::validity::RenewalFailure;
 
 /// `Claim::kept` while a round is under way for it.
 const IN_FLIGHT: u64 = u64::MAX;
@@ -233,10 +233,7 @@ impl Shared {
             for claim in claims.by_ref().take(FEW) {
                 match next_due(&claim, trouble.as_ref(), start, now) {
                     Some(due) => again.push((due, Renewal { claim, session: Arc::clone(&session) })),
-                    None => {
-                        self.renewals().instead.remove(&claim.id);
-                        crate::telemetry::dropped_by_renewer(&claim);
-                    }
+                    None => drop(self.renewals().instead.remove(&claim.id)),
                 }
             }
             let mut renewals = self.renewals();
@@ -258,7 +255,11 @@ fn next_due(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now:
         return None;
     }
     let confirmed = validity.is_confirmed();
-    if confirmed && matches!(validity.state(now), State::Lost(_)) {
+    if confirmed && validity.loss_at(now).is_some() {
+        if trouble.is_some() {
+            validity.tell_renewal_failed(trouble);
+        }
+        validity.state(now);
         return None;
     }
     match trouble {
@@ -277,6 +278,7 @@ fn next_due(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now:
         return Some(due.max(now + AT_ONCE));
     }
     if confirmed {
+        validity.tell_renewal_failed(trouble);
         validity.renewal_failed(trouble.cloned());
     }
     // Try again soon, and more often as the end comes near.

@@ -1,6 +1,7 @@
 //! The state of a grant, and how it ended.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a grant ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,4 +41,12 @@ pub enum State {
     Suspect,
     /// Over. Somebody else may hold the resource now.
     Lost(Loss),
+}
+
+/// Is told what happens to a grant.
+pub(crate) trait GrantObserver: Send + Sync {
+    /// The validity ended.
+    fn lost(&self, why: Loss, detail: Option<Arc<str>>);
+    /// A renewal was not confirmed, and `again`: nor was the one before it.
+    fn renewal_failed(&self, why: &str, again: bool);
 }

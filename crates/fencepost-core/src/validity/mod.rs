@@ -8,6 +8,7 @@ mod tests;
 mod watch;
 
 pub use failure::RenewalFailure;
+pub(crate) use loss::GrantObserver;
 pub use loss::{Loss, State};
 pub(crate) use record::left;
 pub use record::{Validity, margin};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::sync::{Mutex, RwLock};
 use crate::time::{Clock, Moment, nanos};
 use crate::validity::failure::Status;
-use crate::validity::loss::{Loss, State};
+use crate::validity::loss::{GrantObserver, Loss, State};
 
 /// The validity of one claim, or of a session that many claims rest on.
 ///
@@ -92,6 +92,9 @@ impl Validity {
     pub fn end(&self, why: Loss) {
         if self.end.set(why).is_ok() {
             self.wake();
+            if let Some(observer) = self.observer() {
+                observer.lost(why, self.detail());
+            }
         }
     }
 
@@ -153,6 +156,11 @@ impl Validity {
         } else {
             State::Held
         }
+    }
+
+    /// Returns the loss at `now`, if there is one, and ends nothing.
+    pub(crate) fn loss_at(&self, now: Moment) -> Option<Loss> {
+        self.ended().or_else(|| (!self.is_valid(now)).then(|| self.why_invalid()))
     }
 
     /// How the grant stands for those who look on.
@@ -298,6 +306,8 @@ pub(super) struct Optional {
     pub(super) rest: OnceLock<Rest>,
     /// The details of a loss.
     pub(super) detail: OnceLock<(Loss, Arc<str>)>,
+    /// Is told what happens to the grant.
+    pub(super) observer: OnceLock<Arc<dyn GrantObserver>>,
     status: Mutex<Status>,
 }
 

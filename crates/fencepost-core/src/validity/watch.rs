@@ -6,10 +6,32 @@ use std::task::Waker;
 
 use crate::time::Moment;
 use crate::validity::failure::RenewalFailure;
-use crate::validity::loss::Loss;
+use crate::validity::loss::{GrantObserver, Loss};
 use crate::validity::record::{Optional, Validity};
 
 impl Validity {
+    /// Tells `observer` what happens to the grant from now on. Can be said once.
+    pub(crate) fn observe(&self, observer: Arc<dyn GrantObserver>) {
+        let _ = self.optional().observer.set(observer);
+    }
+
+    pub(super) fn observer(&self) -> Option<&Arc<dyn GrantObserver>> {
+        self.optional.get()?.observer.get()
+    }
+
+    /// A renewal of the grant was not confirmed: the observer is told, and nothing else happens.
+    pub(crate) fn tell_renewal_failed(&self, trouble: Option<&RenewalFailure>) {
+        if let Some(observer) = self.observer() {
+            let why = trouble.map_or("the engine did not confirm it", |trouble| &trouble.why);
+            observer.renewal_failed(why, self.is_in_doubt());
+        }
+    }
+
+    /// Returns whether renewals are known to fail: see [`doubt`](Validity::doubt).
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.suspect.load(Ordering::Acquire) == 0
+    }
+
     /// Ends the validity as [`end`](Validity::end) does. `detail` says more than the kind of loss: which key is gone, or who evicted and why.
     pub fn end_with(&self, why: Loss, detail: impl Into<Arc<str>>) {
         let detail = detail.into();
@@ -77,7 +99,7 @@ impl Validity {
 
     /// Why renewals fail, if none was confirmed since: its own, or those of what it rests on.
     pub fn trouble(&self) -> Option<Arc<str>> {
-        if self.suspect.load(Ordering::Acquire) == 0
+        if self.is_in_doubt()
             && let Some(trouble) = self.optional.get().and_then(|optional| optional.status().why())
         {
             return Some(trouble);

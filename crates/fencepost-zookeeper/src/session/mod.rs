@@ -13,10 +13,11 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Claim, Clock, Error, Loss, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
+    session_renewal_failed,
 };
 use zookeeper_client as zk;
 
-use crate::error::{disconnected, failure, is_over, timed_out};
+use crate::error::{ENGINE, disconnected, failure, is_over, timed_out};
 
 /// A request of the driver. Its first poll sends it.
 pub(crate) type Request<T> = Pin<Box<dyn Future<Output = Result<T, zk::Error>> + Send>>;
@@ -199,7 +200,7 @@ impl Session {
     }
 
     fn renewal_failed(&self, error: Error) {
-        self.validity.renewal_failed(Some(RenewalFailure::of(error)));
+        session_renewal_failed(ENGINE, &self.validity, RenewalFailure::of(error));
     }
 
     /// Follows the driver's state: it reports a broken connection at once, and the end of the session late.

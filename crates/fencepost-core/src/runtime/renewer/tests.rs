@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::runtime::spawner::{Spawner, Task};
 use crate::time::Clock;
-use crate::validity::Validity;
+use crate::validity::{State, Validity};
 
 const TTL: Duration = Duration::from_secs(30);
 
