@@ -18,7 +18,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 16] = [
+const NEEDED: [Needed; 20] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -30,6 +30,10 @@ const NEEDED: [Needed; 16] = [
     Needed { program: "etcd", package: "etcd-server" },
     Needed { program: "etcdctl", package: "etcd-client" },
     Needed { program: "redis-server", package: "redis-server" },
+    Needed { program: "pg_createcluster", package: "postgresql" },
+    Needed { program: "psql", package: "postgresql-client" },
+    Needed { program: "/usr/sbin/mariadbd", package: "mariadb-server-core" },
+    Needed { program: "mariadb", package: "mariadb-client-core" },
     Needed { program: "javac", package: "default-jdk-headless" },
     Needed { program: "python3", package: "python3-venv" },
     Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },

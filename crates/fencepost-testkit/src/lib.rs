@@ -11,6 +11,7 @@
 //! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
 //! - [`etcd`]: etcd with one member and with three.
 //! - [`redis`]: Redis in each usual deployment: one server, Sentinel, a cluster, independent masters.
+//! - [`sql`]: one PostgreSQL server, one MariaDB server.
 //! - [`wait`]: waits for a condition that sends no event.
 //!
 //! The crate is for tests alone and is never published.
@@ -26,6 +27,7 @@ pub mod history;
 pub mod redis;
 pub mod server;
 pub mod sim;
+pub mod sql;
 pub mod wait;
 pub mod witness;
 pub mod zookeeper;

@@ -142,4 +142,6 @@ mod pages {
     struct ComingFrom;
     #[doc = include_str!("../../../docs/testing-your-code.md")]
     struct TestingYourCode;
+    #[doc = include_str!("../../../docs/tokens.md")]
+    struct Tokens;
 }

@@ -19,6 +19,7 @@ mod redis;
 mod removed;
 mod signals;
 mod terminal;
+mod tokens;
 mod trouble;
 mod waiting;
 mod zookeeper;

@@ -1,0 +1,110 @@
+//! The statements of docs/tokens.md, run on real servers: a holder writes, the next one writes, and the late write of
+//! the first is refused.
+
+use std::fs;
+use std::process::Command;
+
+use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::sql::{MariaDb, Postgres};
+use rusqlite::Connection;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tokens.md");
+const TABLE: &str =
+    "CREATE TABLE stock (id BIGINT PRIMARY KEY, pieces BIGINT); INSERT INTO stock VALUES (7, 100);";
+
+/// The code blocks of a section of the page.
+fn blocks(section: &str, language: &str) -> Vec<String> {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (_, rest) = page.split_once(&format!("\n## {section}\n")).expect("the section is there");
+    let text = rest.split("\n## ").next().unwrap();
+    let opening = format!("```{language}\n");
+    text.split(&opening)
+        .skip(1)
+        .map(|block| block.split("```").next().unwrap().trim_end().to_owned())
+        .collect()
+}
+
+#[test]
+fn postgresql_refuses_a_late_write() {
+    let server = Postgres::start().unwrap();
+    let [column, read, write] = blocks("PostgreSQL", "sql").try_into().unwrap();
+    let prepare =
+        format!("PREPARE read(BIGINT, BIGINT) AS {read}\nPREPARE write(BIGINT, BIGINT, BIGINT) AS {write}\n");
+    server.run(&format!("{TABLE}\n{column}")).unwrap();
+    let run = |statement: &str| server.run(&format!("{prepare}{statement}")).unwrap();
+
+    // Each holder reads and writes, and may repeat its write.
+    assert!(run("EXECUTE read(7, 41);").contains("100\n"));
+    assert!(run("EXECUTE write(7, 41, 99);").ends_with("UPDATE 1\n"));
+    assert!(run("EXECUTE write(7, 41, 99);").ends_with("UPDATE 1\n"));
+    // The next holder has only read, and the late write is refused already.
+    assert!(run("EXECUTE read(7, 42);").contains("99\n"));
+    assert!(run("EXECUTE write(7, 41, 1);").ends_with("UPDATE 0\n"));
+    assert!(run("EXECUTE read(7, 41);").ends_with("UPDATE 0\n"));
+    assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99|42\n");
+}
+
+#[test]
+fn mariadb_refuses_a_late_write() {
+    let server = MariaDb::start().unwrap();
+    let [column, check, show, write] = blocks("MySQL and MariaDB", "sql").try_into().unwrap();
+    server.run(&format!("{TABLE}\n{column}")).unwrap();
+    // A transaction of the page's statements with literals for parameters, in their order.
+    let run = |statement: &str, values: &[u64]| {
+        let text =
+            values.iter().fold(statement.to_owned(), |text, value| text.replacen('?', &value.to_string(), 1));
+        server.run(&format!("START TRANSACTION; {text} COMMIT;")).unwrap()
+    };
+
+    assert_eq!(run(&check, &[7, 41]), "100\n");
+    run(&show, &[41, 7]);
+    assert_eq!(run(&format!("{check}{write}"), &[7, 41, 99, 41, 7]), "100\n");
+    assert_eq!(run(&format!("{check}{write}"), &[7, 41, 99, 41, 7]), "99\n");
+    // The next holder has only read, and the first one's check finds no row.
+    assert_eq!(run(&format!("{check}{show}"), &[7, 42, 42, 7]), "99\n");
+    assert_eq!(run(&check, &[7, 41]), "");
+    assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99\t42\n");
+}
+
+#[test]
+fn sqlite_refuses_a_late_write() {
+    let database = Connection::open_in_memory().unwrap();
+    let [column, read, write] = blocks("SQLite", "sql").try_into().unwrap();
+    database.execute_batch(&format!("{TABLE}\n{column}")).unwrap();
+    let read = |token: i64| {
+        let mut statement = database.prepare(&read).unwrap();
+        let rows = statement.query_map([7, token], |row| row.get::<_, i64>(0)).unwrap();
+        rows.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let write = |token: i64, pieces: i64| database.execute(&write, [7, token, pieces]).unwrap();
+
+    assert_eq!(read(41), [100]);
+    assert_eq!([write(41, 99), write(41, 99)], [1, 1]);
+    assert_eq!(read(42), [99]);
+    assert_eq!((write(41, 1), read(41)), (0, vec![]));
+    assert_eq!(write(42, 98), 1);
+}
+
+#[test]
+fn redis_refuses_a_late_write() {
+    let server = Redis::start(&Config::new()).unwrap();
+    let [script] = blocks("Redis", "lua").try_into().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut client = Command::new("redis-cli");
+        let output = client.args(["-u", &server.url()]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let write = |token: &str, value: &str| {
+        run(&["EVAL", &script, "2", "{stock/42}", "{stock/42}:token", token, value])
+    };
+
+    // One more digit is a greater number, also beyond 2^53.
+    assert_eq!(write("9999999999999999999", "1"), "1\n");
+    assert_eq!(write("10000000000000000000", "2"), "1\n");
+    assert_eq!(write("10000000000000000000", "3"), "1\n");
+    assert_eq!(write("9999999999999999999", "late"), "0\n");
+    assert_eq!(write("10000000000000000001", "4"), "1\n");
+    assert_eq!(write("10000000000000000000", "late"), "0\n");
+    assert_eq!(run(&["GET", "{stock/42}"]), "4\n");
+}

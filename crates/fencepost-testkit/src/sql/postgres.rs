@@ -1,0 +1,107 @@
+//! One PostgreSQL server.
+
+use super::{give, output, unprivileged};
+use crate::faults::{Fault, Faults};
+use crate::server::{Plan, Server};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The superuser of the server, who needs no password.
+const USER: &str = "fencepost";
+
+/// A running `postgres` with an empty database `postgres`.
+pub struct Postgres {
+    server: Server,
+}
+
+impl Postgres {
+    /// Starts a server and waits until it accepts statements.
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start.
+    pub fn start() -> io::Result<Postgres> {
+        let mut plan = Plan::new("postgres", |port, dir| {
+            command(port, dir).unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
+        });
+        plan.ready = Box::new(|port, _| run(port, "SELECT 1").is_ok());
+        Ok(Postgres { server: Server::start(plan)? })
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Returns its URL, with the user and the database.
+    pub fn url(&self) -> String {
+        format!("postgres://{USER}@{}/postgres", self.address())
+    }
+
+    /// Runs statements as the superuser. Returns what `psql` prints: a line for each row, its columns separated by
+    /// `|`, and the tag of each statement that returns no rows, such as `UPDATE 1`.
+    ///
+    /// # Errors
+    /// Returns the server's message for the first statement that fails.
+    pub fn run(&self, statements: &str) -> io::Result<String> {
+        run(self.address().port(), statements)
+    }
+}
+
+fn run(port: u16, statements: &str) -> io::Result<String> {
+    let mut psql = Command::new("psql");
+    psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1", "--file=-"]);
+    psql.args(["--host=127.0.0.1", "--username", USER, "--dbname=postgres"]).arg(format!("--port={port}"));
+    output(&mut psql, statements)
+}
+
+fn command(port: u16, dir: &Path) -> io::Result<Command> {
+    let programs = programs()?;
+    let data = dir.join("data");
+    if !data.exists() {
+        give(dir)?;
+        let mut initdb = unprivileged(programs.join("initdb"))?;
+        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
+        output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "")?;
+    }
+    let mut command = unprivileged(programs.join("postgres"))?;
+    // The socket's folder is the server's own: its usual one belongs to the system's server.
+    command.current_dir(dir).arg("-D").arg(&data).arg("-k").arg(dir);
+    command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
+    Ok(command)
+}
+
+/// Finds the folder of the newest installed server. Debian keeps it out of PATH.
+fn programs() -> io::Result<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir("/usr/lib/postgresql")? {
+        let path = entry?.path();
+        let version = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        if let Some(version) = version
+            && path.join("bin/postgres").exists()
+        {
+            versions.push((version, path.join("bin")));
+        }
+    }
+    let newest = versions.into_iter().max().map(|(_, programs)| programs);
+    newest.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no PostgreSQL server is installed"))
+}
+
+impl Faults for Postgres {
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.server.kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        self.server.restart()
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.server.stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        self.server.cont()
+    }
+}
