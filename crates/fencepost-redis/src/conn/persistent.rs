@@ -19,7 +19,7 @@ use crate::config::Place;
 use crate::conn::connect::{Inbox, Manner, connect};
 use crate::conn::fresh_number;
 use crate::conn::run_id::met;
-use crate::conn::target::Whereabouts;
+use crate::conn::target::{Unused, Whereabouts};
 use crate::conn::task::Pulse;
 use crate::error::{Failure, closed, demoted};
 use crate::script::vote::named;
@@ -249,33 +249,51 @@ impl Shared {
 
 /// Makes a connection and starts its task where this runs.
 async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Failure> {
-    let (place, is_master) = match &shared.whereabouts {
-        Whereabouts::Fixed(place) => (place.clone(), true),
-        Whereabouts::Master(sentinels) => (sentinels.master().await?, false),
+    match &shared.whereabouts {
+        Whereabouts::Fixed(place) => open_at(&shared, place.clone(), number, guest).await,
         Whereabouts::Any(nodes) => {
-            let nodes = nodes.lock();
-            (nodes[number as usize % nodes.len()].clone(), true)
+            let place = {
+                let nodes = nodes.lock();
+                nodes[number as usize % nodes.len()].clone()
+            };
+            open_at(&shared, place, number, guest).await
         }
-    };
+        Whereabouts::Master(sentinels) => {
+            let mut last = None;
+            // A sentinel that missed a failover names a server that is no master. Another one may know better.
+            for _ in 0..sentinels.sentinels() {
+                let place = sentinels.master().await?;
+                let unused = Unused::new(&**sentinels);
+                match open_at(&shared, place, number, guest).await {
+                    Ok(line) => {
+                        unused.keep();
+                        return Ok(line);
+                    }
+                    Err(failure) => last = Some(failure),
+                }
+            }
+            Err(last.expect("at least one sentinel was asked"))
+        }
+    }
+}
+
+/// Makes a connection to `place`.
+async fn open_at(shared: &Arc<Shared>, place: Place, number: u64, guest: bool) -> Result<Line, Failure> {
     let replaced = Arc::new(AtomicBool::new(false));
     let inbox = shared.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
     let (mut connection, work) = connect(&place, &shared.manner, inbox).await?;
-    let ended = Arc::downgrade(&shared);
+    let ended = Arc::downgrade(shared);
     let pulse = Pulse::start(work, replaced, move || {
         if let Some(shared) = ended.upgrade() {
             shared.cut(number);
         }
     });
-    if !is_master {
+    if matches!(shared.whereabouts, Whereabouts::Master(_)) {
         // A sentinel may not know yet, or the server may not.
         let role = connection.send_packed_command(&role()).await.and_then(Value::extract_error);
         if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
         {
             pulse.stop();
-            // The other sentinels may know more.
-            if let Whereabouts::Master(sentinels) = &shared.whereabouts {
-                sentinels.ask_next();
-            }
             return Err(match role {
                 Ok(_) => demoted(&place.to_string(), &shared.whereabouts.to_string()),
                 Err(error) => crate::error::handshake(&error, &place.to_string()),

@@ -14,11 +14,37 @@ pub(crate) trait FindMaster: Send + Sync {
     /// Returns the master's name.
     fn name(&self) -> &str;
 
+    /// Returns the number of sentinels that can be asked, at least 1.
+    fn sentinels(&self) -> usize;
+
     /// Returns the master's address. To be called within a tokio runtime.
     fn master(&self) -> BoxFuture<'_, Result<Place, Failure>>;
 
     /// Asks another sentinel first from now on.
     fn ask_next(&self);
+}
+
+/// A sentinel's answer that has not led to a connection. When it is dropped, also at the time limit of the attempt,
+/// another sentinel comes first.
+pub(crate) struct Unused<'a>(Option<&'a dyn FindMaster>);
+
+impl<'a> Unused<'a> {
+    pub(crate) fn new(sentinels: &'a dyn FindMaster) -> Unused<'a> {
+        Unused(Some(sentinels))
+    }
+
+    /// The answer has led to a connection: the same sentinel comes first next time.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(sentinels) = self.0 {
+            sentinels.ask_next();
+        }
+    }
 }
 
 /// Where a wire leads.

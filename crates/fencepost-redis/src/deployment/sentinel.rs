@@ -23,7 +23,8 @@ pub(crate) struct Sentinels {
     clock: Clock,
     /// How long one sentinel may take; then the next one is asked.
     patience: Duration,
-    /// The index of the sentinel to ask first. It grows after each failure, and after each answer that names a replica.
+    /// The index of the sentinel to ask first. It grows after each failure, and after each answer that names a server that
+    /// is no master or is not reached.
     turn: AtomicUsize,
 }
 
@@ -87,6 +88,10 @@ impl Sentinels {
 impl FindMaster for Sentinels {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn sentinels(&self) -> usize {
+        self.places.len()
     }
 
     fn master(&self) -> BoxFuture<'_, Result<Place, Failure>> {

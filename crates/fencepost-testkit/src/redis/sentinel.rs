@@ -99,6 +99,18 @@ impl Sentinel {
         format!("redis+sentinel://{}{}/{NAME}", self.nodes[0].credentials(), hosts.join(","))
     }
 
+    /// Starts one more sentinel, which names the server at `port` as the master, as a sentinel does that missed a
+    /// failover. It keeps to this for 10 minutes.
+    ///
+    /// # Errors
+    /// Returns an error if it does not start.
+    pub fn start_stale(&self, port: u16) -> io::Result<Redis> {
+        let watching = Config::new()
+            .line(format!("sentinel monitor {NAME} 127.0.0.1 {port} 1"))
+            .line(format!("sentinel down-after-milliseconds {NAME} 600000"));
+        Redis::launch("sentinel", watching, &["--sentinel"])
+    }
+
     /// Returns the server that the sentinels name as the master.
     ///
     /// # Panics
