@@ -5,7 +5,7 @@
 local own, name = ARGV[1], KEYS[1]
 local got = redis.call('HMGET', name, 's', 'r')
 local s = got[1]
--- What happens nearly always, where HDEL is not enough, see refused.lua: an exclusive holder leaves, and nobody was refused.
+-- The usual case where HDEL is not enough, see refused.lua: an exclusive holder leaves, and nobody was refused.
 if s and string.byte(s) == 3 and not got[2] and not ARGV[3] then
   -- If its lease is over, that made no difference to anybody: its time is not read. To find a string costs half of what it takes to cut
   -- it out. A full server refuses.

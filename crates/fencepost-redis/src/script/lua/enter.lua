@@ -8,7 +8,7 @@ local rec, p = got[2], got[3]
 if s then
   -- include summary
 end
--- Beside an exclusive holder nobody fits; else somebody may have been passed over, or the dead stand in the way.
+-- Beside an exclusive holder no claim fits. Otherwise a waiter may have been passed over, or dead claims stand in the way.
 local clear, late = nw == 0, now < seen or mind > 0 and mind <= now
 if rec or late or nt > 0 or not clear and x == 0 or lone and (how == 1 or string.sub(lone, 51, 66) == string.sub(who, 18, 33)) then
   local before = not voting and lone

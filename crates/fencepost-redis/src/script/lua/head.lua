@@ -1,18 +1,18 @@
--- What every script of the line begins with.
+-- The beginning of each script of the queue.
 --
--- KEYS[1..]: locks, each one hash; nothing else is ever touched, and none is absent between two calls of one script.
+-- KEYS[1..]: locks, each one hash. The scripts touch no other key, but for a node of a quorum, see vote.lua and refused.lua.
 -- Fields of the hash:
 --   s        the summary, see SUM: 1, holders by mode, the least deadline, time last seen, last token, when the key expires, the
 --            line's first and next number, how many wait, how many tombstones there are. While a scan for the dead is under way, the
 --            least deadline is over, and two things follow: the least deadline that the scan has found so far, and its cursor.
 --            Of an idle lock it is shorter, see IDLE, and no other field of these is there: 3, time last granted or renewed, last token,
 --            when the key expires, the line's next number. So it is of a lock that is held exclusively and was idle before: what its
---            claim asked with follows, see lua/front.lua; the lease runs from that time, and the token is the last. Whatever is
---            neither a renewal nor the end of that grant gives it a field of its own first. If it begins with 4, it is held only as
+--            claim asked with follows, see lua/front.lua; the lease runs from that time, and the token is the last. Each command
+--            but a renewal and the end of that grant gives it a field of its own first. If it begins with 4, it is held only as
 --            long as the field `l<id>` is there, and else idle.
 --   l<id>    empty: the claim in a summary of form 4 holds. Its release is HDEL of this field, without a script, which costs the
---            server a sixth of one. The field is there only while nobody else stands in line for what the claim holds: whoever
---            does, changes the form first, and HDEL finds nothing then.
+--            server a sixth of one. The field is there only while no other claim stands in line for the lock: a claim that
+--            joins the line changes the form first, and HDEL finds nothing then.
 --   c<id>    a claim, see REC: state, deadline, token, since when, lease, number in line, mode, permits, process, then text, and if it is evicted
 --            a byte that is 0, who evicted it and why
 --   w<n>     number n in line: id and process of the claim
@@ -29,31 +29,30 @@
 -- that a full server allows (HDEL, PEXPIREAT) wherever PUBLISH comes after it: no message goes out whose grant is refused.
 --
 -- A call reads at most some SCAN fields in its search for the dead, and the next call goes on where it has ended. Correctness does not
--- depend on the end of that search. Whoever is dead and not yet found is counted among the holders, so that a claim may be refused too
--- long, and is never granted too early. Each record that a call goes by is read with the deadline that the search would give it.
+-- depend on the end of that search. A dead holder that is not yet found is counted as a holder. So a claim may be refused too long, and
+-- is never granted too early. Each record that a call decides by is read with the deadline that the search would give it.
 -- A version that does not know the cursor cuts it off when it writes the summary: the search begins again.
 --
--- A server runs one script at a time, so what a script costs is what the server can do. Each call makes anew every function
--- and table that it passes by: what happens at every acquire and release is written out without any, and lua/line.lua,
--- which is for all the rest, stands inside a branch.
+-- A server runs one script at a time, so the cost of a script limits the server. Each call creates each function and table that it
+-- reaches. So the code of a usual acquire and release has none, and lua/line.lua, which is for the other cases, stands inside a branch.
 
 local SUM, IDLE, REC, DYN, PROC = '>BBI4I4dddddddI4I4', '>Bdddd', '>BdddddBI4I4c16', '>Bddddd', '>dI4'
--- How long a process is taken for alive, and a grant that it was handed lives unconfirmed: both since its last word.
+-- How long a process counts as alive after its last command, and how long a grant that it was handed lasts unconfirmed.
 local LIVE = 1900000
 -- A tombstone lasts between one and two of these.
 local TOMB = 60000000
 -- A lock has at most this many tombstones.
 local TOMBS = 1000
--- So many dead are cleared away by one call at most, and five times as many admitted.
+-- One call clears away at most this many dead claims, and admits at most five times as many.
 local MOST = 100
--- About so many fields are read by one call in search of the dead. A small hash is read whole.
+-- One call reads about this many fields in search of the dead. A small hash is read whole.
 local SCAN = 1000
--- So many places are passed over by one call, and a process whose message reaches nobody counts as ten more.
+-- One call passes over at most this many places. A process whose message reaches nobody counts as ten more.
 local OVER = 2000
 
 local key = KEYS[1]
 local x, sh, ph, pn, mind, seen, last, exp, head, tail, nw, nt = 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0
--- The summary of a lock that is held and was idle before. Where a name is needed for what is not.
+-- The summary of a lock that is held and was idle before. A name for the value of a field that is not used.
 local lone, _
 -- Where a scan for the dead goes on, and the least deadline that it has found, or 0.
 local cursor, found = nil, 0

@@ -15,7 +15,7 @@ for k = 1, #KEYS do
   if count == 1 then fields[3] = 'l' .. ARGV[at + 2] end
   local got = redis.call('HMGET', KEYS[k], unpack(fields))
   local s, deadline = got[1], 0
-  -- What happens nearly always: it was idle before, and nobody else wants it.
+  -- The usual case: the lock was idle before, and no other claim wants it.
   local form = s and count == 1 and waits ~= '1' and string.byte(s) or 0
   if form > 2 and string.sub(s, 51, 66) == ARGV[at + 2] and (form == 3 or got[3]) then
     local since, length, how
@@ -81,7 +81,7 @@ for k = 1, #KEYS do
       answer[#answer + 1], answer[#answer + 2] = state, tok
     end
     expire(longest, retention)
-    -- A clock that is set back is noticed by what was saved last.
+    -- The time that was saved last shows whether the clock was set back.
     if #sets > 0 or move or heard then
       touch()
       save()

@@ -1,4 +1,4 @@
--- Leaves: releases a grant, or gives up a place in line, and hands the lock to whoever is next.
+-- Releases a grant, or gives up a place in line, and hands the lock to the next claim.
 --
 -- KEYS[1] the lock. ARGV: 1 the claim's name, see head.lua, 2 a guess of the line's first field or, if this claim has never waited,
 -- nothing; 3 anything to leave a tombstone, because a command of this claim may still be on its way.
@@ -17,7 +17,7 @@ if s then
 end
 if rec then state = string.byte(rec) end
 
--- What happens nearly always: an exclusive holder leaves, and nobody is next, or one who is alive and wants the same.
+-- The usual case: an exclusive holder leaves, and nobody waits, or the first waiter is alive and wants the lock exclusively.
 local unheard
 if state > 1 and state < 5 and string.byte(rec, 42) == 1 and not tombstone and now >= seen and (mind == 0 or mind > now) then
   if nw == 0 then
@@ -59,7 +59,7 @@ if state > 1 and state < 5 and string.byte(rec, 42) == 1 and not tombstone and n
         end
         return 1
       end
-      -- Nobody hears it: the place is put back, and who stands behind it is asked.
+      -- The message reached nobody: the place is put back, and the next one is tried.
       unheard = { first, place, theirs, got[2] }
     end
   end
@@ -82,7 +82,7 @@ if tombstone and nt >= TOMBS then tombstone, full = nil, 8 end
 if tombstone then
   entomb(own, retention)
 elseif state == 5 then
-  -- Its lease has ended, and it may have been the first to see that: whoever is next need not wait for another.
+  -- Its lease has ended, and this call may be the first to see that: it hands the lock to the next claim at once.
   if dirty and nw > 0 and x == 0 then
     _, more = tend(string.sub(key, 1, string.byte(own, 26)) .. '@', string.byte(own, 25) == 1)
     save()

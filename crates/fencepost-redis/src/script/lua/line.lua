@@ -1,6 +1,6 @@
--- What is not needed at every acquire and release.
+-- The code that a usual acquire or release does not need.
 
--- Has this call written yet? Is the key's expiry to be moved? What is left to be written.
+-- Whether this call has written yet, whether the key's expiry must be moved, and the writes that are left.
 local dirty, move, sets, dels = false, false, {}, {}
 -- How many fields this call may still scan.
 local budget = SCAN
@@ -200,15 +200,15 @@ local function purge()
     cursor = nil
   end
   touch()
-  -- At once, whatever the script does next: a summary that counts somebody who was cleared away locks for ever.
+  -- At once, before the rest of the script: a summary that counts a claim that was cleared away would keep the lock held without end.
   save()
   return true
 end
 
--- Hands the lock to whoever is next: walks the line from its head, clears away the places of the dead, and makes holders of
+-- Hands the lock on: walks the line from its head, clears away the places of the dead, and makes holders of
 -- those that fit, up to the first that does not. Each winner's process gets one message. A process that no message reaches is
 -- passed over and keeps its places; in a cluster, where the count is that of one node, it is believed to be reached. Behind too many that
--- are passed over the walk ends: they are heard of again or dead within LIVE.
+-- are passed over the walk ends: within LIVE they send a command, or they are dead.
 -- Returns whether nobody who can be reached is left waiting, and whether another call has more to do. So it has, too, where the least
 -- deadline is still over after the call's last `save`: holders that are dead, and too many for one call, stand in the way.
 local function tend(inbox, cluster)

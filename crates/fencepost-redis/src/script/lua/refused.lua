@@ -1,4 +1,4 @@
--- As a node of a quorum: behind lua/front.lua and enter.lua, which are the function `enter` here. Who is refused is written down.
+-- As a node of a quorum: behind lua/front.lua and enter.lua, which are the function `enter` here. It writes down each claim that is refused.
 --
 -- The refused of a lock are a key beside it, `redlock:` and then the lock's: a sorted set, the oldest claim first, each since when,
 -- its id, mode, permits, process and text.
@@ -18,7 +18,7 @@ elseif answer[1] == 3 then
       redis.call('HSET', key, 's', '\3' .. string.sub(lone, 2))
     end
     redis.call('ZADD', refused, since, entry)
-    -- Whoever still waits asks again by then.
+    -- A claim that still waits asks again by then.
     redis.call('PEXPIRE', refused, 5000)
     redis.call('HSET', key, 'r', 1)
   end

@@ -1,4 +1,4 @@
--- What a node of a quorum calls its run: the server's own id, which no file brings back, and behind it, if the server has been a replica
+-- The name of a node's run: the server's own id, which no file brings back, and behind it, if the server has been a replica
 -- in this run, the second replication id, which tells whose data it has taken then.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local taken = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%x+)')

@@ -1,5 +1,5 @@
 -- Tells the oldest of those in `refused`, see refused.lua, that the lock may be free: those who fit beside what is held. They are taken out:
--- who is refused again, is written down again. Whose process no message reaches is passed over. The next one is told to ask a
+-- a claim that is refused again is written down again. A claim whose process no message reaches is passed over. The next one is told to ask a
 -- little later, in case that the first do not: a process that was stopped takes messages, too.
 local s, at, most = redis.call('HGET', KEYS[1], 's'), 0, 100
 local x, sh, ph, pn, _ = 0, 0, 0, 0, nil

@@ -17,8 +17,8 @@
 --
 -- INFO tells the run, and takes long. A client has asked for it over the very connection that this came by, and names it only
 -- there: no connection outlives a restart, and when all data is replaced the server says so over the connection (CLIENT TRACKING) before
--- anything else, upon which the client lets go of it and heeds no answer that comes behind. Whoever has another connection, or none yet,
--- names none.
+-- anything else. The client then closes it, and ignores each answer that comes later. A client with another connection, or none yet, names
+-- no run.
 local call, read = redis.call, struct.unpack
 local name, who, rest = KEYS[1], ARGV[1], ARGV[2]
 local how, ttl, retention = read('>Bdd', who)
@@ -26,7 +26,7 @@ wish = read('>d', rest)
 if wish > now + 1000000 or wish < now - 1000000 then wish = 0 end
 local got = call('HMGET', name, 's', 'e')
 local s, named = got[1], string.sub(rest, 26)
--- What happens nearly always: nobody holds it, or has for long.
+-- The usual case: nobody holds the lock, and nobody has held it for long.
 if s and got[2] == named then
   if how < 4 and (#s == 33 or string.byte(s) == 4) and call('HLEN', name) == 2 then
     if string.byte(rest, 25) == 1 then
@@ -46,7 +46,7 @@ else
   if own ~= mark[1] then
     back = now + longest * 1000
   elseif longest > known and back > 0 then
-    -- What may have been forgotten may have been as long as that.
+    -- A grant that was forgotten may last as long as that.
     back = back + (longest - known) * 1000
   end
   -- A clock that was set back makes it stay out no longer than a restart does.
