@@ -240,7 +240,7 @@ impl GrantObserver for Holding {
 }
 
 /// Puts the validity of a session in doubt and tells that its renewal failed: for an engine that keeps its session alive by a task
-/// of its own, and not by [`Session::keep`](crate::Session::keep).
+/// of its own, and not by [`Session::renew`](crate::Session::renew).
 pub fn session_renewal_failed(engine: &'static str, validity: &Validity, failure: RenewalFailure) {
     count::renewal_failed(engine);
     let why = &*failure.why;

@@ -25,7 +25,7 @@ impl Session for Shared {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let sent = self.clock.now();
             let mut rounds: BTreeMap<(usize, u64), Round> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Session for Shared {
             }
             let rounds = rounds
                 .values()
-                .map(|(session, claims)| Box::pin(session.keep(claims)) as Job<'_, Result<()>>);
+                .map(|(session, claims)| Box::pin(session.renew(claims)) as Job<'_, Result<()>>);
             let needed = rounds.len() + asking.len();
             let votes = asking.iter().chain(&slow).map(|(outer, seats)| {
                 let taken = async move {

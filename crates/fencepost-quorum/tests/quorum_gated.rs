@@ -203,7 +203,7 @@ async fn a_lease_that_is_attached_and_extended_is_renewed_still() {
     drop(extended);
     clock.advance_to(clock.now() + TTL / 2);
     let before = renewal.claim.validity.until();
-    answer(renewal.session.keep(std::slice::from_ref(&renewal.claim))).await.unwrap();
+    answer(renewal.session.renew(std::slice::from_ref(&renewal.claim))).await.unwrap();
     assert!(renewal.claim.validity.until() > before, "the round passed it by");
 }
 

@@ -288,16 +288,16 @@ impl Session for TroubledSession {
         self.inner.validity()
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
         if self.plan.chance(self.plan.odds.torn_renewal) {
             let some = &due[..due.len() / 2];
             return Reply::coming(async move {
                 if !some.is_empty() {
-                    self.inner.keep(some).await?;
+                    self.inner.renew(some).await?;
                 }
                 Err(silence())
             });
         }
-        troubled!(self.plan, Result::is_ok, self.inner.keep(due))
+        troubled!(self.plan, Result::is_ok, self.inner.renew(due))
     }
 }

@@ -192,11 +192,11 @@ impl Session for WitnessedSession {
         self.inner.validity()
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
         let Some(sent) = due.first().map(|claim| claim.runtime.clock().now()) else {
-            return self.inner.keep(due);
+            return self.inner.renew(due);
         };
-        let answer = self.inner.keep(due);
+        let answer = self.inner.renew(due);
         let look = move |answer: &Result<(), Error>| {
             for claim in due.iter().filter(|claim| answer.is_ok() && claim.validity.ended().is_none()) {
                 let key = self.seen.keys().get(&claim.id).copied();

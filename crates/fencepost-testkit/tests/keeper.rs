@@ -96,7 +96,7 @@ impl Session for Shard {
     fn validity(&self) -> &Arc<Validity> {
         self.inner.validity()
     }
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         self.log.rounds.fetch_add(1, Ordering::SeqCst);
         if self.letter == b'x' && self.log.hanging.load(Ordering::SeqCst) {
             return Reply::coming(std::future::pending());
@@ -105,7 +105,7 @@ impl Session for Shard {
             return Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the shard is away")));
         }
         self.log.renewals.fetch_add(due.len(), Ordering::SeqCst);
-        self.inner.keep(due)
+        self.inner.renew(due)
     }
 }
 

@@ -341,7 +341,7 @@ impl Session for Waits {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let Some(first) = due.first() else { return Ok(()) };
             let sent = first.runtime.clock().now();

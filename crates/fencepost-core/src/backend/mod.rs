@@ -248,5 +248,5 @@ pub trait Session: Send + Sync {
     ///
     /// # Errors
     /// The round failed as a whole, and the missing answers are unknown. Core tries again soon.
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
 }

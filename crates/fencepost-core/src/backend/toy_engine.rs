@@ -78,7 +78,7 @@ impl Session for Toy {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             let now = claim.runtime.clock().now(); // read before the request is sent
             let mut rows = self.rows();

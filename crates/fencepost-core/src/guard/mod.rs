@@ -180,7 +180,7 @@ impl Guard {
         renewal.claim.set_ttl(ttl);
         let clock = self.owned.client.runtime.clock();
         let until = self.valid_until();
-        let kept = clock.within(until, renewal.session.keep(std::slice::from_ref(&renewal.claim))).await;
+        let kept = clock.within(until, renewal.session.renew(std::slice::from_ref(&renewal.claim))).await;
         self.ensure_held()?;
         let failed = match kept {
             Some(Ok(())) => None,

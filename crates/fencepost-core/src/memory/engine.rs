@@ -148,7 +148,7 @@ impl Session for Memory {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             let clock = claim.runtime.clock();
             let (now, ttl) = (clock.now(), claim.ttl());

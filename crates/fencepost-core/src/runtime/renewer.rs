@@ -211,7 +211,7 @@ impl Shared {
             .max();
         let bound = bound.unwrap_or(Moment::ZERO).max(start + Duration::from_secs(5));
         // If this future is dropped here the client's host has stopped: the lives run out by the clock.
-        let answer = clock.within(bound, session.keep(&claims)).await;
+        let answer = clock.within(bound, session.renew(&claims)).await;
         let trouble = match answer {
             Some(Ok(())) => None,
             Some(Err(error)) => {

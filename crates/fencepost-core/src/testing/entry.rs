@@ -81,16 +81,16 @@ impl Session for TestSession {
         self.session.validity()
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         let fault = due.first().and_then(|claim| {
             let fault = self.faults.of(claim.want().name.as_str())?;
             Some((fault, claim.runtime.clock()))
         });
         match fault {
-            None => self.session.keep(due),
+            None => self.session.renew(due),
             Some((fault, clock)) => Reply::coming(async move {
                 fault.strike(clock).await?;
-                self.session.keep(due).await
+                self.session.renew(due).await
             }),
         }
     }

@@ -143,7 +143,7 @@ impl Session for Engine {
         Session::validity(&*self.memory)
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         self.asked.lock().unwrap().extend(due.iter().map(|claim| claim.ttl()));
         let answer = self.renewals.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
         Reply::coming(async move {
@@ -166,7 +166,7 @@ impl Session for Engine {
                 claim.validity.waiting(self.clock.now(), claim.ttl());
             }
             let held: Vec<_> = due.iter().filter(|claim| claim.validity.is_confirmed()).cloned().collect();
-            self.memory.keep(&held).await
+            self.memory.renew(&held).await
         })
     }
 }

@@ -95,7 +95,7 @@ impl Session for EtcdSession {
         &FOREVER
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(self.renew(due))
     }
 }

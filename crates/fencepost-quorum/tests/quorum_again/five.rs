@@ -116,10 +116,10 @@ impl Session for NodeSession {
         self.session.validity()
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         match self.node.check() {
             Ok(()) if self.node.hangs.load(Ordering::SeqCst) => Reply::coming(std::future::pending()),
-            Ok(()) => self.session.keep(due),
+            Ok(()) => self.session.renew(due),
             Err(error) => Reply::ready(Err(error)),
         }
     }
@@ -217,7 +217,7 @@ impl Five {
         for _ in 0..5 {
             self.clock.advance_to(self.clock.now() + TTL / 4);
             // A node may fail the round.
-            let _ = held.session.keep(std::slice::from_ref(&held.claim)).await;
+            let _ = held.session.renew(std::slice::from_ref(&held.claim)).await;
         }
     }
 

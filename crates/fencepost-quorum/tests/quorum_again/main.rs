@@ -138,12 +138,12 @@ async fn a_renewal_that_too_few_nodes_confirm_fails() {
         let before = claim.validity.due();
         (1..down).for_each(|number| five.down(number, true));
         five.clock.advance_to(before);
-        held.session.keep(std::slice::from_ref(&claim)).await.expect("enough of them renew it");
+        held.session.renew(std::slice::from_ref(&claim)).await.expect("enough of them renew it");
         let (due, until) = (claim.validity.due(), claim.validity.until());
         assert!(due > before);
         five.down(0, true);
         five.clock.advance_to(due);
-        let error = held.session.keep(std::slice::from_ref(&claim)).await.unwrap_err();
+        let error = held.session.renew(std::slice::from_ref(&claim)).await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
         assert_eq!((claim.validity.due(), claim.validity.until()), (due, until));
     }
@@ -164,7 +164,7 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     assert!(matches!(contender.attempt().await, Ok(Attempt::Granted(_))));
     for _ in 0..3 {
         five.clock.advance_to(five.clock.now() + TTL / 4);
-        held.session.keep(std::slice::from_ref(&held.claim)).await.expect("four of five");
+        held.session.renew(std::slice::from_ref(&held.claim)).await.expect("four of five");
     }
     assert_eq!(five.held_at(token).await, 4);
     let waits = five.nodes[4].memory.inspect(&name()).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_vote_that_came_back_counts_while_another_node_hangs() {
     (0..2).for_each(|number| five.down(number, false));
     five.nodes[2].hangs.store(true, Ordering::SeqCst);
     five.clock.advance_to(five.clock.now() + TTL / 4);
-    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    let mut round = held.session.renew(std::slice::from_ref(&held.claim));
     assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await.is_pending());
     assert_eq!(five.held_at(token).await, 5);
     five.evict(3..5, token).await;
@@ -231,7 +231,7 @@ async fn a_node_that_was_met_late_counts_while_the_others_are_renewed() {
     let (claim, entry, granted) = five.attempt().await;
     let (held, token) = (entry.renewal().expect("it is renewed"), token(&granted));
     five.nodes[0].hangs.store(true, Ordering::SeqCst);
-    let mut round = held.session.keep(std::slice::from_ref(&held.claim));
+    let mut round = held.session.renew(std::slice::from_ref(&held.claim));
     let mut poll = async || poll_fn(|cx| Poll::Ready(Pin::new(&mut round).poll(cx))).await;
     assert!(poll().await.is_pending());
     drop(unmade);

@@ -290,7 +290,7 @@ impl Session for RedisSession {
         &LIFE
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(self.round(due))
     }
 }

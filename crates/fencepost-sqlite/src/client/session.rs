@@ -29,7 +29,7 @@ impl SqliteSession {
     }
 
     /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
-    fn renew<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Failure> {
+    fn renew_leases<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Failure> {
         let client = &self.client;
         let sent = client.now().boot;
         let renewed_at = client.renew(sent, 0)?;
@@ -188,8 +188,8 @@ impl Session for SqliteSession {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        let others = match self.renew(due) {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let others = match self.renew_leases(due) {
             Ok(others) => others,
             Err(failure) => return Reply::ready(Err(failure.at(self.client.path()))),
         };

@@ -84,7 +84,7 @@ impl Session for DeafSession {
         self.0.validity()
     }
 
-    fn keep<'a>(&'a self, _due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
+    fn renew<'a>(&'a self, _due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {
         Reply::ready(Err(
             Error::new(ErrorKind::Unreachable, "no renewal gets through, as the test wants it").unknown()
         ))

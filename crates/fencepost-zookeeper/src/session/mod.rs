@@ -250,7 +250,7 @@ impl fencepost_core::Session for Session {
     }
 
     /// Extends the claims' own leases. The session itself is kept alive by its probes.
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         let now = self.clock().now();
         for claim in due {
             extend(claim, now);

@@ -76,7 +76,7 @@ impl Session for Engine {
         &self.validity
     }
 
-    fn keep<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             self.asked.lock().push(claim.id);
             claim.confirm(self.clock.now(), claim.ttl());
