@@ -163,15 +163,24 @@ fn watch(
 /// The pause between two looks at the output of tests.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The end, and before it what failed further up: the last words may be those of another program that did well.
+/// How many lines of a panic's message are shown: a finding of the checker has about 20.
+const MESSAGE: usize = 24;
+
+/// Returns the last [`TAIL`] lines of `text`. Before them come the failures of the earlier lines, since the last ones may
+/// be of another program that passed.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let (above, end) = lines.split_at(lines.len().saturating_sub(TAIL));
-    let told = |line: &&str| line.ends_with("... FAILED") || line.contains(" panicked at ");
-    let failures = above.iter().enumerate().filter(|(_, line)| told(line));
-    // A panic says why on the line below.
-    let shown = failures.flat_map(|(at, _)| above[at..].iter().take(2)).take(TAIL);
-    shown.chain(end).copied().collect::<Vec<_>>().join("\n")
+    let failures = above.iter().enumerate().flat_map(|(at, line)| {
+        let count = if line.contains(" panicked at ") {
+            let over = |line: &&str| line.is_empty() || line.starts_with("stack backtrace:");
+            above[at..].iter().position(over).unwrap_or(above.len() - at).min(MESSAGE)
+        } else {
+            usize::from(line.ends_with("... FAILED"))
+        };
+        &above[at..at + count]
+    });
+    failures.take(2 * TAIL).chain(end).copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a program of this name is on the search path.
@@ -188,14 +197,18 @@ mod tests {
 
     #[test]
     fn what_failed_far_above_the_end_is_shown() {
-        let text =
-            format!("test a ... FAILED\nfine\nthread 'a' panicked at b:1\nwhy\nc\n{}", "well\n".repeat(TAIL));
-        let shown = tail(&text);
-        assert!(
-            shown.starts_with("test a ... FAILED\nfine\nthread 'a' panicked at b:1\nwhy\nwell"),
-            "{shown}"
-        );
-        assert_eq!(shown.lines().count(), 4 + TAIL);
+        let failed = "test a ... FAILED\n";
+        let panic = "thread 'a' panicked at b:1\n[\n    Overlap,\n]\n";
+        let end = "well\n".repeat(TAIL);
+        let shown = tail(&format!("{failed}test c ... ok\n{panic}stack backtrace:\n0: d\n{end}"));
+        assert_eq!(shown, format!("{failed}{panic}{end}").trim_end());
+    }
+
+    #[test]
+    fn a_long_message_of_a_panic_is_cut() {
+        let panic = format!("thread 'a' panicked at b:1\n{}", "why\n".repeat(MESSAGE));
+        let shown = tail(&format!("{panic}{}", "well\n".repeat(TAIL)));
+        assert_eq!(shown.lines().count(), MESSAGE + TAIL);
     }
 
     fn program(script: &str, folder: &TempDir) -> Program {
