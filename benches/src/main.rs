@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         ["command-frozen"] => command::frozen::wrappers(),
         ["command-paused"] => command::paused::starts(),
         ["command-crowd"] => command::crowd::runs(),
+        ["old-and-new", engine] => command::old_and_new::runs(engine),
         ["redis-commands"] => redis::cycle::commands(),
         ["redis-commands-contended"] => redis::handoff::commands(),
         ["redis-commands-waiting"] => redis::waiting::commands(),

@@ -2,6 +2,7 @@
 
 mod command;
 mod etcd;
+mod old_and_new;
 mod secrets;
 mod zookeeper;
 
@@ -17,6 +18,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(command::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
+        .chain(old_and_new::LINES)
         .collect()
 });
 

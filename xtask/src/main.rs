@@ -13,6 +13,7 @@ mod line;
 mod lines;
 mod metadata;
 mod modules;
+mod old;
 mod overdue;
 mod packages;
 mod peers;

@@ -4,6 +4,7 @@ pub(crate) mod crowd;
 pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;
+pub(crate) mod old_and_new;
 pub(crate) mod paused;
 pub(crate) mod stopped;
 
