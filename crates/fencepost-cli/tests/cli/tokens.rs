@@ -107,4 +107,12 @@ fn redis_refuses_a_late_write() {
     assert_eq!(write("10000000000000000001", "4"), "1\n");
     assert_eq!(write("10000000000000000000", "late"), "0\n");
     assert_eq!(run(&["GET", "{stock/42}"]), "4\n");
+
+    let (check, _) = script.split_once("redis.call('SET', KEYS[1], ARGV[2])").unwrap();
+    let reading = format!("{check}return redis.call('GET', KEYS[1])");
+    let read = |token: &str| run(&["EVAL", &reading, "2", "{stock/42}", "{stock/42}:token", token]);
+    // The next holder has only read, and the late write is refused already.
+    assert_eq!(read("10000000000000000002"), "4\n");
+    assert_eq!(write("10000000000000000001", "late"), "0\n");
+    assert_eq!(read("10000000000000000001"), "0\n");
 }

@@ -2,7 +2,7 @@
 
 use super::{Config, Look};
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server, certify, free_port};
+use crate::server::{Plan, Server, certify, free_port, process_faults};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -126,19 +126,5 @@ fn get(port: u16, path: &str) -> io::Result<String> {
 }
 
 impl Faults for Etcd {
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.server.kill()
-    }
-
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.server.cont()
-    }
+    process_faults!();
 }

@@ -4,7 +4,7 @@ use super::clock;
 use super::config::Config;
 use super::look::Look;
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server, certify};
+use crate::server::{Plan, Server, certify, process_faults};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -165,21 +165,7 @@ fn answers(dir: &Path) -> bool {
 }
 
 impl Faults for Redis {
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.server.kill()
-    }
-
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.server.cont()
-    }
+    process_faults!();
 
     fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
         if !self.config.clock {

@@ -12,3 +12,25 @@ pub use process::{Plan, Server, With, free_port};
 pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;
 pub use temp::TempDir;
+
+/// The hooks of [`Faults`](crate::faults::Faults) that a process has, for a type whose field `server` is a [`Server`].
+macro_rules! process_faults {
+    () => {
+        fn kill(&mut self) -> Result<(), Fault> {
+            self.server.kill()
+        }
+
+        fn restart(&mut self) -> Result<(), Fault> {
+            self.server.restart()
+        }
+
+        fn stop(&mut self) -> Result<(), Fault> {
+            self.server.stop()
+        }
+
+        fn cont(&mut self) -> Result<(), Fault> {
+            self.server.cont()
+        }
+    };
+}
+pub(crate) use process_faults;

@@ -2,7 +2,7 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server};
+use crate::server::{Plan, Server, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -89,19 +89,5 @@ fn programs() -> io::Result<PathBuf> {
 }
 
 impl Faults for Postgres {
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.server.kill()
-    }
-
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.server.cont()
-    }
+    process_faults!();
 }

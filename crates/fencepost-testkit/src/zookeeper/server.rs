@@ -3,7 +3,7 @@
 use super::config::{Config, SERVER, class_path, secure_port};
 use super::look::serves;
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server, certify_for};
+use crate::server::{Plan, Server, certify_for, process_faults};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -115,19 +115,5 @@ fn local(port: u16) -> SocketAddr {
 }
 
 impl Faults for ZooKeeper {
-    fn kill(&mut self) -> Result<(), Fault> {
-        self.server.kill()
-    }
-
-    fn restart(&mut self) -> Result<(), Fault> {
-        self.server.restart()
-    }
-
-    fn stop(&mut self) -> Result<(), Fault> {
-        self.server.stop()
-    }
-
-    fn cont(&mut self) -> Result<(), Fault> {
-        self.server.cont()
-    }
+    process_faults!();
 }
