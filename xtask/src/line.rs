@@ -67,6 +67,9 @@ impl Bound {
     }
 }
 
+/// The measurement that runs other libraries although its name does not end with `-peers`.
+const MIXED: &str = "zookeeper-mixed";
+
 impl Line {
     /// Runs the program and reads its last line.
     pub(crate) fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
@@ -75,7 +78,7 @@ impl Line {
         }
         let mut program =
             workspace.program(self.id, bench, self.measure).limit(Duration::from_secs(self.limit));
-        if self.measure.iter().any(|word| word.ends_with("-peers")) {
+        if self.measure.iter().any(|word| word.ends_with("-peers") || *word == MIXED) {
             // Those of Redis are a quorum's, too.
             let of = if self.engine == "redlock" { "redis" } else { self.engine };
             program = program
