@@ -1,6 +1,6 @@
 //! Locks of the standard library without poisoning: a panic in one task does not make the others panic.
 
-use std::sync::{self, LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{self, LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// A mutex that ignores poisoning.
 #[derive(Default, Debug)]
@@ -19,6 +19,15 @@ impl<T> Mutex<T> {
     /// Locks the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         ignore_poison(self.0.lock())
+    }
+
+    /// Locks the mutex unless another thread has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(guard) => Some(guard),
+        }
     }
 
     /// Returns the value; the exclusive reference is the lock.

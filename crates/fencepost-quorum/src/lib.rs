@@ -282,6 +282,10 @@ impl Backend for Quorum {
         })
     }
 
+    fn leave_caller_runtime(&self) {
+        self.0.nodes.iter().for_each(|node| node.backend.leave_caller_runtime());
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         let shared = &self.0;
         Reply::coming(async move {

@@ -103,6 +103,10 @@ impl Backend for RedisBackend {
         Reply::coming(examine(self.shared.config.clone(), &self.shared.runtime, None))
     }
 
+    fn leave_caller_runtime(&self) {
+        self.shared.net.leave_caller_runtime();
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         Reply::coming(self.shared.net.close())
     }

@@ -221,6 +221,10 @@ impl Backend for Chaos {
         self.inner.reach()
     }
 
+    fn leave_caller_runtime(&self) {
+        self.inner.leave_caller_runtime();
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

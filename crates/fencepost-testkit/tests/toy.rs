@@ -36,6 +36,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     a_small_claim_waits_behind_a_large_one,
     a_waiting_writer_is_not_overtaken,
     crash_frees,
+    a_process_that_ends_frees,
     detach_and_attach,
     engine_out_of_reach,
     evict_marks,

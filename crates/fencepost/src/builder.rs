@@ -71,6 +71,12 @@ impl LocksBuilder {
         self.with(|options| options.release_timeout(timeout))
     }
 
+    /// Sets how long the drop of the last client waits for the releases under way. It blocks its thread for that time at most. The
+    /// default is 500 ms. Zero: it never waits.
+    pub fn drop_timeout(self, timeout: Duration) -> LocksBuilder {
+        self.with(|options| options.drop_timeout(timeout))
+    }
+
     /// Requires `replicas` replicas to acknowledge each grant: see [`Acquire::replicas`](crate::Acquire::replicas). The
     /// default is 0.
     pub fn replicas(self, replicas: u32) -> LocksBuilder {

@@ -145,6 +145,10 @@ impl Backend for Limit {
         self.inner.reach()
     }
 
+    fn leave_caller_runtime(&self) {
+        self.inner.leave_caller_runtime();
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

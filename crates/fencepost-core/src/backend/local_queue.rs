@@ -78,6 +78,10 @@ impl Backend for LocalQueue {
         self.inner.reach()
     }
 
+    fn leave_caller_runtime(&self) {
+        self.inner.leave_caller_runtime();
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
     }

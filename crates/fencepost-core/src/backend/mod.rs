@@ -139,6 +139,10 @@ pub trait Backend: Send + Sync + 'static {
         Reply::ready(Ok(Report::default()))
     }
 
+    /// Moves the connections that run on the caller's async runtime to the client's own thread. A request without a reply is sent
+    /// again there. The caller may block its runtime after this call. It does not wait.
+    fn leave_caller_runtime(&self) {}
+
     /// Closes connections and files. Entries that still exist may fail.
     fn close(&self) -> Reply<'_, ()> {
         Reply::ready(())

@@ -10,6 +10,7 @@ use crate::backend::Backend;
 use crate::backend::capabilities::{Identity, Tokens};
 use crate::client::Client;
 use crate::client::connect;
+use crate::client::handle::Handle;
 use crate::client::registry::Registry;
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
@@ -29,6 +30,7 @@ pub struct ClientBuilder {
     connect_wait: Option<Duration>,
     attempt_timeout: Duration,
     release_timeout: Duration,
+    drop_timeout: Duration,
     replicas: u32,
     tokens: Tokens,
     runtime: Option<Runtime>,
@@ -43,6 +45,7 @@ impl Default for ClientBuilder {
             connect_wait: None,
             attempt_timeout: Duration::from_secs(1),
             release_timeout: Duration::from_secs(2),
+            drop_timeout: Duration::from_millis(500),
             replicas: 0,
             tokens: Tokens::None,
             runtime: None,
@@ -94,6 +97,14 @@ impl ClientBuilder {
     #[must_use]
     pub fn release_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.release_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the drop of the last client waits for the releases under way; 500 ms by default. It blocks its thread for that
+    /// time at most. Zero: it never waits.
+    #[must_use]
+    pub fn drop_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.drop_timeout = timeout;
         self
     }
 
@@ -176,6 +187,7 @@ impl ClientBuilder {
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,
             release_timeout: self.release_timeout,
+            drop_timeout: self.drop_timeout,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             thread,
@@ -185,7 +197,7 @@ impl ClientBuilder {
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
         telemetry::describe();
-        Ok(Client { client: Arc::new(client) })
+        Ok(Client { client: Handle::new(client) })
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 mod connect;
+pub(crate) mod handle;
 pub(crate) mod list;
 pub(crate) mod registry;
 pub(crate) mod shared;
@@ -16,6 +17,7 @@ use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Removed};
+use crate::client::handle::Handle;
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -29,8 +31,13 @@ use crate::token::Token;
 
 /// A client of one engine: makes locks, and renews and cleans up what they hold on a thread of its own. Clones share it.
 ///
-/// When the last clone and the last guard are gone its thread finishes the cleanup under way and ends.
-/// [`close`](Client::close) does that and waits for it.
+/// # Drop
+/// When the last clone and the last lock made from it are dropped, the drop waits until the releases under way are confirmed, at most
+/// [`drop_timeout`](ClientBuilder::drop_timeout). So a process that drops its guards and returns from `main` leaves its locks
+/// free. Without a release under way the drop does not wait. A guard that is dropped after its client is not waited for, nor is
+/// a client in a `static`, nor a process that ends by `std::process::exit`. Then the lock is free at the end of its lease at the latest.
+///
+/// A server calls [`close`](Client::close): it waits without blocking a thread, and waits longer.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -44,7 +51,7 @@ use crate::token::Token;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) client: Arc<ClientShared>,
+    pub(crate) client: Handle,
 }
 
 impl Client {
@@ -66,7 +73,7 @@ impl Client {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a bad name.
     pub fn mutex(&self, name: &str) -> Result<Mutex> {
-        Ok(Mutex::new(Arc::clone(&self.client), Name::new(name)?))
+        Ok(Mutex::new(self.client.clone(), Name::new(name)?))
     }
 
     /// A lock for many readers or one writer. No I/O.
@@ -77,7 +84,7 @@ impl Client {
     pub fn rwlock(&self, name: &str) -> Result<RwLock> {
         let name = Name::new(name)?;
         self.client.check_mode(Mode::Shared)?;
-        Ok(RwLock::new(Arc::clone(&self.client), name))
+        Ok(RwLock::new(self.client.clone(), name))
     }
 
     /// A lock for `permits` holders at a time. No I/O. All users of a name give the same number; where they differ, each claim is
@@ -92,7 +99,7 @@ impl Client {
             return Err(Error::invalid("a semaphore has at least one permit").of(name));
         }
         self.client.check_mode(Mode::Permits { n: 1, of: permits })?;
-        Ok(Semaphore::new(Arc::clone(&self.client), name, permits))
+        Ok(Semaphore::new(self.client.clone(), name, permits))
     }
 
     /// Several exclusive locks at once, all or none. No I/O. Names are sorted and doubles dropped, so that two that want the same
@@ -102,7 +109,7 @@ impl Client {
     /// [`is_invalid`](Error::is_invalid) for a bad name, or none.
     pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<MultiLock> {
         let names = names.into_iter().map(Name::new).collect::<Result<Vec<_>>>()?;
-        MultiLock::new(Arc::clone(&self.client), names)
+        MultiLock::new(self.client.clone(), names)
     }
 
     /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease

@@ -28,6 +28,7 @@ pub(crate) struct ClientShared {
     pub(crate) outage: Duration,
     pub(crate) attempt_timeout: Duration,
     pub(crate) release_timeout: Duration,
+    pub(crate) drop_timeout: Duration,
     pub(crate) closed: AtomicBool,
     /// Tells those who wait that it is.
     pub(crate) closing: Notify,
@@ -61,9 +62,13 @@ impl ClientShared {
         Ok(())
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
         self.check_process()?;
-        if self.closed.load(Ordering::Relaxed) {
+        if self.is_closed() {
             return Err(
                 Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
             );

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::acquire::Outcome;
 use crate::acquire::options::{Request, options};
-use crate::client::shared::ClientShared;
+use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::lock::Kind;
@@ -21,14 +21,14 @@ use crate::validity::Loss;
 #[derive(Clone)]
 #[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
-    client: Arc<ClientShared>,
+    client: Handle,
     names: Vec<Name>,
     /// That of each name.
     kinds: Vec<Kind>,
 }
 
 impl MultiLock {
-    pub(crate) fn new(client: Arc<ClientShared>, mut names: Vec<Name>) -> Result<MultiLock> {
+    pub(crate) fn new(client: Handle, mut names: Vec<Name>) -> Result<MultiLock> {
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {

@@ -1,9 +1,8 @@
 use std::fmt;
-use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
-use crate::client::shared::ClientShared;
+use crate::client::handle::Handle;
 use crate::name::Name;
 
 /// A lock for one holder at a time. Clones are the same lock; so is every other one of this name on the same engine.
@@ -22,12 +21,12 @@ use crate::name::Name;
     "Redlock"
 ))]
 pub struct Mutex {
-    client: Arc<ClientShared>,
+    client: Handle,
     name: Name,
 }
 
 impl Mutex {
-    pub(crate) fn new(client: Arc<ClientShared>, name: Name) -> Mutex {
+    pub(crate) fn new(client: Handle, name: Name) -> Mutex {
         Mutex { client, name }
     }
 

@@ -1,9 +1,8 @@
 use std::fmt;
-use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
-use crate::client::shared::ClientShared;
+use crate::client::handle::Handle;
 use crate::name::Name;
 
 /// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
@@ -11,12 +10,12 @@ use crate::name::Name;
 #[derive(Clone)]
 #[doc(alias("RReadWriteLock", "InterProcessReadWriteLock", "ReadLock", "WriteLock"))]
 pub struct RwLock {
-    client: Arc<ClientShared>,
+    client: Handle,
     name: Name,
 }
 
 impl RwLock {
-    pub(crate) fn new(client: Arc<ClientShared>, name: Name) -> RwLock {
+    pub(crate) fn new(client: Handle, name: Name) -> RwLock {
         RwLock { client, name }
     }
 

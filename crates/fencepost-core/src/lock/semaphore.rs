@@ -1,9 +1,8 @@
 use std::fmt;
-use std::sync::Arc;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
-use crate::client::shared::ClientShared;
+use crate::client::handle::Handle;
 use crate::name::Name;
 
 /// A lock for a number of holders at a time. A crashed holder's permits come back with its lease.
@@ -15,13 +14,13 @@ use crate::name::Name;
     "InterProcessSemaphoreMutex"
 ))]
 pub struct Semaphore {
-    client: Arc<ClientShared>,
+    client: Handle,
     name: Name,
     permits: u32,
 }
 
 impl Semaphore {
-    pub(crate) fn new(client: Arc<ClientShared>, name: Name, permits: u32) -> Semaphore {
+    pub(crate) fn new(client: Handle, name: Name, permits: u32) -> Semaphore {
         Semaphore { client, name, permits }
     }
 

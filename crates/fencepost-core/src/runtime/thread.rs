@@ -2,6 +2,7 @@
 //! user neither delays a renewal nor leaks a grant.
 
 use crate::sync::Mutex;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -23,6 +24,16 @@ use crate::time::{Clock, Moment};
 
 /// How long a client that was dropped goes on cleaning up, at most.
 const LAST_CLEANUP: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// This is the thread of a client. A constant without a destructor can be read at any time.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this is the thread of a client.
+pub(crate) fn is_own() -> bool {
+    OWN.get()
+}
 
 /// A thread with a tokio runtime of its own.
 pub(crate) struct Thread {
@@ -47,6 +58,7 @@ impl Thread {
         // failing `spawn` would drop it. If the rest fails the channel closes and the thread ends.
         let (start, started) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let wait = move || {
+            OWN.set(true);
             if let Ok(run) = started.recv() {
                 run();
             }

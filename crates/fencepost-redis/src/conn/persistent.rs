@@ -162,6 +162,15 @@ impl Wire {
         self.0.cut(line.number);
     }
 
+    /// Runs the connection on the client's own thread from now on. Requests without a reply fail at once and are sent again there.
+    /// Only the callers' lane ever runs elsewhere.
+    pub(crate) fn leave_caller_runtime(&self) {
+        *self.0.home() = None;
+        if let Some(line) = self.up().filter(|line| line.guest) {
+            self.cut(&line);
+        }
+    }
+
     /// Ends it for good.
     pub(crate) fn close(&self) {
         let before = self.0.state.send_replace(State::Closed);

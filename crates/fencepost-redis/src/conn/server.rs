@@ -32,7 +32,7 @@ pub(crate) struct Link {
     routed: bool,
     /// It has answered as a master does.
     served: AtomicBool,
-    caller: Wire,
+    pub(crate) caller: Wire,
     renewer: Wire,
     /// The same for what WAIT follows, which blocks what is behind it; each is connected when it is first used.
     slow_caller: Wire,

@@ -19,6 +19,8 @@ pub(crate) struct Pulse {
     /// See [`Inbox`](crate::conn::connect::Inbox).
     replaced: Arc<AtomicBool>,
     abort: Mutex<Option<AbortHandle>>,
+    /// The work itself. `None`: it ended or was stopped.
+    work: Mutex<Option<Task>>,
 }
 
 impl Pulse {
@@ -34,9 +36,10 @@ impl Pulse {
             over: AtomicBool::new(false),
             replaced,
             abort: Mutex::new(None),
+            work: Mutex::new(Some(task)),
         });
         let end = End { pulse: Arc::clone(&pulse), ended: Some(Box::new(ended)) };
-        let task = tokio::spawn(Work { task, end });
+        let task = tokio::spawn(Work { end });
         *pulse.abort.lock() = Some(task.abort_handle());
         pulse
     }
@@ -54,25 +57,32 @@ impl Pulse {
         self.replaced.load(Ordering::SeqCst)
     }
 
+    /// Ends the task. Its requests without a reply fail, even where its runtime is blocked and polls no task any more.
     pub(crate) fn stop(&self) {
         let abort = self.abort.lock().take();
         if let Some(abort) = abort {
             abort.abort();
         }
+        // A runtime that polls it now is not blocked, and drops it after this poll.
+        let work = self.work.try_lock().and_then(|mut work| work.take());
+        drop(work);
     }
 }
 
 struct Work {
-    task: Task,
     end: End,
 }
 
 impl Future for Work {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.end.pulse.polls.fetch_add(1, Ordering::Relaxed);
-        self.task.as_mut().poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let pulse = &self.end.pulse;
+        pulse.polls.fetch_add(1, Ordering::Relaxed);
+        match &mut *pulse.work.lock() {
+            Some(work) => work.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        }
     }
 }
 
@@ -85,6 +95,8 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         self.pulse.over.store(true, Ordering::SeqCst);
+        let work = self.pulse.work.lock().take();
+        drop(work);
         if let Some(ended) = self.ended.take() {
             ended();
         }

@@ -88,6 +88,13 @@ impl Cluster {
         self.table().masters.clone()
     }
 
+    pub(crate) fn leave_caller_runtime(&self) {
+        self.inbox.leave_caller_runtime();
+        for link in self.links().values() {
+            link.caller.leave_caller_runtime();
+        }
+    }
+
     pub(crate) fn close(&self) {
         self.inbox.close();
         for link in self.links().values() {

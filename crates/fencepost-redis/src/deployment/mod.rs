@@ -140,7 +140,15 @@ impl Net {
         }
     }
 
-    /// Lets go of all connections.
+    /// Moves the connections that run on the caller's runtime to the client's own thread.
+    pub(crate) fn leave_caller_runtime(&self) {
+        match &self.way {
+            Way::One(link) | Way::Sentinel { link, .. } => link.caller.leave_caller_runtime(),
+            Way::Cluster(cluster) => cluster.leave_caller_runtime(),
+        }
+    }
+
+    /// Closes all connections.
     pub(crate) async fn close(&self) {
         match &self.way {
             Way::One(link) => link.close(),

@@ -247,6 +247,12 @@ impl Backend for Node {
         Reply::coming(examine(self.config.clone(), &self.runtime, Some(self.max_ttl)))
     }
 
+    fn leave_caller_runtime(&self) {
+        if let Some(redis) = self.meeting.redis.get() {
+            redis.leave_caller_runtime();
+        }
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.meeting.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
     }

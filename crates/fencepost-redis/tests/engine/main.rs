@@ -6,6 +6,7 @@ mod failover;
 mod impatient;
 mod kit;
 mod large;
+mod last_client;
 mod lines;
 mod memory;
 mod replaced;

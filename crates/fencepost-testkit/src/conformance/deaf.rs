@@ -39,6 +39,10 @@ impl Backend for Deaf {
         self.0.reach()
     }
 
+    fn leave_caller_runtime(&self) {
+        self.0.leave_caller_runtime();
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.0.close()
     }

@@ -27,6 +27,7 @@ impl Holder {
         let mut child = Command::new(std::env::current_exe().expect("a test knows its program"))
             .args(["hold_elsewhere", "--exact", "--nocapture"])
             .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -65,6 +66,11 @@ impl Elsewhere for Holder {
     fn cont(&mut self) {
         self.signal(Signal::SIGCONT);
     }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("it has not been waited for").success(), "it does not panic");
+    }
 }
 
 impl Drop for Holder {
@@ -73,7 +79,7 @@ impl Drop for Holder {
     }
 }
 
-/// Holds the lock in the other process. Does nothing in this one.
+/// Holds the lock in the other process until its standard input ends, and then drops guard and client. Does nothing in this process.
 ///
 /// # Panics
 /// Panics if the lock is not granted.
@@ -85,7 +91,9 @@ pub fn hold_elsewhere(registry: &Registry) {
         let locks = Client::builder().connect(registry, &url).await.expect("it connects");
         let guard = locks.mutex(&name).expect("a name").lock().ttl(ttl).await.expect("it is granted");
         eprintln!("held");
-        guard.lost().await;
-        std::future::pending::<()>().await;
+        let (end, ended) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || end.send(std::io::stdin().read_line(&mut String::new())));
+        let _ = ended.await;
+        drop(guard);
     });
 }

@@ -56,4 +56,7 @@ pub trait Elsewhere: Send {
 
     /// Lets it run again (SIGCONT).
     fn cont(&mut self);
+
+    /// Makes it drop its guard and its client and return from `main`. Waits for its end.
+    fn end(&mut self);
 }

@@ -32,7 +32,7 @@
 //!
 //! // Makes one `#[test]` for each case, under the name of the case. Some cases are excused: no other process shares
 //! // this memory, and no connection to it can be cut.
-//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, stop_and_continue, engine_out_of_reach]);
+//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach]);
 //! # fn main() {}
 //! ```
 //!
@@ -190,7 +190,7 @@ macro_rules! conformance {
             evict_says_who_and_why
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
-            a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close what_is_held_is_seen_at_the_engine
+            a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close the_last_client_waits_for_its_releases a_process_that_ends_frees what_is_held_is_seen_at_the_engine
         }
     };
 }

@@ -85,7 +85,8 @@ impl Stage {
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
         let ttl = SHORT.max(client.capabilities().min_ttl);
-        let elsewhere = needs.contains(&Need::Elsewhere) && self.elsewhere("is/there/another", ttl).is_some();
+        let other = || self.elsewhere("is/there/another", ttl).map(|mut other| other.end());
+        let elsewhere = needs.contains(&Need::Elsewhere) && other().is_some();
         let faults = self.faults();
         let hook = |need| match need {
             Need::Elsewhere => elsewhere,
@@ -138,7 +139,22 @@ impl Stage {
         self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
     }
 
+    /// Makes a client of which the stage keeps no clone: the case drops the last one.
+    pub(super) async fn unshared(&self, builder: ClientBuilder) -> Client {
+        self.connect(builder, |backend, _| backend).await
+    }
+
     async fn client_with(
+        &self,
+        builder: ClientBuilder,
+        layer: impl FnOnce(Arc<dyn Backend>, &Runtime) -> Arc<dyn Backend> + Send + 'static,
+    ) -> Client {
+        let locks = self.connect(builder, layer).await;
+        self.clients().push(locks.clone());
+        locks
+    }
+
+    async fn connect(
         &self,
         builder: ClientBuilder,
         layer: impl FnOnce(Arc<dyn Backend>, &Runtime) -> Arc<dyn Backend> + Send + 'static,
@@ -151,9 +167,7 @@ impl Stage {
                 Ok(Arc::new(Witness::new(layered, stage.0.recorder.clone())) as Arc<dyn Backend>)
             })
         });
-        let locks = locks.await.expect("a client can be made");
-        self.clients().push(locks.clone());
-        locks
+        locks.await.expect("a client can be made")
     }
 
     /// Makes another process hold a lock, if the engine outlives a process.

@@ -87,5 +87,7 @@ cases! {
     load::close_leaves_nothing []
     closing::a_close_lets_nobody_in_beside_a_holder []
     closing::who_waits_is_told_of_a_close []
+    closing::the_last_client_waits_for_its_releases []
+    closing::a_process_that_ends_frees [Elsewhere]
     load::what_is_held_is_seen_at_the_engine []
 }
