@@ -16,9 +16,9 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .iter()
         .chain(FIRST)
         .chain(command::LINES)
+        .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
-        .chain(old_and_new::LINES)
         .collect()
 });
 

@@ -22,7 +22,8 @@ pub(crate) struct Runner {
     list: bool,
     started: Instant,
     passed: usize,
-    skipped: usize,
+    /// Steps that could not be run here, and why.
+    skipped: Vec<String>,
     failed: Vec<String>,
 }
 
@@ -34,7 +35,7 @@ impl Runner {
             list,
             started: Instant::now(),
             passed: 0,
-            skipped: 0,
+            skipped: Vec::new(),
             failed: Vec::new(),
         }
     }
@@ -60,8 +61,8 @@ impl Runner {
                 println!("ok, {took}{}", if note.is_empty() { note } else { format!(" ({note})") });
             }
             Ok(Done::Skipped(why)) => {
-                self.skipped += 1;
                 println!("skipped: {why}");
+                self.skipped.push(format!("{name}: {why}"));
             }
             Err(message) => {
                 println!("FAILED, {took}");
@@ -82,8 +83,9 @@ impl Runner {
         for name in &self.failed {
             println!("failed: {name}");
         }
-        if self.skipped > 0 {
-            println!("{} skipped", self.skipped);
+        if !self.skipped.is_empty() {
+            println!("{} skipped", self.skipped.len());
+            self.skipped.iter().for_each(|step| println!("not tested: {step}"));
         }
         println!("took {}", seconds(self.started.elapsed()));
         println!("{} passed, {} failed", self.passed, self.failed.len());

@@ -7,6 +7,7 @@ use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs::{ETCD, Program};
 
 /// The deployment of one case, behind proxies.
 struct Place {
@@ -19,6 +20,10 @@ struct Place {
 struct One;
 
 impl Fixture for One {
+    fn needs(&self) -> &'static [Program] {
+        &[ETCD]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = Proxied::start(&Config::new()).expect("a server starts");
         let (url, look) = (server.url(), server.look());
@@ -31,6 +36,10 @@ impl Fixture for One {
 struct Three;
 
 impl Fixture for Three {
+    fn needs(&self) -> &'static [Program] {
+        &[ETCD]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let cluster = Cluster::start(&Config::new().heartbeat(40)).expect("a cluster starts");
         let (url, look) = (cluster.url(), cluster.look());

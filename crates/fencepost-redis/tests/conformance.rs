@@ -8,6 +8,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs::{Program, REDIS};
 use fencepost_testkit::redis::{Cluster, Config, Look, Masters, Proxied, Sentinel};
 use tokio::sync::OnceCell;
 
@@ -41,6 +42,10 @@ impl Place {
 struct One;
 
 impl Fixture for One {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = Proxied::start(&Config::new().durable()).expect("a server starts");
         let seen = server.clone();
@@ -57,6 +62,10 @@ static SENTINEL: LazyLock<Mutex<Sentinel>> =
     LazyLock::new(|| Mutex::new(Sentinel::start(1, &Config::new()).expect("Sentinel starts")));
 
 impl Fixture for Watched {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let sentinel = || SENTINEL.lock();
         let url = sentinel().url();
@@ -72,6 +81,10 @@ static CLUSTER: LazyLock<Mutex<Cluster>> =
     LazyLock::new(|| Mutex::new(Cluster::start(&Config::new()).expect("a cluster starts")));
 
 impl Fixture for Clustered {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let cluster = || CLUSTER.lock();
         let url = cluster().url();
@@ -88,6 +101,10 @@ static MASTERS: LazyLock<Mutex<Masters>> =
     LazyLock::new(|| Mutex::new(Masters::start(5, &Config::new()).expect("five servers start")));
 
 impl Fixture for Majority {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let masters = || MASTERS.lock();
         let url = masters().url();

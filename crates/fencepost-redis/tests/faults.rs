@@ -7,11 +7,16 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs::{Program, REDIS};
 use fencepost_testkit::redis::{Cluster, Config, Sentinel};
 
 struct Watched;
 
 impl Fixture for Watched {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let sentinel = Sentinel::proxied(1, &Config::new()).expect("Sentinel starts");
         let place = Place { url: sentinel.url(), deployment: Arc::new(Mutex::new(sentinel)) };
@@ -22,6 +27,10 @@ impl Fixture for Watched {
 struct Clustered;
 
 impl Fixture for Clustered {
+    fn needs(&self) -> &'static [Program] {
+        &[REDIS]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let cluster = Cluster::proxied(&Config::new().durable().line("cluster-node-timeout 1500"))
             .expect("a cluster starts");

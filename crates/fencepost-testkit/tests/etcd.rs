@@ -2,9 +2,11 @@
 
 use fencepost_testkit::etcd::{Cluster, Config, Etcd, Proxied};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 
 #[test]
 fn a_server_keeps_what_it_has() {
+    needs!(ETCD);
     let mut etcd = Etcd::start(&Config::new()).unwrap();
     let look = etcd.look();
     look.run(&["put", "key", "1"]);
@@ -17,6 +19,7 @@ fn a_server_keeps_what_it_has() {
 
 #[test]
 fn a_server_speaks_tls() {
+    needs!(ETCD, OPENSSL, ETCDCTL);
     let etcd = Etcd::start(&Config::new().tls()).unwrap();
     assert!(etcd.url().starts_with("etcds://"));
     etcd.look().run(&["put", "key", "1"]);
@@ -25,6 +28,7 @@ fn a_server_speaks_tls() {
 
 #[test]
 fn a_network_is_cut_and_mended() {
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     assert_ne!(etcd.url(), etcd.direct_url());
     etcd.cut().unwrap();
@@ -34,6 +38,7 @@ fn a_network_is_cut_and_mended() {
 
 #[test]
 fn three_members_lose_their_leader_and_find_another() {
+    needs!(ETCD);
     let mut cluster = Cluster::start(&Config::new()).unwrap();
     let look = cluster.look();
     look.run(&["put", "key", "1"]);

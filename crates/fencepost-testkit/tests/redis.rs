@@ -1,6 +1,7 @@
 //! The deployments of Redis start, work, and end.
 
 use fencepost_testkit::faults::{Fault, Faults};
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Cluster, Config, Look, Masters, Proxied, Redis, Sentinel};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,7 @@ fn now() -> i64 {
 
 #[test]
 fn a_server_keeps_what_it_was_told_to_keep() {
+    needs!(REDIS);
     for (config, kept) in [(Config::new(), None), (Config::new().durable(), Some("1".to_owned()))] {
         let mut redis = Redis::start(&config).unwrap();
         redis.look().ask::<()>(&["SET", "key", "1"]);
@@ -32,6 +34,7 @@ fn a_server_keeps_what_it_was_told_to_keep() {
 
 #[test]
 fn a_look_counts_and_reads() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let mut look = redis.look();
     assert_eq!(look.calls("set"), 0);
@@ -44,6 +47,7 @@ fn a_look_counts_and_reads() {
 
 #[test]
 fn users_and_passwords_are_asked_for() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().password("hush").user("app", "secret")).unwrap();
     assert!(redis.url().starts_with("redis://app:secret@127.0.0.1:"));
     let client = ::redis::Client::open(redis.url()).unwrap();
@@ -54,6 +58,7 @@ fn users_and_passwords_are_asked_for() {
 
 #[test]
 fn a_server_speaks_tls_only_when_told_to() {
+    needs!(REDIS, OPENSSL);
     let redis = Redis::start(&Config::new().tls()).unwrap();
     let shown = |arguments: &[&str]| {
         let address = redis.address().to_string();
@@ -67,6 +72,7 @@ fn a_server_speaks_tls_only_when_told_to() {
 
 #[test]
 fn a_clock_is_stepped_back_and_forth() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new().clock()).unwrap();
     let mut look = redis.look();
     assert!((now() - seconds(&mut look)).abs() <= 1);
@@ -80,6 +86,7 @@ fn a_clock_is_stepped_back_and_forth() {
 
 #[test]
 fn a_bad_network_is_bad_for_all_but_the_operator() {
+    needs!(REDIS);
     let mut proxied = Proxied::start(&Config::new()).unwrap();
     let client = ::redis::Client::open(proxied.url()).unwrap();
     let ask = || {
@@ -96,6 +103,7 @@ fn a_bad_network_is_bad_for_all_but_the_operator() {
 
 #[test]
 fn a_replica_takes_over_with_what_it_has() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(3, &Config::new()).unwrap();
     assert!(sentinel.url().ends_with("/locks"));
     let mut master = sentinel.master().look();
@@ -115,6 +123,7 @@ fn a_replica_takes_over_with_what_it_has() {
 
 #[test]
 fn a_cluster_moves_slots_and_replaces_masters() {
+    needs!(REDIS);
     let mut cluster = Cluster::start(&Config::new().line("cluster-node-timeout 1500")).unwrap();
     let slot = cluster.slot("{tag}a");
     let from = cluster.master_of(slot);
@@ -144,6 +153,7 @@ fn a_cluster_moves_slots_and_replaces_masters() {
 
 #[test]
 fn masters_are_independent() {
+    needs!(REDIS);
     let mut masters = Masters::start(5, &Config::new()).unwrap();
     assert_eq!(masters.url().split(',').count(), 5);
     masters.nodes()[0].look().ask::<()>(&["SET", "key", "1"]);

@@ -1,10 +1,12 @@
 //! ZooKeeper of the testkit: servers start, have faults, and recover.
 
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::zookeeper::{Config, Ensemble, Proxied, ephemerals, word};
 
 #[test]
 fn one_server_comes_back_after_a_kill() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let address = server.address();
     assert!(word(address, "srvr").expect("it answers").contains("Mode: standalone"));
@@ -17,6 +19,7 @@ fn one_server_comes_back_after_a_kill() {
 
 #[test]
 fn an_ensemble_elects_another_leader() {
+    needs!(ZOOKEEPER);
     let mut ensemble = Ensemble::start(&Config::new()).expect("an ensemble starts");
     let before = ensemble.leader().expect("it has a leader");
     ensemble.kill().expect("the leader can be killed");

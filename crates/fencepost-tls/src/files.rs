@@ -92,6 +92,7 @@ fn bad(message: String) -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use fencepost_testkit::needs;
     use std::process::{Command, Stdio};
 
     use fencepost_testkit::server::TempDir;
@@ -113,6 +114,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_file_is_told_by_its_name() {
+        needs!(OPENSSL);
         let dir = TempDir::new("tls").expect("a folder");
         make(dir.path(), "cert", "key");
         make(dir.path(), "other-cert", "other-key");

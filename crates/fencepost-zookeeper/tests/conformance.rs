@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
+use fencepost_testkit::needs::{OPENSSL, Program, ZOOKEEPER};
 use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
 
 /// The session of the clients under test. A machine that is suspended for as long makes them lose their locks.
@@ -41,6 +42,10 @@ static SERVER: LazyLock<Mutex<ZooKeeper>> =
     LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
 
 impl Fixture for One {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let place = Place::on_one("");
         Box::pin(async { place })
@@ -51,6 +56,10 @@ impl Fixture for One {
 struct Kazoo;
 
 impl Fixture for Kazoo {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let place = Place::on_one("&layout=kazoo");
         Box::pin(async { place })
@@ -64,6 +73,10 @@ static SECURE: LazyLock<Mutex<ZooKeeper>> =
     LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new().tls()).expect("a server starts")));
 
 impl Fixture for Tls {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER, OPENSSL]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = SECURE.lock();
         let options = format!("&ca={}", server.certificate().display());
@@ -79,6 +92,10 @@ static ENSEMBLE: LazyLock<Mutex<Ensemble>> =
     LazyLock::new(|| Mutex::new(Ensemble::start(&Config::new()).expect("an ensemble starts")));
 
 impl Fixture for Three {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let ensemble = ENSEMBLE.lock();
         let place = Place::at(&ensemble.url(), ensemble.addresses()[0], "");

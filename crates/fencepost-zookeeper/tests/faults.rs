@@ -7,11 +7,16 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Result, Runtime};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace, run};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs::{Program, ZOOKEEPER};
 use fencepost_testkit::zookeeper::{Config, Ensemble, Proxied};
 
 struct One;
 
 impl Fixture for One {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = Proxied::start(&Config::new()).expect("a server starts");
         let place = Place { url: server.url(), deployment: Arc::new(Mutex::new(server)) };
@@ -22,6 +27,10 @@ impl Fixture for One {
 struct Three;
 
 impl Fixture for Three {
+    fn needs(&self) -> &'static [Program] {
+        &[ZOOKEEPER]
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let ensemble = Ensemble::start(&Config::new()).expect("an ensemble starts");
         let place = Place { url: ensemble.url(), deployment: Arc::new(Mutex::new(ensemble)) };

@@ -7,7 +7,7 @@ macro_rules! lines {
     ($($engine:literal)*) => {
         &[$(Line {
             id: concat!("old-and-new-", $engine),
-            engine: $engine,
+            engine: "command",
             promise: "runs of the command from before the engines were renamed, beside today's, on a counter file: exact count, no overlap",
             measure: &["old-and-new", $engine],
             bound: AtMost(0.0, "violations"),

@@ -1,5 +1,6 @@
 //! Wrapper and guardian stopped and killed in each combination: what holds then, as the table in docs/command.md says.
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -63,6 +64,7 @@ fn stopped_guardian_of_a_killed_wrapper(place: &Place) {
 
 #[test]
 fn a_stopped_guardian_kills_when_its_wrapper_is_killed() {
+    needs!(REDIS);
     for (place, _) in places() {
         stopped_guardian_of_a_killed_wrapper(&place);
     }

@@ -1,6 +1,7 @@
 //! The findings of `doctor` on servers with a good set-up, a bad one, and with failures.
 
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -50,6 +51,7 @@ fn engines_of_one_machine() {
 
 #[test]
 fn a_server_that_keeps_its_data_is_well() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new().durable()).unwrap();
     let said = doctor(&server.url());
     let subjects = ["server", "eviction", "persistence", "replication", "clock", "events", "rights"];
@@ -66,6 +68,7 @@ fn a_server_that_keeps_its_data_is_well() {
 
 #[test]
 fn a_server_that_evicts_is_a_problem() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new().memory(50_000_000, "allkeys-lru")).unwrap();
     let said = doctor(&server.url());
     judged(said.expect(78), "eviction", "problem", "two may hold one");
@@ -81,6 +84,7 @@ fn a_server_that_evicts_is_a_problem() {
 
 #[test]
 fn a_full_server_grants_nothing() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     server.look().ask::<String>(&["CONFIG", "SET", "maxmemory", "1000"]);
     let said = doctor(&server.url());
@@ -89,6 +93,7 @@ fn a_full_server_grants_nothing() {
 
 #[test]
 fn clocks_apart_are_told_with_their_error_bar() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new().clock()).unwrap();
     server.jump(3_600).unwrap();
     judged(&doctor(&server.url()), "clock", "note", "ahead of");
@@ -98,6 +103,7 @@ fn clocks_apart_are_told_with_their_error_bar() {
 
 #[test]
 fn what_a_user_may_not_do() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new().user("app", "hunter2")).unwrap();
     let said = doctor(&server.url());
     judged(said.expect(0), "rights", "ok", "app");
@@ -132,6 +138,7 @@ fn what_a_user_may_not_do() {
 
 #[test]
 fn a_replica_that_lags_and_sentinels() {
+    needs!(REDIS);
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
     let said = doctor(&deployment.url());
     judged(said.expect(0), "replica", "ok", "in step");
@@ -158,6 +165,7 @@ fn a_replica_that_lags_and_sentinels() {
 
 #[test]
 fn a_cluster_and_a_node_of_it_that_is_down() {
+    needs!(REDIS);
     let mut cluster = Cluster::start(&Config::new()).unwrap();
     let said = doctor(&cluster.url());
     judged(said.expect(0), "cluster", "ok", "3 masters serve 16384 of 16384 slots");
@@ -174,6 +182,7 @@ fn a_cluster_and_a_node_of_it_that_is_down() {
 
 #[test]
 fn nodes_of_a_quorum_are_vouched_for() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).unwrap();
     // Leases of 30 s, the default, are longer than this deployment has.
     let place = Place::at(&format!("{}?max_ttl=20", masters.url()));
@@ -209,6 +218,7 @@ fn nodes_of_a_quorum_are_vouched_for() {
 
 #[test]
 fn what_cannot_be_used_is_looked_at_all_the_same() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).unwrap();
     let place = Place::at(&masters.url());
     place.output(["doctor", "--init", "--yes"]).expect(0);

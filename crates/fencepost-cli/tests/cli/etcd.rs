@@ -1,5 +1,6 @@
 //! The command on etcd.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_testkit::etcd::{Cluster, Config, Etcd};
@@ -18,6 +19,7 @@ const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_verb() {
+    needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     running(&place);
@@ -30,6 +32,7 @@ fn every_verb() {
 
 #[test]
 fn a_lease_goes_from_process_to_process() {
+    needs!(ETCD);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let place = Place::at(&cluster.url());
     let lease = place.output(["acquire", "--ttl", "20s", "--reason", "deploy", "site"]).expect(0).out.clone();
@@ -49,6 +52,7 @@ fn a_lease_goes_from_process_to_process() {
 
 #[test]
 fn over_tls() {
+    needs!(ETCD, OPENSSL);
     let server = Etcd::start(&Config::new().tls()).unwrap();
     let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
@@ -58,12 +62,14 @@ fn over_tls() {
 
 #[test]
 fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
     killed_wrapper(&Place::at(&server.url()), &["--ttl", "2s"], LEASE + Duration::from_secs(1));
 }
 
 #[test]
 fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
+    needs!(ETCD);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     server_that_goes(&place, &["--ttl", "2s"], &mut server, LEASE + Duration::from_secs(1));
@@ -71,6 +77,7 @@ fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
 
 #[test]
 fn a_server_that_comes_back_costs_nobody_anything() {
+    needs!(ETCD);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?timeout=300ms", server.url()));
     server_that_comes_back(&place, &["--ttl", "20s"], &mut server);
@@ -79,6 +86,7 @@ fn a_server_that_comes_back_costs_nobody_anything() {
 
 #[test]
 fn a_restart_waits_for_a_server_that_is_away() {
+    needs!(ETCD);
     let mut server = Etcd::start(&Config::new()).unwrap();
     restart_waits(&Place::at(&server.url()), &["--ttl", "2s"], &mut server);
 }
@@ -90,6 +98,7 @@ fn a_server_that_is_not_there() {
 
 #[test]
 fn a_server_that_does_not_answer() {
+    needs!(ETCD);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=600ms", server.url()));
     server.stop().unwrap();
@@ -103,6 +112,7 @@ fn a_server_that_does_not_answer() {
 
 #[test]
 fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
+    needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
     let look = server.look();
     for command in [
@@ -126,6 +136,7 @@ fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
 
 #[test]
 fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
+    needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?prefix=locks/", server.url()));
     let _holder = place.running(&["--ttl", "20s"], "backup", HOLD);
@@ -148,6 +159,7 @@ fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
 
 #[test]
 fn what_the_program_calls_uses_the_same_engine() {
+    needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let nested = |name: &str| format!("\"$FENCEPOST\" run -n {name} -- true");
@@ -157,6 +169,7 @@ fn what_the_program_calls_uses_the_same_engine() {
 
 #[test]
 fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    needs!(ETCD);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);

@@ -1,5 +1,6 @@
 //! The examples for a shell on the pages: each block runs as a script and ends with 0.
 
+use fencepost_testkit::needs;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ const PROGRAMS: [&str; 2] = ["backup.sh", "report.sh"];
 
 #[test]
 fn shell_examples_of_the_pages_run() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let mut count = 0;
     for page in pages() {

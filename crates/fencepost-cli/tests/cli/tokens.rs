@@ -1,6 +1,7 @@
 //! The statements of docs/tokens.md, run on real servers: a holder writes, the next one writes, and the late write of
 //! the first is refused.
 
+use fencepost_testkit::needs;
 use std::fs;
 use std::process::Command;
 
@@ -26,6 +27,7 @@ fn blocks(section: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn postgresql_refuses_a_late_write() {
+    needs!(POSTGRES);
     let server = Postgres::start().unwrap();
     let [column, read, write] = blocks("PostgreSQL", "sql").try_into().unwrap();
     let prepare =
@@ -46,6 +48,7 @@ fn postgresql_refuses_a_late_write() {
 
 #[test]
 fn mariadb_refuses_a_late_write() {
+    needs!(MARIADB);
     let server = MariaDb::start().unwrap();
     let [column, check, show, write] = blocks("MySQL and MariaDB", "sql").try_into().unwrap();
     server.run(&format!("{TABLE}\n{column}")).unwrap();
@@ -87,6 +90,7 @@ fn sqlite_refuses_a_late_write() {
 
 #[test]
 fn redis_refuses_a_late_write() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let [script] = blocks("Redis", "lua").try_into().unwrap();
     let run = |arguments: &[&str]| {

@@ -1,5 +1,6 @@
 //! While no program runs: how long the command waits, what signals do to it, and how long a dead engine can hold it up.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
@@ -59,6 +60,7 @@ fn what_the_caller_ignores_stays_ignored() {
 
 #[test]
 fn connecting_is_a_part_of_the_waiting_time() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     server.kill().unwrap();
@@ -106,6 +108,7 @@ fn blocks_signals(kid: &Kid) {
 
 #[test]
 fn what_waiting_cannot_mend_fails_at_once() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let start = Instant::now();
@@ -121,6 +124,7 @@ fn what_waiting_cannot_mend_fails_at_once() {
 
 #[test]
 fn a_silent_engine_ends_the_waiting_in_time() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
@@ -143,6 +147,7 @@ fn a_silent_engine_ends_the_waiting_in_time() {
 
 #[test]
 fn a_dead_engine_costs_no_more_than_the_time_for_the_release() {
+    needs!(REDIS);
     for silent in [false, true] {
         let mut server = Redis::start(&Config::new()).unwrap();
         let place = Place::at(&server.url());
@@ -175,6 +180,7 @@ fn a_dead_engine_costs_no_more_than_the_time_for_the_release() {
 
 #[test]
 fn an_outage_counts_from_the_first_request_without_an_answer() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);

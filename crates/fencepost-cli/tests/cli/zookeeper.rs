@@ -1,5 +1,6 @@
 //! The command on ZooKeeper.
 
+use fencepost_testkit::needs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ const SESSION: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_verb() {
+    needs!(ZOOKEEPER);
     let ensemble = Ensemble::start(&Config::new()).unwrap();
     let place = Place::at(&ensemble.url());
     running(&place);
@@ -41,6 +43,7 @@ fn every_verb() {
 /// Each kind of claim makes the nodes of another class of Curator's, and is refused beside the others.
 #[test]
 fn the_kind_of_a_lock() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}/locks", server.url()));
     for (options, node) in [
@@ -93,6 +96,7 @@ fn the_kind_of_a_lock() {
 
 #[test]
 fn over_tls() {
+    needs!(ZOOKEEPER, OPENSSL);
     let server = ZooKeeper::start(&Config::new().tls()).unwrap();
     let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
@@ -102,6 +106,7 @@ fn over_tls() {
 
 #[test]
 fn a_killed_wrapper_frees_the_lock_with_its_session_and_its_program_is_gone_before() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=2s", server.url()));
     killed_wrapper(&place, &[], SESSION + Duration::from_secs(2));
@@ -109,6 +114,7 @@ fn a_killed_wrapper_frees_the_lock_with_its_session_and_its_program_is_gone_befo
 
 #[test]
 fn a_server_that_goes_stops_the_program_before_its_session_can_end() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=2s", server.url()));
     server_that_goes(&place, &[], &mut server, SESSION + Duration::from_secs(1));
@@ -116,6 +122,7 @@ fn a_server_that_goes_stops_the_program_before_its_session_can_end() {
 
 #[test]
 fn a_server_that_comes_back_costs_nobody_anything() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=20s&timeout=1s", server.url()));
     server_that_comes_back(&place, &[], &mut server);
@@ -125,6 +132,7 @@ fn a_server_that_comes_back_costs_nobody_anything() {
 /// A session is certain for less than its length, and for less than a lease that is as long.
 #[test]
 fn a_lease_longer_than_the_session_is_cut_to_it() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=6s", server.url()));
     // Over several of its probes.
@@ -137,6 +145,7 @@ fn a_lease_longer_than_the_session_is_cut_to_it() {
 
 #[test]
 fn a_restart_waits_for_a_server_that_is_away() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=2s", server.url()));
     restart_waits(&place, &[], &mut server);
@@ -149,6 +158,7 @@ fn a_server_that_is_not_there() {
 
 #[test]
 fn a_password_never_shows() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::new();
     let run = |url: String| {
@@ -168,6 +178,7 @@ fn a_password_never_shows() {
 
 #[test]
 fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=2s", server.url()));
     wait_for_a_server_that_goes(&place, &[], &mut server);

@@ -1,5 +1,6 @@
 //! Many claims of one process for the same name at the same time.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use crate::kit::{SOON, connect, eventually, in_line, server};
@@ -9,6 +10,7 @@ const MOST: usize = 65;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_claims_are_granted_and_nobody_else_notices() {
+    needs!(ETCD);
     let etcd = server();
     let (locks, other) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let own = locks.mutex("own").unwrap().lock().ttl(Duration::from_secs(3)).await.unwrap();
@@ -33,6 +35,7 @@ async fn two_thousand_claims_are_granted_and_nobody_else_notices() {
 
 #[tokio::test]
 async fn claims_of_a_process_come_in_the_order_of_their_calls() {
+    needs!(ETCD);
     let etcd = server();
     let (locks, other) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();

@@ -1,5 +1,6 @@
 //! Leases and the claims that end with them.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use crate::kit::{SHORT, SOON, connect, eventually, in_line, server, stand, users};
@@ -9,6 +10,7 @@ use fencepost_testkit::faults::Faults;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
+    needs!(ETCD);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guards = Vec::new();
@@ -27,6 +29,7 @@ async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_its_own_goes_with_its_claim() {
+    needs!(ETCD);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("fixed").unwrap().lock().ttl(Duration::from_secs(60)).no_renewal().await.unwrap();
@@ -45,6 +48,7 @@ async fn a_lease_of_its_own_goes_with_its_claim() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
+    needs!(ETCD);
     let etcd = server();
     let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = one.mutex("stock").unwrap().lock().ttl(SHORT * 3).await.unwrap();
@@ -73,6 +77,7 @@ async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal() {
+    needs!(ETCD);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
@@ -92,6 +97,7 @@ fn lease_of(look: &Look, prefix: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody_renews() {
+    needs!(ETCD);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
@@ -115,6 +121,7 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
+    needs!(ETCD);
     let etcd = server();
     users(&etcd);
     let root = etcd.look().of("root:topsecret");
@@ -137,6 +144,7 @@ async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
+    needs!(ETCD);
     let etcd = server();
     let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let lease = one.mutex("stock").unwrap().lock().await.unwrap().detach().await.unwrap();

@@ -2,6 +2,7 @@
 
 use crate::kit::{SHORT, connect, stand, users};
 use fencepost_testkit::etcd::{Config, Etcd};
+use fencepost_testkit::needs;
 use fencepost_testkit::wait::all_along;
 
 /// Two kinds of tokens: simple ones stay valid after a change of users, JWT tokens do not.
@@ -24,6 +25,7 @@ fn logins(etcd: &Etcd) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_users_ends_no_lock_and_no_wait() {
+    needs!(ETCD);
     for config in kinds() {
         let (etcd, url) = start(&config);
         let (one, two) = (connect(&url).await, connect(&url).await);
@@ -45,6 +47,7 @@ async fn a_change_of_users_ends_no_lock_and_no_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
+    needs!(ETCD);
     for config in kinds() {
         let (etcd, url) = start(&config);
         let locks = connect(&url).await;

@@ -1,3 +1,4 @@
+use fencepost_testkit::needs;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -21,6 +22,7 @@ fn plain() -> redis::Redis {
 
 #[tokio::test]
 async fn a_script_is_loaded_by_itself_also_after_a_flush() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
@@ -32,6 +34,7 @@ async fn a_script_is_loaded_by_itself_also_after_a_flush() {
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
+    needs!(REDIS);
     let (mut server, thread) = (plain(), Thread::start());
     let mut client = client(&server.url(), &thread).await.expect("a client");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
@@ -45,6 +48,7 @@ async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
 
 #[tokio::test]
 async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more() {
+    needs!(REDIS);
     let (mut server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?timeout=300ms", server.url()), &thread).await.expect("a client");
     server.stop().expect("a stop");
@@ -66,6 +70,7 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
 /// Else a server that has come back with old data would be taken for the one that has not forgotten what it granted since.
 #[tokio::test]
 async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it() {
+    needs!(REDIS);
     static SAY: Script = Script::new("return ARGV[1]");
     let (mut server, thread) = (plain(), Thread::start());
     let config = Config::parse(&fencepost_core::BackendUrl::parse(&server.url()).unwrap()).unwrap();
@@ -89,6 +94,7 @@ async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it
 
 #[tokio::test]
 async fn wait_counts_the_replicas() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?timeout=2s", server.url()), &thread).await.expect("a client");
     let call = add(&client.net, "a", 7);
@@ -98,6 +104,7 @@ async fn wait_counts_the_replicas() {
 
 #[test]
 fn the_first_poll_sends_without_a_runtime() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
@@ -113,6 +120,7 @@ fn the_first_poll_sends_without_a_runtime() {
 
 #[test]
 fn a_runtime_that_ends_or_stands_still_delays_nobody_else() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let new = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for dropped in [true, false] {
@@ -131,6 +139,7 @@ fn a_runtime_that_ends_or_stands_still_delays_nobody_else() {
 
 #[test]
 fn a_runtime_without_io_is_not_used() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let bare = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let client = bare.block_on(client(&server.url(), &thread)).expect("a client");
@@ -139,6 +148,7 @@ fn a_runtime_without_io_is_not_used() {
 
 #[tokio::test]
 async fn passwords_users_and_databases_are_those_of_the_url() {
+    needs!(REDIS);
     let server = server(&redis::Config::new().password("hunter2").user("me", "hunter3"));
     let thread = Thread::start();
     let port = server.port();
@@ -161,6 +171,7 @@ async fn passwords_users_and_databases_are_those_of_the_url() {
 
 #[tokio::test]
 async fn a_user_without_rights_is_told_so() {
+    needs!(REDIS);
     let server = server(&redis::Config::new().line("user weak on >x ~* -@all +hello +select +client +ping"));
     let thread = Thread::start();
     let error = client(&format!("redis://weak:x@127.0.0.1:{}", server.port()), &thread).await.err();
@@ -170,6 +181,7 @@ async fn a_user_without_rights_is_told_so() {
 
 #[tokio::test]
 async fn a_full_server_says_so() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
     number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
@@ -180,6 +192,7 @@ async fn a_full_server_says_so() {
 
 #[tokio::test]
 async fn a_unix_socket_is_a_server_too() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?db=2", server.unix_url()), &thread).await.expect("a client");
     assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
@@ -187,6 +200,7 @@ async fn a_unix_socket_is_a_server_too() {
 
 #[tokio::test]
 async fn tls_trusts_the_named_authority_alone() {
+    needs!(REDIS, OPENSSL);
     let (server, thread) = (server(&redis::Config::new().tls()), Thread::start());
     let port = server.port();
     let ca = server.certificate();
@@ -200,6 +214,7 @@ async fn tls_trusts_the_named_authority_alone() {
 
 #[tokio::test]
 async fn a_server_that_wants_certificates_gets_one() {
+    needs!(REDIS, OPENSSL);
     let (server, thread) = (server(&redis::Config::new().mutual_tls()), Thread::start());
     let (ca, key) = (server.certificate(), server.key());
     let trusted = format!("rediss://127.0.0.1:{}?ca={}", server.port(), ca.display());
@@ -216,6 +231,7 @@ async fn a_server_that_wants_certificates_gets_one() {
 
 #[tokio::test]
 async fn tls_where_none_is_spoken_is_named() {
+    needs!(REDIS, OPENSSL);
     let (redis, thread) = (plain(), Thread::start());
     let ca = server(&redis::Config::new().tls());
     // Redis waits for the rest of the line, or answers if there was the end of one in the greeting.
@@ -239,6 +255,7 @@ async fn tls_where_none_is_spoken_is_named() {
 
 #[tokio::test]
 async fn no_tls_where_it_is_spoken_is_named() {
+    needs!(REDIS, OPENSSL);
     let (server, thread) = (server(&redis::Config::new().tls()), Thread::start());
     let error = client(&format!("redis://127.0.0.1:{}", server.port()), &thread).await.err();
     let text = error.expect("only TLS is spoken there").to_string();
@@ -247,6 +264,7 @@ async fn no_tls_where_it_is_spoken_is_named() {
 
 #[tokio::test]
 async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let mut proxy = fencepost_testkit::server::Proxy::start(server.address()).expect("a proxy");
     let url = format!("redis://{}?timeout=300ms&connect_timeout=300ms", proxy.address());
@@ -272,6 +290,7 @@ async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it(
 
 #[tokio::test]
 async fn a_closed_client_says_so() {
+    needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
     client.net.close().await;

@@ -2,6 +2,7 @@
 
 use crate::kit::{Fenced, LONG, SOON, connect, lock, wait};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use fencepost_testkit::wait::all_along;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ const HOUR: i64 = 3_600;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn set_back_an_hour_it_makes_no_lease_longer() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new().clock()).unwrap();
     let dead = connect(&redis.url(), LONG).await;
     let lease = Duration::from_secs(3);
@@ -34,6 +36,7 @@ async fn set_back_an_hour_it_makes_no_lease_longer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn set_back_an_hour_it_keeps_who_holds_and_who_waits() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new().clock()).unwrap();
     let ttl = Duration::from_secs(2);
     let locks = connect(&redis.url(), ttl).await;
@@ -54,6 +57,7 @@ async fn set_back_an_hour_it_keeps_who_holds_and_who_waits() {
 /// Redis breaks its promise here, and the page on it says so: what holds is the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn set_forward_it_ends_leases_early_and_the_token_stops_the_stale_writer() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new().clock()).unwrap();
     let (one, two) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
     let stale = lock(&one, "lock").await;

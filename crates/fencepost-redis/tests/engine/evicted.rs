@@ -3,11 +3,13 @@
 use crate::kit::{SOON, connect, lock, within};
 use fencepost_core::{Eviction, Loss};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Proxied};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_whose_message_is_lost_learns_who_evicted_it_and_why() {
+    needs!(REDIS);
     let mut proxied = Proxied::start(&Config::new()).unwrap();
     let ttl = Duration::from_secs(9);
     let locks = connect(&format!("{}?timeout=500ms", proxied.url()), ttl).await;

@@ -2,6 +2,7 @@
 
 use crate::kit::{Fenced, LONG, SOON, connect, counter, eventually, granted, lock, registry, wait, within};
 use fencepost_core::Client;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Cluster, Config, Redis, Sentinel};
 use fencepost_testkit::wait::all_along;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 /// Redis breaks its promise here, and the page on it says so: what holds is the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lags_loses_the_grant_but_not_the_order_of_tokens() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
     let mut look = sentinel.master().look();
@@ -33,6 +35,7 @@ async fn a_replica_that_lags_loses_the_grant_but_not_the_order_of_tokens() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_kept_up_keeps_grants_and_places() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(3, &Config::new()).unwrap();
     let locks = connect(&sentinel.url(), LONG).await;
     let guard = lock(&locks, "lock").await;
@@ -51,6 +54,7 @@ async fn a_replica_that_kept_up_keeps_grants_and_places() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_follow_a_failover() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let ttl = Duration::from_secs(8);
     let locks = connect(&sentinel.url(), ttl).await;
@@ -68,6 +72,7 @@ async fn renewals_follow_a_failover() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_replaces_a_master() {
+    needs!(REDIS);
     let mut cluster = Cluster::start(&Config::new().line("cluster-node-timeout 1500")).unwrap();
     let locks = connect(&cluster.url(), LONG).await;
     let guard = lock(&locks, "lock").await;
@@ -88,6 +93,7 @@ async fn a_cluster_replaces_a_master() {
 /// The server may never become a master: a caller gets the error soon, not after the whole time of an outage.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_never_a_master_is_refused_soon() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let builder = Client::builder().ttl(LONG).outage(12 * SOON);
     let locks = builder.connect(&registry(), &sentinel.replica().url()).await.unwrap();
@@ -104,6 +110,7 @@ async fn a_server_that_was_never_a_master_is_refused_soon() {
 /// At one address, too, a failover may be under way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_becomes_a_replica_is_waited_for() {
+    needs!(REDIS);
     let (server, other) = (Redis::start(&Config::new()).unwrap(), Redis::start(&Config::new()).unwrap());
     let locks = connect(&format!("{}?timeout=100ms", server.url()), LONG).await;
     lock(&locks, "lock").await.release().await.unwrap();
@@ -126,6 +133,7 @@ async fn a_master_that_becomes_a_replica_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_promoted_by_hand_is_reported_as_such() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let (mut master, mut replica) = (sentinel.master().look(), sentinel.replica().look());
     let port = sentinel.replica().port().to_string();

@@ -1,5 +1,6 @@
 //! Callers that give up while their request is on its way.
 
+use fencepost_testkit::needs;
 use std::future::IntoFuture;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -23,6 +24,7 @@ async fn all_withdrawn(locks: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_given_up_leaves_no_tombstone() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     lock(&locks, "lock").await.release().await.unwrap();
@@ -42,6 +44,7 @@ async fn a_request_that_is_given_up_leaves_no_tombstone() {
 /// Requests whose connection breaks may still arrive, so that their withdrawals leave tombstones.
 #[tokio::test(flavor = "multi_thread")]
 async fn tombstones_have_a_limit_and_no_withdrawal_is_forgotten() {
+    needs!(REDIS);
     const LIMIT: i64 = 1_000;
     const MORE: i64 = 20;
     let mut proxied = Proxied::start(&Config::new().clock()).unwrap();

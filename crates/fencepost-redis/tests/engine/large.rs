@@ -1,5 +1,6 @@
 //! A lock with more claims than one call of a script reads.
 
+use fencepost_testkit::needs;
 use std::future::IntoFuture;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ async fn readers(locks: &Client, lease: Duration) -> Vec<Guard> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_holders_are_listed_and_each_can_be_evicted() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let guards = readers(&locks, LONG).await;
@@ -47,6 +49,7 @@ async fn all_holders_are_listed_and_each_can_be_evicted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_gets_a_lock_whose_holders_are_all_dead() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let guards = readers(&locks, 2 * SOON).await;

@@ -1,5 +1,6 @@
 //! The drop of the last client, in a runtime that it blocks.
 
+use fencepost_testkit::needs;
 use std::thread;
 
 use crate::kit::{LONG, SOON, connect, lock, registry};
@@ -8,6 +9,7 @@ use fencepost_testkit::redis::{Config, Redis};
 
 #[test]
 fn its_requests_leave_a_blocked_runtime_at_once() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     // A connection whose runtime stands still is given up after a quarter of this limit: here after 15 s.
     let plain = redis.url();

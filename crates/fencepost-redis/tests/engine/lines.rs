@@ -2,11 +2,13 @@
 
 use crate::kit::{LONG, Other, SOON, connect, eventually, granted, line_of, lock, wait, within};
 use fencepost_core::Guard;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_winner_that_is_stopped_while_its_message_waits_does_not_hold_beside_its_successor() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let first = lock(&locks, "lock").await;
@@ -28,6 +30,7 @@ async fn a_winner_that_is_stopped_while_its_message_waits_does_not_hold_beside_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_with_many_waiters_costs_those_behind_it_two_seconds() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let first = lock(&locks, "lock").await;
@@ -44,6 +47,7 @@ async fn a_killed_process_with_many_waiters_costs_those_behind_it_two_seconds() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_killed_while_it_is_handed_the_lock_costs_two_seconds() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let first = lock(&locks, "lock").await;
@@ -62,6 +66,7 @@ async fn a_process_killed_while_it_is_handed_the_lock_costs_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_holder_costs_its_lease_and_a_second() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let ttl = Duration::from_secs(2);
@@ -76,6 +81,7 @@ async fn a_killed_holder_costs_its_lease_and_a_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_stopped_past_its_lease_knows_at_once_when_it_wakes() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let holder = Other::waits(&redis.url(), 1, Duration::from_secs(1));
@@ -94,6 +100,7 @@ async fn a_holder_stopped_past_its_lease_knows_at_once_when_it_wakes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let mutex = locks.mutex("lock").unwrap();
@@ -112,6 +119,7 @@ async fn a_release_after_the_lease_has_ended_leaves_the_lock_free() {
 /// Lua takes no more than 8,000 values at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_short_leases_on_one_lock_are_renewed() {
+    needs!(REDIS);
     const READERS: usize = 4_200;
     let ttl = Duration::from_secs(8);
     let redis = Redis::start(&Config::new()).unwrap();

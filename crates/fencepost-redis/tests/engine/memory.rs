@@ -1,6 +1,7 @@
 //! A server whose memory is full.
 
 use crate::kit::{LONG, SOON, connect, eventually, granted, lock, wait};
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Look, Redis};
 use fencepost_testkit::wait::all_along;
 use std::time::Duration;
@@ -18,6 +19,7 @@ fn fill(look: &mut Look) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_held_goes_on_and_what_is_new_is_refused() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().memory(8_000_000, "noeviction")).unwrap();
     let ttl = Duration::from_secs(2);
     let (locks, other) = (connect(&redis.url(), ttl).await, connect(&redis.url(), LONG).await);

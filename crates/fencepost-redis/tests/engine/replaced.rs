@@ -1,5 +1,6 @@
 //! A node of a Redlock whose data is replaced while it runs.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_testkit::redis::{Config, Masters, Redis};
@@ -23,6 +24,7 @@ async fn copy(node: &Redis, of: &Redis) {
 /// Neither those who were connected before nor those who come then are granted what another may hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=20", masters.url());
     let ours = connect(&url, WAIT).await;

@@ -2,6 +2,7 @@
 
 use crate::kit::{LONG, SOON, connect, eventually, lock, within};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Proxied};
 use redis::{Cmd, Value, from_redis_value};
 use std::time::Duration;
@@ -23,6 +24,7 @@ fn entered(connection: &mut redis::Connection) -> Option<Vec<Vec<u8>>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
+    needs!(REDIS);
     let config = Config::new().line("slowlog-log-slower-than 0").line("slowlog-max-len 1000");
     let mut proxied = Proxied::start(&config).unwrap();
     let locks = connect(&proxied.url(), LONG).await;
@@ -54,6 +56,7 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_whose_release_was_answered_by_a_broken_connection_is_not_called_lost() {
+    needs!(REDIS);
     let mut proxied = Proxied::start(&Config::new()).unwrap();
     let others = connect(&proxied.direct_url(), LONG).await;
     let locks = connect(&format!("{}?timeout=30s", proxied.url()), LONG).await;

@@ -2,6 +2,7 @@
 
 use crate::kit::{LONG, SOON, Waiting, connect, eventually, granted, line_of, lock, within};
 use fencepost_core::{Client, Error, Guard, Page, Registry, Result, Tokens};
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ async fn assert_given_back(locks: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_the_replica_has_outlives_the_master() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
     let guard = ask(&one, 1).await.expect("there is a replica");
@@ -47,6 +49,7 @@ async fn a_grant_that_the_replica_has_outlives_the_master() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let locks = connect(&sentinel.url(), LONG).await;
     assert_short(&ask(&locks, 2).await.expect_err("there is only one replica"), "1 of the 2 replicas");
@@ -62,6 +65,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_is_handed_over_waits_for_replicas_too() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let (one, two) = (connect(&sentinel.url(), LONG).await, connect(&sentinel.url(), LONG).await);
     let first = lock(&one, "lock").await;
@@ -82,6 +86,7 @@ async fn a_grant_that_is_handed_over_waits_for_replicas_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_dropped_while_he_waits_for_replicas_leaves_nothing() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let locks = connect(&sentinel.url(), LONG).await;
     let look = connect(&sentinel.url(), LONG).await;
@@ -104,6 +109,7 @@ async fn who_is_dropped_while_he_waits_for_replicas_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_that_no_replica_has_is_none() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let ttl = Duration::from_secs(3);
     let locks = connect(&sentinel.url(), ttl).await;
@@ -126,6 +132,7 @@ async fn a_renewal_that_no_replica_has_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_waits_for_replicas_where_the_client_does() {
+    needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let url = format!("{}?replicas=1", sentinel.url());
     let (all, none) = (connect(&url, LONG).await, connect(&sentinel.url(), LONG).await);
@@ -144,6 +151,7 @@ async fn a_lease_waits_for_replicas_where_the_client_does() {
 
 #[tokio::test]
 async fn what_cannot_be_had_is_refused() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let registry = fencepost_redis::register(Registry::new());
     let builder = Client::builder().require_tokens(Tokens::Durable);
@@ -159,6 +167,7 @@ async fn what_cannot_be_had_is_refused() {
 /// Many who wait for a replica that does not answer: each has an answer, and what is left in the connection's queue is nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_without_replicas_is_answered() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let url = format!("{}?timeout=400ms", server.url());
     let locks = Client::builder().ttl(LONG).replicas(1);

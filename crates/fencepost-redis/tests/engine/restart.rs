@@ -2,6 +2,7 @@
 
 use crate::kit::{LONG, SOON, Waiting, connect, counter, eventually, granted, line_of, lock, wait, within};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
 /// Takes and releases the lock, and says which token that had; and what a counter said.
@@ -16,6 +17,7 @@ async fn token(redis: &Redis) -> (u64, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_outlive_the_data_and_a_counter_does_not() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new()).unwrap();
     let mut before = token(&redis).await;
     for loss in ["flush", "deletion", "restart"] {
@@ -34,6 +36,7 @@ async fn tokens_outlive_the_data_and_a_counter_does_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_durable_server_keeps_grants_and_places_through_a_kill() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new().durable()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let guard = lock(&locks, "lock").await;
@@ -50,6 +53,7 @@ async fn a_durable_server_keeps_grants_and_places_through_a_kill() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_the_server_forgot_are_sent_again() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let mut look = redis.look();
@@ -68,6 +72,7 @@ async fn scripts_that_the_server_forgot_are_sent_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_loses_no_wake_up() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let (holder, waiter) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
     for kind in ["pubsub", "normal", "pubsub", "normal"] {
@@ -82,6 +87,7 @@ async fn a_lost_connection_loses_no_wake_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_expires_in_the_end() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&format!("{}?retention=1s", redis.url()), LONG).await;
     let guard = lock(&locks, "lock").await;
@@ -96,6 +102,7 @@ async fn all_expires_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_line_that_was_lost_with_the_data_is_asked_for_again_at_once() {
+    needs!(REDIS);
     const COUNT: usize = 1_000;
     let redis = Redis::start(&Config::new()).unwrap();
     let (locks, other) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
@@ -117,6 +124,7 @@ async fn a_long_line_that_was_lost_with_the_data_is_asked_for_again_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stood_in_a_line_that_begins_anew_gets_in_although_its_number_is_anothers() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let (locks, other) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
     let guard = lock(&other, "lock").await;

@@ -1,12 +1,14 @@
 //! A slot of a cluster that is being moved.
 
 use crate::kit::{LONG, SOON, connect, granted, lock, wait};
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Cluster, Config};
 use fencepost_testkit::wait::all_along;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_can_be_moved_while_it_is_used() {
+    needs!(REDIS);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let locks = connect(&cluster.url(), LONG).await;
     let key = "fencepost:lock";
@@ -37,6 +39,7 @@ async fn a_lock_can_be_moved_while_it_is_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_lock_of_a_slot_on_the_move_is_one_lock() {
+    needs!(REDIS);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let (one, two) = (connect(&cluster.url(), LONG).await, connect(&cluster.url(), LONG).await);
     let slot = cluster.slot("fencepost:fresh");
@@ -56,6 +59,7 @@ async fn a_new_lock_of_a_slot_on_the_move_is_one_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_of_one_slot_are_renewed_while_only_some_have_moved() {
+    needs!(REDIS);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let ttl = Duration::from_secs(3);
     let locks = connect(&cluster.url(), ttl).await;

@@ -1,5 +1,6 @@
 //! Others at our keys, users who may not do everything, and servers that are something else.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Page};
@@ -12,6 +13,7 @@ const WAIT: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_put_at_a_key_is_no_lock_and_stays() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let mut look = redis.look();
     look.ask::<()>(&["SET", "fencepost:text", "x"]);
@@ -33,6 +35,7 @@ async fn what_others_put_at_a_key_is_no_lock_and_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_somebody_overwrites_costs_the_other_locks_nothing() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), Duration::from_secs(2)).await;
     let mut all = Vec::new();
@@ -55,6 +58,7 @@ async fn a_key_that_somebody_overwrites_costs_the_other_locks_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_key_is_overwritten_does_not_hold_up_the_client_s_end() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
     let locks = connect(&redis.url(), LONG).await;
     let (released, dropped) = (lock(&locks, "released").await, lock(&locks, "dropped").await);
@@ -71,6 +75,7 @@ async fn a_lock_whose_key_is_overwritten_does_not_hold_up_the_client_s_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_publish_the_next_one_asks_by_itself() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-publish"]);
     let locks = connect(&redis.url(), LONG).await;
@@ -96,6 +101,7 @@ async fn without_the_right_to_publish_the_next_one_asks_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_is_denied() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     let mut look = redis.look();
     for command in ["hset", "hget", "time", "evalsha", "pexpireat"] {
@@ -119,6 +125,7 @@ async fn a_user_who_may_not_is_denied() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_no_more_while_he_waits_is_told() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     let held = lock(&connect(&redis.url(), LONG).await, "lock").await;
     // A renewal at an eighth of the lease falls between two checks of one second.
@@ -153,6 +160,7 @@ fn allow(redis: &Redis, rules: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_page_says_is_enough_is_enough() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     allow(&redis, &enough());
     let locks = connect(&redis.url(), LONG).await;
@@ -199,6 +207,7 @@ async fn what_the_page_says_is_enough_is_enough() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_something_else_are_told() {
+    needs!(REDIS);
     let connected = async |url: &str| Client::builder().connect(&registry(), url).await;
     // As every server before 6.0.
     let config = Config::new().line("rename-command HELLO \"\"").line("user app on >topsecret ~* &* +@all");

@@ -3,6 +3,7 @@
 use crate::kit::{Fenced, LONG, SOON, connect, counter, lock, within};
 use fencepost_core::Client;
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis, Sentinel};
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ impl Loss {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_one_server_they_grow_through_the_eviction_of_the_key() {
+    needs!(REDIS);
     let redis = Redis::start(&Config::new().memory(0, "allkeys-random")).unwrap();
     let (locks, mut look) = (connect(&redis.url(), LONG).await, redis.look());
     let guard = lock(&locks, "lock").await;
@@ -60,6 +62,7 @@ async fn on_one_server_they_grow_through_the_eviction_of_the_key() {
 /// Redis breaks its promise here, and the page on it says so: what holds is the token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_without_its_data_loses_the_grant_and_the_token_stops_the_stale_writer() {
+    needs!(REDIS);
     let mut redis = Redis::start(&Config::new()).unwrap();
     let (one, two) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
     let stale = lock(&one, "lock").await;
@@ -77,6 +80,7 @@ async fn a_restart_without_its_data_loses_the_grant_and_the_token_stops_the_stal
 /// A failover to a replica that lags is in the tests of failover.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_sentinel_they_grow_through_flushes_deletions_and_restarts() {
+    needs!(REDIS);
     let mut sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let locks = connect(&sentinel.url(), LONG).await;
     for what in ["a flush", "a deletion", "a restart without data"] {
@@ -100,6 +104,7 @@ fn count(masters: &Masters) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_redlock_they_grow_through_the_loss_of_all_nodes() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).unwrap();
     let lease = Duration::from_millis(500);
     let locks = connect(&format!("{}?max_ttl=1", masters.url()), lease).await;

@@ -1,5 +1,6 @@
 //! Many take turns while an operator troubles the server: nobody overlaps, nobody is refused, tokens grow.
 
+use fencepost_testkit::needs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -54,6 +55,7 @@ async fn take_turns(trouble: impl Fn(&mut Look)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_killed() {
+    needs!(REDIS);
     take_turns(|look| {
         for kind in ["pubsub", "normal"] {
             look.ask::<i64>(&["CLIENT", "KILL", "TYPE", kind]);
@@ -64,11 +66,13 @@ async fn connections_are_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_are_forgotten() {
+    needs!(REDIS);
     take_turns(|look| look.ask(&["SCRIPT", "FLUSH"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_stands_still() {
+    needs!(REDIS);
     take_turns(|look| {
         look.ask::<()>(&["CLIENT", "PAUSE", "300", "WRITE"]);
         look.ask::<()>(&["DEBUG", "SLEEP", "0.2"]);

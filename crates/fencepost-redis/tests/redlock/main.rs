@@ -1,5 +1,6 @@
 //! Redlock on five real masters.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Registry, Token};
@@ -56,6 +57,7 @@ fn lose(node: &mut Redis, flushed: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_nobody_vouched_for_stay_out() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
     let url = format!("{}?max_ttl=2", masters.url());
@@ -103,16 +105,19 @@ async fn comes_back(config: &Config) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarted_empty_stays_out() {
+    needs!(REDIS);
     comes_back(&Config::new()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarted_with_all_its_data_stays_out_too() {
+    needs!(REDIS);
     comes_back(&Config::new().durable()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_through_the_loss_of_all_data() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=1", masters.url());
     vouch(&url).await;
@@ -129,6 +134,7 @@ async fn tokens_grow_through_the_loss_of_all_data() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_five_killed_work() {
+    needs!(REDIS);
     let (mut masters, url) = five().await;
     let locks = client(&url).await;
     let mut last = cycle(&locks).await;
@@ -148,6 +154,7 @@ async fn two_of_five_killed_work() {
 /// The release wakes the waiter: polling would take a second or two for each turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_the_oldest_at_once() {
+    needs!(REDIS);
     let (_masters, url) = five().await;
     let clients = [client(&url).await, client(&url).await];
     let start = Instant::now();
@@ -175,6 +182,7 @@ async fn a_release_wakes_the_oldest_at_once() {
 /// no script a sixth of one. Two of three are there, so that each grant and each release has their answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cycle_is_two_commands_for_each_node() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).expect("servers start");
     vouch(&masters.url()).await;
     masters.node(2).stop().expect("it can be stopped");
@@ -212,6 +220,7 @@ async fn calls_of_cycles(url: &str, looks: &mut [Look; 2], cycles: u32) -> ([(u6
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_five_down_work_and_three_answer_with_an_error() {
+    needs!(REDIS);
     let (mut masters, url) = five().await;
     let locks = client(&url).await;
     let mut last = cycle(&locks).await;
@@ -236,6 +245,7 @@ async fn two_of_five_down_work_and_three_answer_with_an_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_through_flushes_and_restarts_of_a_minority() {
+    needs!(REDIS);
     let (mut masters, url) = five().await;
     let locks = client(&url).await;
     let mut last = cycle(&locks).await;
@@ -250,6 +260,7 @@ async fn tokens_grow_through_flushes_and_restarts_of_a_minority() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contenders_leave_nothing_and_nobody_is_stuck() {
+    needs!(REDIS);
     let (masters, url) = five().await;
     let clients = [client(&url).await, client(&url).await];
     let mut running = Vec::new();
@@ -289,6 +300,7 @@ async fn contenders_leave_nothing_and_nobody_is_stuck() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_under_several_names_is_no_quorum() {
+    needs!(REDIS);
     let masters = Masters::start(1, &Config::new()).expect("a server starts");
     let port = masters.nodes()[0].port();
     let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
@@ -361,10 +373,12 @@ async fn outlives_restarts(nodes: usize, vouched: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_outlives_restarts_of_all_nodes_that_are_vouched_for() {
+    needs!(REDIS);
     outlives_restarts(5, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_outlives_restarts_of_all_nodes_that_stay_out_for_a_while() {
+    needs!(REDIS);
     outlives_restarts(3, false).await;
 }

@@ -1,5 +1,6 @@
 //! A client comes while not all nodes answer.
 
+use fencepost_testkit::needs;
 use std::future::ready;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use super::{WAIT, client, cycle, five, grow, vouch};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_holds_up_no_new_client() {
+    needs!(REDIS);
     let (mut masters, url) = five().await;
     masters.node(1).stop().expect("it can be stopped");
     let start = Instant::now();
@@ -25,6 +27,7 @@ async fn a_node_that_hangs_holds_up_no_new_client() {
 /// A node takes connections and is silent. A client that waited for it would take half a second each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_node_delays_no_first_cycle() {
+    needs!(REDIS);
     let (mut masters, url) = five().await;
     masters.node(1).stop().expect("it can be stopped");
     let mut quickest = WAIT;
@@ -41,6 +44,7 @@ async fn a_silent_node_delays_no_first_cycle() {
 /// A new client's first claim may need more than the majority that its client has met.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_claim_of_a_client_gets_the_votes_of_all_nodes() {
+    needs!(REDIS);
     let (_masters, url) = five().await;
     for _ in 0..20 {
         let locks = client(&url).await;
@@ -54,6 +58,7 @@ async fn the_first_claim_of_a_client_gets_the_votes_of_all_nodes() {
 /// A claim that needs all nodes waits for one that was not there when its client came.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_asks_a_node_that_comes_after_it() {
+    needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).expect("servers start");
     vouch(&masters.url()).await;
     masters.node(2).kill().expect("it can be killed");

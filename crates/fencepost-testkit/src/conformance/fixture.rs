@@ -1,6 +1,7 @@
 //! The interface that an engine implements to run the suite.
 
 use crate::faults::Faults;
+use crate::needs::Program;
 use fencepost_core::{Backend, Result, Runtime};
 use std::future::Future;
 use std::pin::Pin;
@@ -12,6 +13,11 @@ pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An engine under test.
 pub trait Fixture: Send + Sync {
+    /// Returns the programs that the engine needs. Where one is missing, its cases are skipped.
+    fn needs(&self) -> &'static [Program] {
+        &[]
+    }
+
     /// Makes a fresh namespace at the engine, which no other case uses.
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>>;
 }

@@ -1,5 +1,6 @@
 //! The server's counter of a folder's nodes, near its end.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_core::{Kind, Severity};
@@ -20,6 +21,7 @@ async fn keep(server: &ZooKeeper, folder: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_near_the_end_of_the_counter_are_refused() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).expect("a server starts");
     for folder in ["/count/lock", "/count/lock/locks", "/count/leases/leases"] {
         keep(&server, folder).await;
@@ -70,6 +72,7 @@ async fn claims_near_the_end_of_the_counter_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_examination_warns_of_a_high_count() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).expect("a server starts");
     for folder in ["/count/few", "/count/many", "/count/stock%2F42/leases"] {
         keep(&server, folder).await;

@@ -1,5 +1,6 @@
 //! Nodes that an operator takes away from a holder.
 
+use fencepost_testkit::needs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ async fn told(guard: &Guard, node: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_is_told_that_its_node_was_deleted() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/held?session=30s", server.url())).await;
     let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
@@ -64,6 +66,7 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
 /// It has made its lease, and so does the next one in the queue: neither may wait for the other's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_a_permit_whose_node_was_deleted_queues_again() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let semaphore = locks.semaphore("job", 1).expect("a good name");
@@ -92,6 +95,7 @@ async fn a_waiter_for_a_permit_whose_node_was_deleted_queues_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/held?session=30s", server.url())).await;
     let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
@@ -128,6 +132,7 @@ async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
 /// After a reconnection the driver sets all watches again, and loses the session if they don't fit into one request.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_held_locks_outlive_a_broken_connection() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/held?session=30s", server.url())).await;
     let mut guards = Vec::new();
@@ -151,6 +156,7 @@ async fn thousands_of_held_locks_outlive_a_broken_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
+    needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/held?session=30s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");

@@ -1,5 +1,6 @@
 //! Folders: how they come and go, the claims in them, and the price of a long queue.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Page, Token};
@@ -11,6 +12,7 @@ use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, req
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_although_a_removed_folder_counts_anew() {
+    needs!(ZOOKEEPER);
     let path = path();
     let locks = near(&path).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -37,6 +39,7 @@ async fn tokens_grow_although_a_removed_folder_counts_anew() {
 /// A `Lock` of kazoo's makes its folder once, and fails for good when the server has removed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_of_kazoos_layout_stays_when_it_is_empty() {
+    needs!(ZOOKEEPER);
     let path = path();
     let locks = client(&format!("zookeeper://{}{path}/deep?session=4s&layout=kazoo", address())).await;
     let bare = bare().await;
@@ -62,6 +65,7 @@ async fn a_folder_of_kazoos_layout_stays_when_it_is_empty() {
 /// An operator's `deleteall` takes all nodes and the folder away.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_whose_folder_was_deleted_queue_again_at_once() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (holder, locks, bare) = (near(&path).await, near(&path).await, bare().await);
     for round in 0..10 {
@@ -94,6 +98,7 @@ async fn waiters_whose_folder_was_deleted_queue_again_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_line_costs_a_few_requests_for_each_in_it() {
+    needs!(ZOOKEEPER);
     let path = path();
     let clients = [near(&path).await, near(&path).await];
     let mutex = clients[0].mutex("lock").expect("a good name");
@@ -121,6 +126,7 @@ async fn a_long_line_costs_a_few_requests_for_each_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_given_up_leaves_the_folder_empty() {
+    needs!(ZOOKEEPER);
     let path = path();
     let locks = near(&path).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
@@ -147,6 +153,7 @@ async fn what_is_given_up_leaves_the_folder_empty() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_others_stand_in_line_or_are_ignored() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let mutex = locks.mutex("lock").expect("a good name");
@@ -181,6 +188,7 @@ async fn nodes_of_others_stand_in_line_or_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_one_node_and_nobody_elses() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let one = locks.mutex("a").expect("a good name").lock().await.expect("it is free");
@@ -195,6 +203,7 @@ async fn a_name_is_one_node_and_nobody_elses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_kazoo_has_not_is_refused_in_the_name_of_its_layout() {
+    needs!(ZOOKEEPER);
     let locks = client(&format!("zookeeper://{}{}?layout=kazoo", address(), path())).await;
     let error = locks.semaphore("a", 2).map(drop).expect_err("kazoo has none that others can join");
     assert!(error.is_unsupported() && error.to_string().contains("leave layout out"), "{error}");
@@ -204,6 +213,7 @@ async fn what_kazoo_has_not_is_refused_in_the_name_of_its_layout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_a_template_and_the_locks_of_a_small_client() {
+    needs!(ZOOKEEPER);
     let path = path();
     let url = format!("zookeeper://{}{path}?session=4s&node=%7Bname%7D/locks/_c_%7Bhex%7D-lock-", address());
     let (locks, other, bare) = (client(&url).await, client(&url).await, bare().await);
@@ -242,6 +252,7 @@ async fn names_of_a_template_and_the_locks_of_a_small_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
+    needs!(ZOOKEEPER);
     // Requests are counted, so it is a server of its own.
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let url = format!("{}/line?session=30s&watch=nodes", server.url());

@@ -2,6 +2,7 @@
 
 use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use fencepost_zookeeper::{Guarded, Write};
 use zookeeper_client::{Acls, CreateMode};
@@ -19,6 +20,7 @@ fn set(path: &str, data: &str) -> Write {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_writes_and_an_evicted_one_is_refused() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
@@ -40,6 +42,7 @@ async fn a_holder_writes_and_an_evicted_one_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_write_tells_the_guard() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
@@ -51,6 +54,7 @@ async fn a_refused_write_tells_the_guard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_from_an_ended_session_is_refused() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let far = client(&format!("{}/g?session=1s", server.url())).await;
     let near = client(&format!("{}/g?session=8s", server.direct_url())).await;

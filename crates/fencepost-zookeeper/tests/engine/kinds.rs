@@ -1,5 +1,6 @@
 //! Plain locks, read-write locks and permits that have the same name.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_core::{Client, Kind};
@@ -58,16 +59,19 @@ async fn refused_beside(prefix: &str, refused: [bool; 4]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_lock_of_another_library_refuses_all_but_plain_claims() {
+    needs!(ZOOKEEPER);
     refused_beside("_c_0-lock-", [false, true, true, true]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_lock_of_another_library_refuses_plain_claims_and_permits() {
+    needs!(ZOOKEEPER);
     refused_beside("_c_0-__WRIT__", [true, false, false, true]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_another_library_refuses_all_but_permits() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     // The folders that Curator makes.
@@ -88,6 +92,7 @@ async fn a_lease_of_another_library_refuses_all_but_permits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_message_names_the_other_kind_and_the_option() {
+    needs!(ZOOKEEPER);
     for (prefix, theirs_is, kind, option) in [
         ("_c_0-__READ__", "a read-write lock", Kind::Mutex, "--write or --shared"),
         ("_c_0-lock-", "a plain lock", Kind::Write, "without --write and --shared"),
@@ -104,6 +109,7 @@ async fn the_message_names_the_other_kind_and_the_option() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_kinds_exclude_each_other() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (one, two) = (near(&path).await, near(&path).await);
     for (held, _) in KINDS {
@@ -125,6 +131,7 @@ async fn our_own_kinds_exclude_each_other() {
 /// The folder of the queue for permits is a container: the server removes it while a permit is held and nobody waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_seen_when_the_folder_of_its_line_has_gone() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (one, two, bare) = (near(&path).await, near(&path).await, bare().await);
     let permits = KINDS[3].0;
@@ -149,6 +156,7 @@ fn multi(locks: &Client, kind: Kind) -> fencepost_core::MultiLock {
 /// A queue that is followed by one watch has the node of the other library, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_in_a_long_line_are_refused_when_another_library_has_come() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (holder, other, bare) = (near(&path).await, near(&path).await, bare().await);
     let guard = multi(&holder, Kind::Mutex).lock().await.expect("it is free");
@@ -169,6 +177,7 @@ async fn those_in_a_long_line_are_refused_when_another_library_has_come() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_kazoos_layout_a_write_lock_is_a_plain_one() {
+    needs!(ZOOKEEPER);
     let path = path();
     let url = format!("zookeeper://{}{path}?session=4s&layout=kazoo", address());
     let (locks, bare) = (client(&url).await, bare().await);

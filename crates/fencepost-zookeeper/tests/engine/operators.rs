@@ -1,5 +1,6 @@
 //! The view and the actions of operators: records, evictions, users, examinations.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Eviction, Finding, Loss, Page, Severity};
@@ -11,6 +12,7 @@ use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, try
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_says_who_and_why() {
+    needs!(ZOOKEEPER);
     let path = path();
     let locks = client(&format!("zookeeper://{}{path}?session=4s&data=shard%207", address())).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -29,6 +31,7 @@ async fn a_node_says_who_and_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_of_another_library_is_evicted_at_once_or_not_at_all() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (locks, bare) = (near(&path).await, bare().await);
     let mutex = locks.mutex("lock").expect("a good name");
@@ -45,6 +48,7 @@ async fn a_holder_of_another_library_is_evicted_at_once_or_not_at_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evicted_reader_is_the_only_one_told() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (one, two) = (near(&path).await, near(&path).await);
     let pair = |locks: &fencepost_core::Client| locks.rwlock("lock").expect("a good name");
@@ -63,6 +67,7 @@ async fn an_evicted_reader_is_the_only_one_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let far = client(&format!("{}/late?session=30s", server.url())).await;
     let near = client(&format!("{}/late?session=30s", server.direct_url())).await;
@@ -88,6 +93,7 @@ async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
+    needs!(ZOOKEEPER);
     let path = path();
     let (holder, other) = (near(&path).await, near(&path).await);
     let mutex = holder.mutex("lock").expect("a good name");
@@ -116,6 +122,7 @@ async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_a_user_are_his() {
+    needs!(ZOOKEEPER);
     let path = path();
     let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
     let (mine, theirs) = (client(&url("me:secret@")).await, client(&url("you:other@")).await);
@@ -129,6 +136,7 @@ async fn nodes_of_a_user_are_his() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_of_one_root_do_not_stand_in_each_others_way() {
+    needs!(ZOOKEEPER);
     let (path, bare) = (path(), bare().await);
     bare.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("it is made");
     let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
@@ -160,6 +168,7 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_examination_says_what_stands_alone() {
+    needs!(ZOOKEEPER);
     let locks = near(&path()).await;
     let report = locks.examine().await.expect("it can look");
     let find =
@@ -181,6 +190,7 @@ async fn an_examination_says_what_stands_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_examination_says_which_server_is_not_there() {
+    needs!(ZOOKEEPER);
     let locks = client(&format!("zookeeper://{},127.0.0.1:1{}", address(), path())).await;
     let start = Instant::now();
     loop {
@@ -199,6 +209,7 @@ async fn an_examination_says_which_server_is_not_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_is_said_so() {
+    needs!(ZOOKEEPER);
     let start = std::time::Instant::now();
     let error = try_client("zookeeper://127.0.0.1:1/x?timeout=500ms").await.expect_err("nobody is there");
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");

@@ -1,5 +1,6 @@
 //! Sessions that end, connections that break, answers that are lost.
 
+use fencepost_testkit::needs;
 use std::future::{Future, poll_fn};
 use std::net::TcpListener;
 use std::pin::pin;
@@ -20,6 +21,7 @@ fn server() -> Proxied {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_takes_its_locks_along_and_the_next_one_comes_by_itself() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=2s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -39,6 +41,7 @@ async fn a_session_takes_its_locks_along_and_the_next_one_comes_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=8s", server.url())).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
@@ -54,6 +57,7 @@ async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_that_never_answers_holds_up_no_connect() {
+    needs!(ZOOKEEPER);
     let hangs = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("zookeeper://{},{}{}", hangs.local_addr().expect("an address"), address(), path());
     // Which one is tried first is a matter of chance.
@@ -67,6 +71,7 @@ async fn one_server_that_never_answers_holds_up_no_connect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_that_falls_silent_costs_nobody_its_session() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     // The second one is the same server, by a way that stays. Which one each is with, and which one it tries next, is a matter of
     // chance.
@@ -90,6 +95,7 @@ async fn one_server_that_falls_silent_costs_nobody_its_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_answer_was_lost_finds_its_own_node() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=8s", server.url())).await;
     for _ in 0..5 {
@@ -111,6 +117,7 @@ async fn a_claim_whose_answer_was_lost_finds_its_own_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_given_up_while_its_answer_was_on_its_way_leaves_nothing() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=8s", server.url())).await;
     for _ in 0..5 {
@@ -127,6 +134,7 @@ async fn a_claim_given_up_while_its_answer_was_on_its_way_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_to_a_server_that_hangs_are_bounded() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=4s&timeout=500ms", server.url())).await;
     locks
@@ -153,6 +161,7 @@ async fn requests_to_a_server_that_hangs_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let near = client(&format!("{}/s?session=30s", server.direct_url())).await;
     let far = client(&format!("{}/s?session=60s&timeout=500ms", server.url())).await;
@@ -174,6 +183,7 @@ async fn a_claim_given_up_in_an_outage_longer_than_its_lease_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_whose_connection_broke_are_woken() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let near = client(&format!("{}/s?session=30s", server.direct_url())).await;
     let far = client(&format!("{}/s?session=60s", server.url())).await;
@@ -221,6 +231,7 @@ impl Visits {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
+    needs!(ZOOKEEPER);
     const LINE: usize = 5;
     let mut server = server();
     let ours = client(&format!("{}/s?session=20s", server.url())).await;
@@ -257,6 +268,7 @@ async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
 /// A guarded write that is under way must not take effect while the next one holds.
 #[tokio::test]
 async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
+    needs!(ZOOKEEPER);
     let mut server = server();
     let locks = client(&format!("{}/s?session=20s", server.url())).await;
     let lock = locks.mutex("lock").expect("a good name");

@@ -1,5 +1,6 @@
 //! Servers that are reached by TLS.
 
+use fencepost_testkit::needs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -72,6 +73,7 @@ async fn refused(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_exclude_each_other() {
+    needs!(ZOOKEEPER);
     let (server, path) = (open(), path());
     let (one, other) = (client(&server.trusted(&path)).await, client(&server.trusted(&path)).await);
     let guard = one.mutex("lock").expect("a good name").lock().await.expect("it is free");
@@ -86,6 +88,7 @@ async fn clients_exclude_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_may_go_by_its_name() {
+    needs!(ZOOKEEPER);
     let server = open();
     let url = server.trusted("/named").replace("127.0.0.1", "localhost");
     cycle(&client(&url).await).await;
@@ -93,6 +96,7 @@ async fn a_host_may_go_by_its_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_not_trusted_is_refused_with_the_reason() {
+    needs!(ZOOKEEPER);
     let server = open();
     let why = refused(&server.url).await;
     assert!(why.contains("no certificate that is trusted here") && why.contains("ca=/path"), "{why}");
@@ -108,6 +112,7 @@ async fn who_is_not_trusted_is_refused_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_speaks_something_else_is_told() {
+    needs!(ZOOKEEPER);
     let server = open();
     let why = refused(&format!("zookeepers://{}?timeout=2s&ca={}", server.plain, server.ca.display())).await;
     assert!(
@@ -123,6 +128,7 @@ async fn a_port_that_speaks_something_else_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_wants_certificates_gets_one() {
+    needs!(ZOOKEEPER);
     let server = mutual();
     cycle(&client(&server.known("/mutual")).await).await;
     let why = refused(&server.trusted("/mutual")).await;
@@ -140,6 +146,7 @@ async fn a_server_that_wants_certificates_gets_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_examination_goes_by_tls_as_well() {
+    needs!(ZOOKEEPER);
     let server = open();
     let both = format!("{},127.0.0.1:1", server.secure);
     let locks = client(&server.trusted("/look").replace(&server.secure.to_string(), &both)).await;
@@ -159,6 +166,7 @@ async fn an_examination_goes_by_tls_as_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_that_hangs_holds_up_no_other() {
+    needs!(ZOOKEEPER);
     let server = open();
     let hangs = TcpListener::bind("127.0.0.1:0").expect("a port");
     let both = format!("{},{}", hangs.local_addr().expect("an address"), server.secure);
@@ -173,6 +181,7 @@ async fn one_server_that_hangs_holds_up_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_comes_back_finds_its_clients() {
+    needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new().tls()).expect("a server starts");
     let locks = client(&Known::of(&server).trusted("/back").replace("4s", "20s")).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
@@ -195,6 +204,7 @@ async fn a_server_that_comes_back_finds_its_clients() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_cut_off_learns_of_its_loss() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new().tls()).expect("a server starts");
     let ca = server.certificate();
     let locks = client(&format!("{}/cut?session=2s&ca={}", server.url(), ca.display())).await;

@@ -1,5 +1,6 @@
 //! Folders in which one client locks again and again, while other clients come and go.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_testkit::faults::Faults;
@@ -28,6 +29,7 @@ async fn come(other: &Client, node: &str) -> CreateSequence {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncontended_cycle_costs_three_requests() {
+    needs!(ZOOKEEPER);
     // Requests are counted, so it is a server of its own.
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/own?session=30s", server.url())).await;
@@ -49,6 +51,7 @@ async fn an_uncontended_cycle_costs_three_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_comes_in_between_holds_the_lock() {
+    needs!(ZOOKEEPER);
     let path = path();
     let locks = near(&path).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -76,6 +79,7 @@ async fn a_claim_that_comes_in_between_holds_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_came_while_the_connection_was_broken_holds_the_lock() {
+    needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let locks = client(&format!("{}/s?session=60s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -101,6 +105,7 @@ async fn a_claim_that_came_while_the_connection_was_broken_holds_the_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_take_turns_exclude_each_other() {
+    needs!(ZOOKEEPER);
     let path = path();
     let clients = [near(&path).await, near(&path).await, near(&path).await];
     let held = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -1,5 +1,6 @@
 //! Names that another library uses for another kind of lock.
 
+use fencepost_testkit::needs;
 use std::time::Duration;
 
 use fencepost_core::{Kind, MultiLock};
@@ -16,6 +17,7 @@ fn lock(street: &Street, kind: Kind) -> MultiLock {
 /// Curator's locks of each kind, the kinds of ours that are the same, and the way out that the error names.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_curator_came_first_our_other_kinds_are_refused() {
+    needs!(ZOOKEEPER);
     for (theirs, same, advice) in [
         ("mutex", &[Kind::Mutex][..], ["without --write and --shared", "without --permits"]),
         ("write", &[Kind::Write, Kind::Read], ["--write or --shared", "without --permits"]),
@@ -47,6 +49,7 @@ async fn where_curator_came_first_our_other_kinds_are_refused() {
 /// In kazoo's layout all kinds that there are count each other's nodes, where kazoo came first.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_kazoo_came_first_ours_wait() {
+    needs!(ZOOKEEPER);
     for theirs in ["mutex", "write", "read"] {
         let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
         let other = street.neighbour(theirs);
@@ -63,6 +66,7 @@ async fn where_kazoo_came_first_ours_wait() {
 /// next claim is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_ours_came_first_curator_holds_beside_it() {
+    needs!(ZOOKEEPER);
     for (kind, theirs) in
         [(Kind::Mutex, "write"), (Kind::Mutex, "read"), (Kind::Write, "mutex"), (Kind::Mutex, "semaphore1")]
     {

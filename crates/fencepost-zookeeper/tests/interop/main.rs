@@ -4,6 +4,7 @@ mod kinds;
 mod neighbour;
 
 use fencepost_core::sync::Mutex;
+use fencepost_testkit::needs;
 use std::future::IntoFuture;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -142,6 +143,7 @@ impl Street {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mutex_of_curator() {
+    needs!(ZOOKEEPER);
     let street = Street::curator().await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("mutex", || mutex.lock()).await;
@@ -150,6 +152,7 @@ async fn mutex_of_curator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn write_lock_of_curator() {
+    needs!(ZOOKEEPER);
     let street = Street::curator().await;
     let pair = street.locks.rwlock(NAME).expect("a good name");
     street.both_ways("write", || pair.write()).await;
@@ -159,6 +162,7 @@ async fn write_lock_of_curator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_curator_read_beside_ours() {
+    needs!(ZOOKEEPER);
     let street = Street::curator().await;
     let pair = street.locks.rwlock(NAME).expect("a good name");
     let ours = pair.read().await.expect("it is free");
@@ -179,6 +183,7 @@ async fn readers_of_curator_read_beside_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn semaphore_of_curator() {
+    needs!(ZOOKEEPER);
     let street = Street::curator().await;
     let one = street.locks.semaphore(NAME, 1).expect("a good name");
     street.both_ways("semaphore1", || one.acquire()).await;
@@ -186,6 +191,7 @@ async fn semaphore_of_curator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_shared_with_curator() {
+    needs!(ZOOKEEPER);
     let street = Street::curator().await;
     let semaphore = street.locks.semaphore(NAME, 3).expect("a good name");
     let two = semaphore.acquire_many(2).await.expect("it is free");
@@ -205,6 +211,7 @@ async fn permits_are_shared_with_curator() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_of_kazoo() {
+    needs!(ZOOKEEPER);
     let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("mutex", || mutex.lock()).await;
@@ -221,6 +228,7 @@ async fn locks_of_kazoo() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kazoo_in_a_folder_of_curators_names() {
+    needs!(ZOOKEEPER);
     let street = Street::new(Neighbour::kazoo, "").await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("beside", || mutex.lock()).await;
@@ -228,6 +236,7 @@ async fn kazoo_in_a_folder_of_curators_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn semaphore_of_kazoo() {
+    needs!(ZOOKEEPER);
     let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
     // A claim for a lease of it takes this lock of kazoo's first: it is in our queue.
     let gate = format!("{NAME}-__lock__");

@@ -1,5 +1,6 @@
 //! Killed wrappers, and servers that go, hang and come back.
 
+use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
@@ -18,6 +19,7 @@ const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     killed_wrapper(&place, &["--ttl", "2s"], LEASE + Duration::from_secs(1));
@@ -25,12 +27,14 @@ fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before
 
 #[test]
 fn a_killed_waiter_holds_nobody_up() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     leaves_no_gap(&Place::at(&server.url()));
 }
 
 #[test]
 fn a_server_that_is_not_there() {
+    needs!(REDIS);
     let place = Place::new();
     let mut server = Redis::start(&Config::new()).unwrap();
     let (url, unix) = (server.url(), server.unix_url());
@@ -62,6 +66,7 @@ fn a_server_that_is_not_there() {
 
 #[test]
 fn a_server_that_does_not_answer() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     server.stop().unwrap();
     let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
@@ -78,6 +83,7 @@ fn a_server_that_does_not_answer() {
 
 #[test]
 fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     server_that_goes(&place, &["--ttl", "2s"], &mut server, LEASE + Duration::from_secs(1));
@@ -85,6 +91,7 @@ fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
 
 #[test]
 fn a_server_that_comes_back_with_its_data_costs_nobody_anything() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new().durable()).unwrap();
     let place = Place::at(&server.url());
     server_that_comes_back(&place, &["--ttl", "20s"], &mut server);
@@ -92,6 +99,7 @@ fn a_server_that_comes_back_with_its_data_costs_nobody_anything() {
 
 #[test]
 fn a_watch_outlives_its_server() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new().durable()).unwrap();
     let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
     watch_goes_on(&place, &mut server);
@@ -99,6 +107,7 @@ fn a_watch_outlives_its_server() {
 
 #[test]
 fn a_failover_is_followed() {
+    needs!(REDIS);
     let mut deployment = Sentinel::start(3, &Config::new()).unwrap();
     let place = Place::at(&deployment.url());
     let go = place.path("go");
@@ -116,12 +125,14 @@ fn a_failover_is_followed() {
 
 #[test]
 fn a_restart_stands_in_line_behind_those_who_wait() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     restarts_in_line(&Place::at(&server.url()));
 }
 
 #[test]
 fn a_restart_waits_for_a_server_that_is_away() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     restart_waits(&place, &["--ttl", "2s"], &mut server);
@@ -129,6 +140,7 @@ fn a_restart_waits_for_a_server_that_is_away() {
 
 #[test]
 fn a_restart_waits_for_a_server_as_long_as_it_may() {
+    needs!(REDIS);
     for (wait, most) in [(&["-n"][..], Duration::from_secs(20)), (&["-w", "1s"], Duration::from_secs(20))] {
         let mut server = Redis::start(&Config::new()).unwrap();
         let place = Place::at(&server.url());
@@ -143,6 +155,7 @@ fn a_restart_waits_for_a_server_as_long_as_it_may() {
 
 #[test]
 fn a_majority_that_refuses_the_user_is_no_reason_to_wait() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).unwrap();
     for node in masters.nodes() {
         let rule = ["ACL", "SETUSER", "default", "resetkeys", "~other:*"];
@@ -160,6 +173,7 @@ fn a_majority_that_refuses_the_user_is_no_reason_to_wait() {
 
 #[test]
 fn nodes_that_stay_out_are_waited_for_as_long_as_the_user_would() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).unwrap();
     // Longer than a client retries an engine that fails.
     let place = Place::at(&format!("{}?max_ttl=12", masters.url()));
@@ -171,6 +185,7 @@ fn nodes_that_stay_out_are_waited_for_as_long_as_the_user_would() {
 
 #[test]
 fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);
@@ -178,6 +193,7 @@ fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
 
 #[test]
 fn a_program_is_not_started_under_a_lease_that_is_over() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     crate::paused::nothing_runs_after_a_pause(&Place::at(&server.url()));
 }

@@ -1,5 +1,6 @@
 //! Passwords: where they may stand, and where they never show.
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Masters, Redis};
 use nix::sys::signal::Signal;
 
@@ -17,6 +18,7 @@ fn silent(said: &Said) -> &Said {
 
 #[test]
 fn a_password_comes_from_the_url_the_environment_or_a_file() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new().password(SECRET)).unwrap();
     let address = server.address();
     let place = Place::new();
@@ -59,6 +61,7 @@ fn a_password_comes_from_the_url_the_environment_or_a_file() {
 
 #[test]
 fn no_argument_of_any_process_shows_it() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new().password(SECRET)).unwrap();
     let place = Place::new();
     let file = place.file("password", SECRET);
@@ -89,6 +92,7 @@ fn no_argument_of_any_process_shows_it() {
 
 #[test]
 fn nodes_of_a_quorum_share_where_their_password_is() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new().password(SECRET)).unwrap();
     let urls: Vec<_> = masters.nodes().iter().map(|node| format!("redis://{}", node.address())).collect();
     let place = Place::new();

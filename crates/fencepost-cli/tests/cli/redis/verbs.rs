@@ -1,5 +1,6 @@
 //! Every verb on every deployment.
 
+use fencepost_testkit::needs;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -11,6 +12,7 @@ use crate::kit::{HOLD, Kid, LONG, Place, event, eventually};
 
 #[test]
 fn one_server() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     all(&place);
@@ -28,6 +30,7 @@ fn one_server() {
 
 #[test]
 fn sentinel() {
+    needs!(REDIS);
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
     let place = Place::at(&deployment.url());
     all(&place);
@@ -35,6 +38,7 @@ fn sentinel() {
 
 #[test]
 fn cluster() {
+    needs!(REDIS);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let place = Place::at(&cluster.url());
     all(&place);
@@ -54,6 +58,7 @@ fn cluster() {
 
 #[test]
 fn redlock() {
+    needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).unwrap();
     let place = Place::at(&masters.url());
     place.output(["doctor", "--init", "--yes"]).expect(0);

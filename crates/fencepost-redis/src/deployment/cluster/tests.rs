@@ -1,4 +1,5 @@
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::redis;
 
 use ::redis::Value;
@@ -12,6 +13,7 @@ fn cluster() -> redis::Cluster {
 
 #[tokio::test]
 async fn slots_are_found_and_followed_while_they_move() {
+    needs!(REDIS);
     let (cluster, thread) = (cluster(), Thread::start());
     let mut client = client(&cluster.url(), &thread).await.expect("a client");
     assert!(client.net.is_cluster());
@@ -42,6 +44,7 @@ async fn slots_are_found_and_followed_while_they_move() {
 
 #[tokio::test]
 async fn a_replica_takes_over_and_the_other_shards_go_on() {
+    needs!(REDIS);
     let (mut cluster, thread) = (cluster(), Thread::start());
     let client = client(&cluster.url(), &thread).await.expect("a client");
     let keys = ["a", "b", "c", "d", "e", "f"];
@@ -72,6 +75,7 @@ async fn a_replica_takes_over_and_the_other_shards_go_on() {
 
 #[tokio::test]
 async fn a_single_server_is_no_cluster() {
+    needs!(REDIS);
     let (server, thread) = (redis::Redis::start(&redis::Config::new()).expect("a server"), Thread::start());
     let error = client(&server.url().replace("redis:", "redis+cluster:"), &thread).await.err();
     let error = error.expect("it has no slots");

@@ -1,3 +1,4 @@
+use fencepost_testkit::needs;
 use fencepost_testkit::redis;
 use fencepost_testkit::server::free_port;
 
@@ -6,6 +7,7 @@ use crate::testing::{Thread, client, number};
 
 #[tokio::test]
 async fn a_failover_is_followed() {
+    needs!(REDIS);
     let mut servers = redis::Sentinel::start(3, &redis::Config::new()).expect("servers");
     let thread = Thread::start();
     let client = client(&servers.url(), &thread).await.expect("a client");
@@ -20,6 +22,7 @@ async fn a_failover_is_followed() {
 
 #[tokio::test]
 async fn an_unknown_master_is_refused() {
+    needs!(REDIS);
     let servers = redis::Sentinel::start(1, &redis::Config::new()).expect("servers");
     let thread = Thread::start();
     let url = servers.url().replace("/locks", "/rocks");
@@ -29,6 +32,7 @@ async fn an_unknown_master_is_refused() {
 
 #[tokio::test]
 async fn a_sentinel_that_names_a_replica_is_passed_over() {
+    needs!(REDIS);
     let servers = redis::Sentinel::start(1, &redis::Config::new()).expect("servers");
     let port = servers.replica().address().port();
     passed_over(&servers, port).await;
@@ -36,6 +40,7 @@ async fn a_sentinel_that_names_a_replica_is_passed_over() {
 
 #[tokio::test]
 async fn a_sentinel_that_names_a_dead_server_is_passed_over() {
+    needs!(REDIS);
     let servers = redis::Sentinel::start(1, &redis::Config::new()).expect("servers");
     passed_over(&servers, free_port().expect("a port")).await;
 }

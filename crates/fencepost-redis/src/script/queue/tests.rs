@@ -11,6 +11,7 @@ mod play;
 mod stage;
 mod votes;
 
+use fencepost_testkit::needs;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -146,6 +147,7 @@ fn shown(info: &Info, seen: &Seen, now: u64) -> Result<(), String> {
 
 #[test]
 fn random_histories_agree_with_the_rule_of_admission() {
+    needs!(REDIS);
     agree::<History>("");
 }
 
@@ -155,6 +157,7 @@ const IN_PARTS: &str =
 
 #[test]
 fn random_histories_agree_where_a_call_reads_a_part_of_the_lock() {
+    needs!(REDIS);
     agree::<History>(IN_PARTS);
 }
 
@@ -189,12 +192,14 @@ const BUGS: [(&str, &str); 8] = [
 
 #[test]
 fn bugs_in_the_scripts_are_found() {
+    needs!(REDIS);
     found::<History>(&BUGS);
 }
 
 /// One call clears away a hundred dead at most.
 #[test]
 fn behind_many_dead_the_living_come_to_their_turn() {
+    needs!(REDIS);
     let new = |process, mode| New { process, lock: 0, mode, join: true };
     let lease = 60_000_000;
     let ops = vec![
@@ -216,6 +221,7 @@ fn behind_many_dead_the_living_come_to_their_turn() {
 /// The same for holders: the reply says that there is more to do.
 #[test]
 fn behind_many_dead_holders_the_living_come_to_their_turn() {
+    needs!(REDIS);
     let new = |process, mode| New { process, lock: 0, mode, join: true };
     let enter = |slot, new| Op::Enter { slot, new, ttl: 60_000_000, again: false };
     for last in [Op::Tend { lock: 0 }, Op::Leave { slot: 1, tombstone: false }] {
@@ -236,6 +242,7 @@ fn behind_many_dead_holders_the_living_come_to_their_turn() {
 /// One call clears away a hundred tombstones at most, and a lock has at most a thousand.
 #[test]
 fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
+    needs!(REDIS);
     let mut stage = Stage::open("");
     stage.reset(false);
     let leave = |id| (0, Act::Leave { id, tombstone: true, number: 0 });
@@ -261,6 +268,7 @@ fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
 /// Failures that random histories found once.
 #[test]
 fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
+    needs!(REDIS);
     let new = |process| New { process, lock: 0, mode: Mode::Exclusive, join: true };
     let ttl = 30_000_000;
     let ops = vec![

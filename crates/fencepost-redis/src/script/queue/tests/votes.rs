@@ -4,6 +4,7 @@ mod history;
 mod node;
 mod play;
 
+use fencepost_testkit::needs;
 use std::ops::Range;
 
 use super::stage::Stage;
@@ -30,6 +31,7 @@ impl Story for History {
 
 #[test]
 fn random_histories_of_a_node_agree_with_its_rules() {
+    needs!(REDIS);
     agree::<History>("");
 }
 
@@ -66,6 +68,7 @@ const BUGS: [(&str, &str); 12] = [
 
 #[test]
 fn bugs_in_the_scripts_of_a_node_are_found() {
+    needs!(REDIS);
     found::<History>(&BUGS);
 }
 

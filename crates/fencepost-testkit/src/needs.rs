@@ -1,0 +1,90 @@
+//! The programs that a test needs. Where one is missing, the test is skipped and says so.
+
+use fencepost_core::sync::Mutex;
+use std::collections::BTreeSet;
+use std::env;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// With the value `required`, a missing program fails the test: `cargo xtask test` sets it where nothing is missing.
+const PROGRAMS: &str = "FENCEPOST_PROGRAMS";
+/// A file that gets a line for each test that is skipped.
+const SKIPPED: &str = "FENCEPOST_SKIPPED";
+
+/// A program of the system that a test starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// Its name on the path, or the path of its file.
+    file: &'static str,
+    /// The Debian package that contains it.
+    package: &'static str,
+}
+
+/// A Redis server.
+pub const REDIS: Program = Program { file: "redis-server", package: "redis-server" };
+/// An etcd server.
+pub const ETCD: Program = Program { file: "etcd", package: "etcd-server" };
+/// etcd's own client, which also works with keys.
+pub const ETCDCTL: Program = Program { file: "etcdctl", package: "etcd-client" };
+/// A ZooKeeper server.
+pub const ZOOKEEPER: Program =
+    Program { file: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" };
+/// Java programs of other libraries are compiled by the tests.
+pub const JAVAC: Program = Program { file: "javac", package: "default-jdk-headless" };
+/// Curator's recipes.
+pub const CURATOR: Program =
+    Program { file: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" };
+/// A PostgreSQL server.
+pub const POSTGRES: Program = Program { file: "pg_createcluster", package: "postgresql" };
+/// A MariaDB server.
+pub const MARIADB: Program = Program { file: "/usr/sbin/mariadbd", package: "mariadb-server-core" };
+/// Certificates are made by it.
+pub const OPENSSL: Program = Program { file: "openssl", package: "openssl" };
+/// kazoo and small programs of the tests run in it.
+pub const PYTHON: Program = Program { file: "python3", package: "python3-venv" };
+
+impl Program {
+    fn is_there(self) -> bool {
+        if self.file.starts_with('/') {
+            return Path::new(self.file).is_file();
+        }
+        let executable = |path: &Path| {
+            path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        };
+        env::var_os("PATH")
+            .is_some_and(|path| env::split_paths(&path).any(|folder| executable(&folder.join(self.file))))
+    }
+}
+
+/// Returns whether a test that needs these programs must be skipped. It prints a line for the first test that lacks a program.
+/// The test harness would hide the line if it were not written to standard error directly.
+pub fn lacks(programs: &[Program]) -> bool {
+    static TOLD: Mutex<BTreeSet<Program>> = Mutex::new(BTreeSet::new());
+    let required = env::var_os(PROGRAMS).is_some_and(|value| value == "required");
+    let Some(missing) = programs.iter().find(|program| !program.is_there()).filter(|_| !required) else {
+        return false;
+    };
+    let Program { file, package } = missing;
+    if TOLD.lock().insert(*missing) {
+        // One write, so that the lines of other threads do not come in between.
+        let line = format!("skipped: the tests that need {file} of the Debian package {package}\n");
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+    if let Some(path) = env::var_os(SKIPPED) {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        file.and_then(|mut file| file.write_all(format!("{package}\n").as_bytes())).expect("it is counted");
+    }
+    true
+}
+
+/// Returns from the test if a program is missing that it needs: `needs!(REDIS, OPENSSL);` as the first line of a test.
+#[macro_export]
+macro_rules! needs {
+    ($($program:ident),+) => {
+        if $crate::needs::lacks(&[$($crate::needs::$program),+]) {
+            return;
+        }
+    };
+}
