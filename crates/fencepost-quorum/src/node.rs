@@ -101,3 +101,65 @@ impl Drop for Owed {
         self.0.owed.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Memory;
+
+    use super::*;
+
+    const NOW: Moment = Moment::from_nanos(7_000_000_000);
+
+    fn node() -> Arc<Node> {
+        Arc::new(Node::new(Memory::new()))
+    }
+
+    #[test]
+    fn a_node_that_fails_is_worth_one_request_in_each_quarter_of_a_second() {
+        let node = node();
+        assert!(node.is_well() && node.is_worth(NOW) && node.is_worth(NOW));
+        node.failed(NOW);
+        let mut probe = NOW + PROBE;
+        for _ in 0..2 {
+            assert!(!node.is_well() && !node.is_worth(probe.less(Duration::from_nanos(1))));
+            assert!(node.is_worth(probe), "one asks");
+            assert!(!node.is_worth(probe), "the others do not");
+            probe = probe + PROBE;
+        }
+        node.answered();
+        assert!(node.is_well() && node.is_worth(NOW));
+    }
+
+    #[test]
+    fn a_node_is_met_from_its_first_answer_until_it_fails() {
+        let node = node();
+        assert!(!node.is_met());
+        node.answered();
+        assert!(node.is_met());
+        node.answered();
+        assert!(node.is_met());
+        node.failed(NOW);
+        assert!(!node.is_met());
+    }
+
+    #[test]
+    fn a_node_is_punctual_unless_the_last_wait_for_it_was_for_nothing() {
+        let node = node();
+        assert!(node.is_punctual());
+        node.straggles();
+        assert!(!node.is_punctual());
+        node.keeps_up();
+        assert!(node.is_punctual());
+    }
+
+    #[test]
+    fn a_node_that_owes_many_answers_fails_until_one_of_them_is_there() {
+        let node = node();
+        let mut owed: Vec<_> = (1..ARREARS).map(|_| node.owes()).collect();
+        assert!(node.is_well());
+        owed.push(node.owes());
+        assert!(!node.is_well());
+        owed.pop();
+        assert!(node.is_well());
+    }
+}

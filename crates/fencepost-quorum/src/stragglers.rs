@@ -130,3 +130,6 @@ impl Drop for Visit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

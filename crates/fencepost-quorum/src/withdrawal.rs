@@ -26,6 +26,12 @@ impl QuorumEntry {
         let need = self.shared.need;
         let until = now + self.shared.patience;
         let mut hurried = false;
+        for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
+            // A request that failed before may have taken effect.
+            if let NodeState::Failed(_, true) = seat.standing {
+                seat.standing = NodeState::Refused(None);
+            }
+        }
         let left = self
             .judged(until, |me, seats, late| {
                 for seat in seats.iter_mut().filter(|seat| !seat.is_away()) {
@@ -86,16 +92,7 @@ impl QuorumEntry {
                 }))
             })
             .await;
-        let Ok(left) = left else {
-            let error = self.failure();
-            // The next call repeats a request that failed.
-            for seat in self.seats().iter_mut().filter(|seat| !seat.is_away()) {
-                if let NodeState::Failed(..) = seat.standing {
-                    seat.standing = NodeState::Refused(None);
-                }
-            }
-            return Err(error);
-        };
+        let Ok(left) = left else { return Err(self.failure()) };
         for seat in self.seats().iter_mut() {
             match seat.straggler(how) {
                 Some(straggler) => self.shared.lingering.add(straggler, &self.claim.runtime),

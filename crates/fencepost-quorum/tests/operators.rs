@@ -1,10 +1,11 @@
 //! Answers to operators about a quorum whose nodes differ.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Info, Listing, Memory, Name,
-    Page, Reply, Result, Token,
+    Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Memory,
+    Name, Page, Reply, Result, Token,
 };
 use fencepost_quorum::Quorum;
 
@@ -20,6 +21,8 @@ struct Node {
     memory: Arc<Memory>,
     capabilities: Capabilities,
     eviction: Answer,
+    /// How often it was told to leave the caller's runtime.
+    left: AtomicU32,
 }
 
 impl Backend for Node {
@@ -50,11 +53,16 @@ impl Backend for Node {
             Answer::Fails => Err(Error::new(ErrorKind::Unreachable, "the node is away")),
         })
     }
+
+    fn leave_caller_runtime(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 fn client(nodes: impl IntoIterator<Item = (Capabilities, Answer)>) -> Client {
     let node = |(capabilities, eviction)| {
-        Arc::new(Node { memory: Memory::new(), capabilities, eviction }) as Arc<dyn Backend>
+        Arc::new(Node { memory: Memory::new(), capabilities, eviction, left: AtomicU32::new(0) })
+            as Arc<dyn Backend>
     };
     let nodes = nodes.into_iter().map(node).collect();
     Client::builder()
@@ -114,4 +122,16 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
         lack(&mut quorum);
         assert_eq!(of(node), quorum, "{number}");
     }
+}
+
+#[test]
+fn each_node_leaves_the_runtime_of_the_caller() {
+    let node = |_| {
+        let (capabilities, eviction) = (Capabilities::full("node"), Answer::Done);
+        Arc::new(Node { memory: Memory::new(), capabilities, eviction, left: AtomicU32::new(0) })
+    };
+    let nodes = [(); 3].map(node);
+    let backends = nodes.iter().map(|node| Arc::<Node>::clone(node) as Arc<dyn Backend>).collect();
+    Quorum::new("quorum", backends, Clock::manual()).unwrap().leave_caller_runtime();
+    assert!(nodes.iter().all(|node| node.left.load(Ordering::SeqCst) == 1));
 }

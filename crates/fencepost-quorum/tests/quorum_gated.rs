@@ -60,7 +60,10 @@ impl Backend for Gated {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.node.inspect(name)
+        Reply::coming(async {
+            let _through = self.attempts.acquire().await;
+            self.node.inspect(name).await
+        })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
@@ -183,6 +186,27 @@ async fn a_node_that_hangs_is_not_waited_for_alone() {
     // It would be probed now.
     clock.advance_to(clock.now() + Quorum::PATIENCE);
     assert!(matches!(poll(pin!(third.attempt())), Poll::Ready(Ok(Attempt::Blocked { .. }))));
+}
+
+/// Without a majority there is no answer.
+#[tokio::test]
+async fn an_operator_waits_for_a_majority_and_a_little_for_the_others() {
+    let clock = Clock::manual();
+    let nodes = [true, false, false].map(|attempts| Gated::new(attempts, true));
+    let quorum = quorum(&nodes, &clock);
+    let name = Name::new("lock").unwrap();
+    let mut looking = quorum.inspect(&name);
+    let grace = Duration::from_millis(20);
+    for majority in [false, true] {
+        if majority {
+            nodes[1].attempts.add_permits(1);
+        }
+        assert!(poll(pin!(&mut looking)).is_pending());
+        clock.advance_to(clock.now() + grace.saturating_sub(Duration::from_nanos(1)));
+        assert!(poll(pin!(&mut looking)).is_pending());
+        clock.advance_to(clock.now() + Duration::from_nanos(1));
+        assert_eq!(poll(pin!(&mut looking)).is_ready(), majority);
+    }
 }
 
 /// Each of them is an entry of its own, of one claim.

@@ -308,7 +308,7 @@ fn a_claim_that_votes_again_after_its_lease_breaks_exclusion() {
 
 /// Four million states: a minute and a half without optimisation.
 #[test]
-#[ignore = "takes more than a minute: cargo test -p fencepost-core --test quorum_model -- --ignored"]
+#[ignore = "takes more than a minute: cargo test -p fencepost-quorum --test quorum_model -- --ignored"]
 fn three_claims_and_a_wipe() {
     assert_eq!(check(Variant::Real, 1, 3).0, [""; 0]);
 }

@@ -244,7 +244,7 @@ impl NodeClaim {
     }
 
     pub(crate) fn leave(&mut self, how: Cleanup) {
-        if matches!(self.standing, NodeState::Fresh) && !self.attached && !self.is_away() {
+        if matches!(self.standing, NodeState::Fresh) && !self.attached {
             self.standing = NodeState::Left(Removed::Nothing);
             return;
         }
@@ -370,9 +370,8 @@ impl NodeClaim {
     pub(crate) fn retire(&mut self, how: Cleanup) {
         let nothing = match self.standing {
             NodeState::Left(_) | NodeState::Gone | NodeState::Detached => true,
-            NodeState::Fresh => !self.attached,
             NodeState::Failed(_, unknown) => !unknown,
-            NodeState::Won(_) | NodeState::Refused(_) => false,
+            NodeState::Fresh | NodeState::Won(_) | NodeState::Refused(_) => false,
         };
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
