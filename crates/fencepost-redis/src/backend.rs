@@ -8,10 +8,10 @@ use fencepost_core::{
     Result, Runtime, Token, Tokens,
 };
 
-use crate::client::Shared;
+use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL};
 use crate::conn::connect::{Events, Inbox};
-use crate::deployment::Net;
+use crate::deployment::Deployment;
 use crate::doctor::examine;
 use crate::entry::RedisEntry;
 use crate::error::ENGINE;
@@ -32,8 +32,8 @@ use crate::script::queue::Setting;
 pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
-            let shared = connect(config, runtime, None).await?;
-            Ok(Arc::new(RedisBackend { shared }) as Arc<dyn Backend>)
+            let client = connect(config, runtime, None).await?;
+            Ok(Arc::new(RedisBackend { client }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
@@ -43,7 +43,11 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
 ///
 /// # Cancel safety
 /// May be dropped.
-pub(crate) async fn connect(config: Config, runtime: Runtime, node: Option<Duration>) -> Result<Arc<Shared>> {
+pub(crate) async fn connect(
+    config: Config,
+    runtime: Runtime,
+    node: Option<Duration>,
+) -> Result<Arc<RedisClient>> {
     let process = format!("{:016x}", runtime.client());
     let inbox = format!("{}@", config.prefix());
     let mut setting = Setting {
@@ -55,23 +59,23 @@ pub(crate) async fn connect(config: Config, runtime: Runtime, node: Option<Durat
         max_ttl: node.unwrap_or(MAX_TTL),
         holder: OnceLock::new(),
     };
-    let messages = Arc::new(Messages { places: Arc::default(), shared: OnceLock::new() });
-    let places = Arc::clone(&messages.places);
+    let messages = Arc::new(Messages { tracked: Arc::default(), client: OnceLock::new() });
+    let tracked = Arc::clone(&messages.tracked);
     let inbox = Inbox {
         channel: setting.channel(),
         node,
         replaced: Arc::default(),
         events: Arc::clone(&messages) as Arc<dyn Events>,
     };
-    let net = Net::open(config.clone(), &runtime, inbox).await?;
-    setting.cluster = net.is_cluster();
-    let shared = Shared::new(config, net, setting, runtime, places);
-    let _ = messages.shared.set(Arc::downgrade(&shared));
-    Ok(shared)
+    let deployment = Deployment::open(config.clone(), &runtime, inbox).await?;
+    setting.cluster = deployment.is_cluster();
+    let client = RedisClient::new(config, deployment, setting, runtime, tracked);
+    let _ = messages.client.set(Arc::downgrade(&client));
+    Ok(client)
 }
 
 pub(crate) struct RedisBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Arc<RedisClient>,
 }
 
 impl Backend for RedisBackend {
@@ -80,34 +84,34 @@ impl Backend for RedisBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(RedisEntry::new(&self.shared, claim, false))
+        Box::new(RedisEntry::new(&self.client, claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(RedisEntry::new(&self.shared, claim, true))
+        Box::new(RedisEntry::new(&self.client, claim, true))
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(operator::inspect(&self.shared, name))
+        Reply::coming(operator::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(operator::list(&self.shared, prefix, page))
+        Reply::coming(operator::list(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(operator::evict(&self.shared, name, token, how))
+        Reply::coming(operator::evict(&self.client, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(examine(self.shared.config.clone(), &self.shared.runtime, None))
+        Reply::coming(examine(self.client.config.clone(), &self.client.runtime, None))
     }
 
     fn leave_caller_runtime(&self) {
-        self.shared.net.leave_caller_runtime();
+        self.client.deployment.leave_caller_runtime();
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.shared.net.close())
+        Reply::coming(self.client.deployment.close())
     }
 }

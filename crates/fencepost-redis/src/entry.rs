@@ -10,9 +10,9 @@ use fencepost_core::{
 use redis::Value;
 
 use crate::claim::session;
-use crate::claim::waiters::{Collected, Place};
-use crate::client::Shared;
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::claim::waiters::{Collected, TrackedClaim};
+use crate::client::RedisClient;
+use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Departed, Entered, ints, nonsense};
 use crate::script::queue::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
@@ -22,10 +22,10 @@ use crate::script::vote::{RAISE, TAKE_BACK, VOTE};
 const ENOUGH: Duration = Duration::from_millis(700);
 
 pub(crate) struct RedisEntry {
-    shared: Arc<Shared>,
+    client: Arc<RedisClient>,
     claim: Arc<Claim>,
     /// From the first request on.
-    place: Option<Arc<Place>>,
+    tracked: Option<Arc<TrackedClaim>>,
     at: At,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
@@ -48,15 +48,15 @@ enum At {
 }
 
 impl RedisEntry {
-    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
+    pub(crate) fn new(client: &Arc<RedisClient>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
-        let shared = Arc::clone(shared);
-        RedisEntry { shared, claim, place: None, at, leaving: None, number: 0, refused: false, lone: false }
+        let client = Arc::clone(client);
+        RedisEntry { client, claim, tracked: None, at, leaving: None, number: 0, refused: false, lone: false }
     }
 
-    fn place(&mut self) -> Arc<Place> {
-        let place = self.place.get_or_insert_with(|| self.shared.places.add(&self.claim));
-        Arc::clone(place)
+    fn tracked(&mut self) -> Arc<TrackedClaim> {
+        let tracked = self.tracked.get_or_insert_with(|| self.client.tracked.add(&self.claim));
+        Arc::clone(tracked)
     }
 
     fn now(&self) -> Moment {
@@ -65,10 +65,10 @@ impl RedisEntry {
 
     /// A grant that was pushed, without a round trip if enough of it is left.
     fn collect(&mut self) -> Option<Attempt> {
-        let place = self.place.as_ref()?;
+        let tracked = self.tracked.as_ref()?;
         // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection.
-        let ask = self.shared.replicas(&self.claim) > 0;
-        let (pushed, anchor) = match place.collect() {
+        let ask = self.client.replicas(&self.claim) > 0;
+        let (pushed, anchor) = match tracked.collect() {
             Collected::Nothing => return None,
             Collected::Gone => {
                 self.at = At::Left(Removed::Nothing);
@@ -86,46 +86,46 @@ impl RedisEntry {
         if self.now() + ENOUGH >= sent + length || !self.claim.confirm(sent, length) {
             return None;
         }
-        self.shared.places.hold(place);
+        self.client.tracked.hold(tracked);
         self.at = At::Holding;
         Some(Attempt::Granted(pushed.token))
     }
 
     async fn ask(&mut self) -> Result<Attempt> {
-        let place = self.place();
-        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let tracked = self.tracked();
+        let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = match &self.claim.vote {
             None => {
                 if self.at == At::Waiting {
-                    place.heed();
+                    tracked.begin_request();
                 }
-                let waits = self.shared.places.waits(&self.claim.want().name);
-                Call::new(&ENTER, slot, self.shared.setting.enter(&key, &self.claim, ttl, waits))
-                    .entering(&place)
+                let waits = self.client.tracked.waits(&self.claim.want().name);
+                Call::new(&ENTER, slot, self.client.setting.enter(&key, &self.claim, ttl, waits))
+                    .entering(&tracked)
             }
             Some(vote) => {
                 if self.refused {
                     // Only later messages count.
-                    place.heed();
+                    tracked.begin_request();
                 }
-                let (setting, run) = (&self.shared.setting, self.shared.net.run());
+                let (setting, run) = (&self.client.setting, self.client.deployment.run());
                 let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
-                Call::naming(&VOTE, command, run).entering(&place)
+                Call::naming(&VOTE, command, run).entering(&tracked)
             }
         };
         let sent = self.now();
-        let replicas = self.shared.replicas(&self.claim);
+        let replicas = self.client.replicas(&self.claim);
         // Dropped here, or failed: the claim may be at the server. It is asked about again, or withdrawn.
-        let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
-        let (value, copies) = answer.map_err(Trouble::into_error)?;
+        let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
+        let (value, copies) = answer.map_err(CallError::into_error)?;
         Ok(match Entered::read(&value)? {
             Entered::Holds(_) if copies < replicas => {
                 return Err(Box::pin(self.give_back(copies, replicas)).await);
             }
             Entered::Holds(token) => {
                 self.claim.confirm(sent, ttl);
-                self.shared.places.hold(&place);
+                self.client.tracked.hold(&tracked);
                 self.at = At::Holding;
                 self.refused = false;
                 self.lone = matches!(value, Value::Int(1..));
@@ -133,7 +133,7 @@ impl RedisEntry {
             }
             Entered::Waits { ahead, again, number, last } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
-                let due = self.shared.places.stand(&place, (sent, last), number, sent + pause);
+                let due = self.client.tracked.stand(&tracked, (sent, last), number, sent + pause);
                 self.claim.validity.waiting(due, Duration::ZERO);
                 self.number = number;
                 self.at = At::Waiting;
@@ -141,11 +141,11 @@ impl RedisEntry {
             }
             // A holder that is dead may not have been found yet.
             Entered::Busy { again: Some(Duration::ZERO), .. } if self.claim.vote.is_none() => {
-                self.shared.go_on(Lane::Caller, &key, slot).await;
+                self.client.go_on(Lane::Caller, &key, slot).await;
                 return Box::pin(self.ask()).await;
             }
             Entered::Busy { ahead, again } => {
-                if !self.claim.join && !place.trail.is_over() {
+                if !self.claim.join && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
                     Box::pin(self.leave()).await?;
                 }
@@ -171,7 +171,7 @@ impl RedisEntry {
     /// The grant does not count: its replicas have not got it. Dropped midway, the entry still has it, and withdraws it.
     async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
         // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
-        let error = self.shared.net.short(copies, replicas).error().transient(false);
+        let error = self.client.deployment.short(copies, replicas).error().transient(false);
         match self.leave().await {
             Ok(left) => {
                 self.at = At::Left(left);
@@ -189,21 +189,21 @@ impl RedisEntry {
 
     /// Takes up the grant of a lease, or detaches this claim's own.
     async fn take(&mut self, ours: bool) -> Result<Option<Token>> {
-        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = Call::new(
             &TAKE,
             slot,
-            self.shared.setting.take(&key, self.claim.id, self.claim.want().mode, ttl, ours),
+            self.client.setting.take(&key, self.claim.id, self.claim.want().mode, ttl, ours),
         );
         let sent = self.now();
-        let replicas = self.shared.replicas(&self.claim);
+        let replicas = self.client.replicas(&self.claim);
         // Dropped here, the lease is extended or not; nothing else changes.
-        let answer = self.shared.net.call_with(Lane::Caller, &call, replicas).await;
-        let (value, copies) = answer.map_err(Trouble::into_error)?;
+        let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
+        let (value, copies) = answer.map_err(CallError::into_error)?;
         if let Value::Int(token) = value {
             if copies < replicas {
-                return Err(self.shared.net.short(copies, replicas).error());
+                return Err(self.client.deployment.short(copies, replicas).error());
             }
             self.claim.confirm(sent, ttl);
             return Ok(Some(Token::new(token as u64)));
@@ -214,26 +214,26 @@ impl RedisEntry {
     async fn take_up(&mut self) -> Result<Attempt> {
         let renewed = self.claim.renewed;
         let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
-        self.place();
+        self.tracked();
         self.at = At::Holding;
         Ok(Attempt::Granted(token))
     }
 
     /// Sends the request to leave with the first poll.
     async fn leave(&mut self) -> Result<Removed> {
-        if let Some(place) = &self.place {
-            self.shared.places.leave(place);
+        if let Some(tracked) = &self.tracked {
+            self.client.tracked.leave(tracked);
         }
         let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
         let again = self.leaving.is_some();
         let before = *self.leaving.get_or_insert(valid);
         // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
         // connection the second time: the caller's runtime may be gone or blocked.
-        let unanswered = self.place.clone().filter(|place| !place.trail.is_over());
+        let unanswered = self.tracked.clone().filter(|tracked| !tracked.unanswered.is_over());
         let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
-        let (key, slot) = self.shared.key(&self.claim.want().name);
+        let (key, slot) = self.client.key(&self.claim.want().name);
         let mut repeated = false;
-        let asked_for = self.place.as_ref().is_some_and(|place| place.is_asked_for());
+        let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
         if self.lone && unanswered.is_none() && !again && !asked_for {
             let call = Call::plain(slot, Setting::end(&key, self.claim.id));
             // Dropped here, it has ended or not: as below.
@@ -246,18 +246,18 @@ impl RedisEntry {
             }
         }
         let mut call = self.departure(&key, slot, false);
-        if let Some(place) = &unanswered {
-            call = call.leaving(place, self.departure(&key, slot, true).command);
+        if let Some(tracked) = &unanswered {
+            call = call.leaving(tracked, self.departure(&key, slot, true).command);
         }
         // Dropped here, it has left or not: the next call finds out.
         let value = self.ask_to_leave(lane, &call).await?;
         let Departed { what, untimed, more, full } = Departed::read(&value)?;
         if full {
             let call = self.departure(&key, slot, true);
-            self.shared.withdrawals.later(key, call);
+            self.client.withdrawals.later(key, call);
         }
         if more {
-            self.shared.tend(&self.claim.want().name);
+            self.client.tend(&self.claim.want().name);
         }
         let held = self.claim.validity.is_confirmed();
         let twice = again || repeated || call.was_repeated();
@@ -285,7 +285,7 @@ impl RedisEntry {
 
     /// The script that ends the grant or gives up the place, and may leave a tombstone.
     fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
-        let setting = &self.shared.setting;
+        let setting = &self.client.setting;
         match &self.claim.vote {
             None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone, self.number)),
             Some(vote) => {
@@ -296,19 +296,19 @@ impl RedisEntry {
     }
 
     async fn ask_to_leave(&mut self, lane: Lane, call: &Call) -> Result<Value> {
-        let answer = self.shared.net.call(lane, call).await;
-        if let Err(Trouble::Foreign(_)) = answer {
+        let answer = self.client.deployment.call(lane, call).await;
+        if let Err(CallError::Foreign(_)) = answer {
             // Nothing of it is left there, and asking again changes nothing.
             self.at = At::Left(Removed::Nothing);
         }
-        answer.map_err(Trouble::into_error)
+        answer.map_err(CallError::into_error)
     }
 }
 
 impl Drop for RedisEntry {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            self.shared.places.remove(place);
+        if let Some(tracked) = &self.tracked {
+            self.client.tracked.remove(tracked);
         }
     }
 }
@@ -329,9 +329,9 @@ impl Entry for RedisEntry {
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
-        match (&self.at, &self.place) {
-            (At::Waiting, Some(place)) => place.poll(cx),
-            (At::Nowhere, Some(place)) if self.refused => place.poll(cx),
+        match (&self.at, &self.tracked) {
+            (At::Waiting, Some(tracked)) => tracked.poll(cx),
+            (At::Nowhere, Some(tracked)) if self.refused => tracked.poll(cx),
             _ => Poll::Pending,
         }
     }
@@ -341,8 +341,8 @@ impl Entry for RedisEntry {
             return None;
         }
         // Places in line need no replicas.
-        let durable = matches!(self.at, At::Holding) && self.shared.replicas(&self.claim) > 0;
-        let session = session::of(&self.shared, &self.claim.want().name, durable);
+        let durable = matches!(self.at, At::Holding) && self.client.replicas(&self.claim) > 0;
+        let session = session::of(&self.client, &self.claim.want().name, durable);
         Some(Renewal { claim: Arc::clone(&self.claim), session })
     }
 
@@ -350,7 +350,7 @@ impl Entry for RedisEntry {
         match self.at {
             // Asked again because the answer was lost: the first one still holds.
             At::Left(left) => Reply::ready(Ok(left)),
-            At::Nowhere if self.place.is_none() => Reply::ready(Ok(Removed::Nothing)),
+            At::Nowhere if self.tracked.is_none() => Reply::ready(Ok(Removed::Nothing)),
             _ => Reply::coming(async move {
                 let left = self.leave().await?;
                 self.at = At::Left(left);
@@ -362,10 +362,10 @@ impl Entry for RedisEntry {
     fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
         Reply::coming(async move {
             let name = &self.claim.want().name;
-            let (key, slot) = self.shared.key(name);
+            let (key, slot) = self.client.key(name);
             let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
-            let call = Call::new(&RAISE, slot, self.shared.setting.raise(&key, self.claim.id, to, again));
-            match self.shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
+            let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, again));
+            match self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)? {
                 Value::Int(1) => Ok(()),
                 Value::Int(_) => Err(Error::new(
                     ErrorKind::Mismatch,

@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use fencepost_core::{ClaimId, Loss, Token};
 
 use crate::claim::session;
-use crate::claim::waiters::{Places, Pushed};
-use crate::client::Shared;
+use crate::claim::waiters::{Pushed, TrackedClaims};
+use crate::client::RedisClient;
 use crate::conn::connect::Events;
 
 /// Where messages come in.
 pub(crate) struct Messages {
-    pub(crate) places: Arc<Places>,
-    pub(crate) shared: OnceLock<Weak<Shared>>,
+    pub(crate) tracked: Arc<TrackedClaims>,
+    pub(crate) client: OnceLock<Weak<RedisClient>>,
 }
 
 impl Events for Messages {
@@ -22,35 +22,35 @@ impl Events for Messages {
         loop {
             match payload {
                 [b'G', rest @ ..] if rest.len() >= 24 => {
-                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
+                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
                         let token =
                             rest[16..24].try_into().map_or(0, |bytes| f64::from_be_bytes(bytes) as u64);
-                        place.push(Pushed { token: Token::new(token), confirmed: None });
+                        tracked.push(Pushed { token: Token::new(token), confirmed: None });
                     }
                     payload = &rest[24..];
                 }
                 [b'L', rest @ ..] if rest.len() >= 16 => {
-                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.ask_for();
+                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
+                        tracked.ask_for();
                     }
                     payload = &rest[16..];
                 }
                 [b'H', rest @ ..] if rest.len() >= 16 => {
-                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.hint();
+                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
+                        tracked.hint();
                     }
                     payload = &rest[16..];
                 }
                 [b'S', rest @ ..] if rest.len() >= 16 => {
-                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.hint_later();
+                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
+                        tracked.hint_later();
                     }
                     payload = &rest[16..];
                 }
                 [b'E', rest @ ..] if rest.len() >= 16 => {
                     let by = said(&rest[16..]);
-                    if let Some(place) = id(rest).and_then(|id| self.places.get(id)) {
-                        place.claim.validity.end_with(Loss::Evicted, String::from_utf8_lossy(by));
+                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
+                        tracked.claim.validity.end_with(Loss::Evicted, String::from_utf8_lossy(by));
                     }
                     payload = &rest[16..];
                     if !by.is_empty() {
@@ -63,20 +63,20 @@ impl Events for Messages {
     }
 
     fn restored(&self) {
-        if let Some(shared) = self.shared.get().and_then(Weak::upgrade) {
-            ask_all(&shared);
+        if let Some(client) = self.client.get().and_then(Weak::upgrade) {
+            ask_all(&client);
         }
     }
 }
 
 /// Messages may have been lost: asks about every lock that is waited for.
-fn ask_all(shared: &Arc<Shared>) {
-    let runtime = shared.runtime.clone();
-    let shared = Arc::clone(shared);
+fn ask_all(client: &Arc<RedisClient>) {
+    let runtime = client.runtime.clone();
+    let client = Arc::clone(client);
     runtime.spawn(async move {
-        let due = shared.places.all_due();
+        let due = client.tracked.all_due();
         if !due.is_empty()
-            && let Err(error) = session::renew(&shared, &due).await
+            && let Err(error) = session::renew(&client, &due).await
         {
             tracing::debug!(%error, "the lines could not be asked about after a break; the next beat does");
         }

@@ -7,8 +7,8 @@ use fencepost_core::{Error, ErrorKind, Eviction, Info, Listing, Name, Page, Resu
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
-use crate::client::Shared;
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::client::RedisClient;
+use crate::conn::call::{Call, CallError, Lane};
 use crate::error::{ENGINE, foreign, unreadable};
 use crate::script::answer::nonsense;
 use crate::script::queue::{EVICT, LOOK};
@@ -18,14 +18,14 @@ use crate::script::record;
 const BATCH: usize = 100;
 
 /// One resource.
-pub(crate) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Info> {
-    let mut infos = look(shared, std::slice::from_ref(name)).await?;
+pub(crate) async fn inspect(client: &Arc<RedisClient>, name: &Name) -> Result<Info> {
+    let mut infos = look(client, std::slice::from_ref(name)).await?;
     infos.pop().unwrap_or_else(|| Ok(Info { name: name.clone(), last_token: None, claims: Vec::new() }))
 }
 
 /// A page of the resources that somebody holds or waits for.
-pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Result<Listing> {
-    let mut names = names(shared, prefix).await?;
+pub(crate) async fn list(client: &Arc<RedisClient>, prefix: &str, page: &Page) -> Result<Listing> {
+    let mut names = names(client, prefix).await?;
     if let Some(after) = &page.after {
         names.retain(|name| name > after);
     }
@@ -35,7 +35,7 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
     // Idle locks have a key too, so the page is filled batch by batch.
     for batch in names.chunks(BATCH) {
         // A foreign key under the prefix is skipped; the locks beside it are still listed.
-        let mut infos: Vec<Info> = look(shared, batch).await?.into_iter().filter_map(Result::ok).collect();
+        let mut infos: Vec<Info> = look(client, batch).await?.into_iter().filter_map(Result::ok).collect();
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         for info in infos.into_iter().filter(|info| !info.claims.is_empty()) {
             if listing.resources.len() >= page.limit.max(1) {
@@ -49,14 +49,19 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
 }
 
 /// Evicts the holder whose grant has this token.
-pub(crate) async fn evict(shared: &Arc<Shared>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let (key, slot) = shared.key(name);
+pub(crate) async fn evict(
+    client: &Arc<RedisClient>,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+) -> Result<()> {
+    let (key, slot) = client.key(name);
     let by = how.reason.as_deref().unwrap_or_default();
     let mut cursor = b"0".to_vec();
     loop {
-        let call = Call::new(&EVICT, slot, shared.setting.evict(&key, token, how.now, by, &cursor));
+        let call = Call::new(&EVICT, slot, client.setting.evict(&key, token, how.now, by, &cursor));
         // Dropped here, the holder is evicted or not.
-        match shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)? {
+        match client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)? {
             Value::Int(1) => return Ok(()),
             Value::Int(_) => {
                 let message = format!("no grant has token {token} any more; look again who holds it");
@@ -69,18 +74,18 @@ pub(crate) async fn evict(shared: &Arc<Shared>, name: &Name, token: Token, how: 
 }
 
 /// The names of all keys with this prefix, idle ones too, in no order and some perhaps twice.
-async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<Vec<Name>> {
-    let key = shared.setting.key(prefix);
+async fn names(client: &Arc<RedisClient>, prefix: &str) -> Result<Vec<Name>> {
+    let key = client.setting.key(prefix);
     let pattern = [&*escaped(&key), b"*"].concat();
-    let own = shared.setting.prefix.len();
-    let masters = shared.net.masters();
+    let own = client.setting.prefix.len();
+    let masters = client.deployment.masters();
     let each = masters.iter().map(|master| async {
         let mut names = Vec::new();
         let mut cursor = b"0".to_vec();
         loop {
             let mut scan = Cmd::new();
             scan.arg("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
-            let value = master.command(&scan).await.map_err(Trouble::into_error)?;
+            let value = master.command(&scan).await.map_err(CallError::into_error)?;
             let Value::Array(parts) = &value else { return Err(nonsense(&value)) };
             let [Value::BulkString(next), Value::Array(keys)] = &**parts else {
                 return Err(nonsense(&value));
@@ -105,11 +110,11 @@ async fn names(shared: &Arc<Shared>, prefix: &str) -> Result<Vec<Name>> {
 }
 
 /// Reads these locks slot by slot, in calls that do not keep the server long. An error within is that of one key.
-async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>> {
+async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<Info>>> {
     let mut keyed: Vec<(u16, Vec<u8>, &Name)> = names
         .iter()
         .map(|name| {
-            let (key, slot) = shared.key(name);
+            let (key, slot) = client.key(name);
             (slot, key, name)
         })
         .collect();
@@ -124,8 +129,8 @@ async fn look(shared: &Arc<Shared>, names: &[Name]) -> Result<Vec<Result<Info>>>
                 command.arg(&cursor);
                 keys[1..].iter().for_each(|_| _ = command.arg("0"));
             });
-            let value = shared.net.call(Lane::Caller, &Call::new(&LOOK, *slot, command)).await;
-            let value = value.map_err(Trouble::into_error)?;
+            let value = client.deployment.call(Lane::Caller, &Call::new(&LOOK, *slot, command)).await;
+            let value = value.map_err(CallError::into_error)?;
             let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
             let Some((Value::Int(now), scans @ [_, ..])) = answers.split_first() else {
                 return Err(nonsense(&value));

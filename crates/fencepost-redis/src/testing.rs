@@ -12,9 +12,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, mpsc};
 
 use crate::config::Config;
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::conn::call::{Call, CallError, Lane};
 use crate::conn::connect::{Events, Inbox};
-use crate::deployment::Net;
+use crate::deployment::Deployment;
 use crate::script::Script;
 
 /// How long a test waits for what must come.
@@ -76,13 +76,13 @@ async fn drive(clock: Clock) {
 }
 
 /// Takes down what comes in.
-pub(crate) struct Post {
+pub(crate) struct Recorder {
     messages: mpsc::UnboundedSender<Vec<u8>>,
     restored: AtomicUsize,
     changed: Notify,
 }
 
-impl Events for Post {
+impl Events for Recorder {
     fn message(&self, payload: &[u8]) {
         let _ = self.messages.send(payload.to_vec());
     }
@@ -93,7 +93,7 @@ impl Events for Post {
     }
 }
 
-impl Post {
+impl Recorder {
     /// Waits until the inbox has been restored `times`.
     pub(crate) async fn restored(&self, times: usize) {
         within(async {
@@ -111,20 +111,21 @@ impl Post {
 
 /// An open deployment.
 pub(crate) struct Client {
-    pub(crate) net: Arc<Net>,
-    pub(crate) post: Arc<Post>,
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) messages: mpsc::UnboundedReceiver<Vec<u8>>,
 }
 
 pub(crate) async fn client(url: &str, thread: &Thread) -> Result<Client> {
     let (sender, messages) = mpsc::unbounded_channel();
-    let post = Arc::new(Post { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
+    let recorder =
+        Arc::new(Recorder { messages: sender, restored: AtomicUsize::new(0), changed: Notify::new() });
     let config = Config::parse(&BackendUrl::parse(url)?)?;
-    let events: Arc<dyn Events> = post.clone();
+    let events: Arc<dyn Events> = recorder.clone();
     let inbox =
         Inbox { channel: "fencepost:@inbox".to_owned(), node: None, replaced: Arc::default(), events };
-    let net = within(Net::open(config, &thread.runtime, inbox)).await?;
-    Ok(Client { net, post, messages })
+    let deployment = within(Deployment::open(config, &thread.runtime, inbox)).await?;
+    Ok(Client { deployment, recorder, messages })
 }
 
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -136,19 +137,19 @@ pub(crate) static ADD: Script = Script::new(
     "local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[1]) redis.call('PUBLISH', ARGV[2], n) return n",
 );
 
-pub(crate) fn add(net: &Net, key: &str, by: i64) -> Call {
+pub(crate) fn add(deployment: &Deployment, key: &str, by: i64) -> Call {
     let command = ADD.command(&[key], |command| {
         command.arg(by).arg("fencepost:@inbox");
     });
-    Call::new(&ADD, net.slot(key.as_bytes()), command)
+    Call::new(&ADD, deployment.slot(key.as_bytes()), command)
 }
 
-pub(crate) async fn number(net: &Net, lane: Lane, key: &str, by: i64) -> Result<i64> {
-    match within(net.call(lane, &add(net, key, by))).await {
+pub(crate) async fn number(deployment: &Deployment, lane: Lane, key: &str, by: i64) -> Result<i64> {
+    match within(deployment.call(lane, &add(deployment, key, by))).await {
         Ok(Value::Int(n)) => Ok(n),
         Ok(other) => panic!("{other:?}"),
-        Err(Trouble::Said(error) | Trouble::Foreign(error)) => Err(error),
-        Err(Trouble::Divided) => panic!("one key is never divided"),
+        Err(CallError::Said(error) | CallError::Foreign(error)) => Err(error),
+        Err(CallError::Divided) => panic!("one key is never divided"),
     }
 }
 

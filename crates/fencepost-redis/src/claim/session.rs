@@ -8,9 +8,9 @@ use fencepost_core::{Claim, Error, Loss, Moment, Name, Reply, Result, Session, V
 use futures_util::future::{BoxFuture, join_all};
 use redis::Value;
 
-use crate::claim::waiters::{Place, Pushed};
-use crate::client::Shared;
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::claim::waiters::{Pushed, TrackedClaim};
+use crate::client::RedisClient;
+use crate::conn::call::{Call, CallError, Lane};
 use crate::script::answer::{Renewed, Standing};
 use crate::script::queue::{BATCH, BEAT, KEEP, Kept, Setting};
 use crate::script::record;
@@ -19,7 +19,7 @@ use crate::script::record;
 /// slots.
 pub(crate) struct RedisSession {
     /// Each claim's entry keeps it, for as long as there is something to renew.
-    shared: Weak<Shared>,
+    client: Weak<RedisClient>,
     number: u64,
     slot: u16,
     /// Of those that replicas are waited for, so that nobody else's round takes as long.
@@ -35,41 +35,41 @@ struct Part<'a> {
     /// The number of replicas that must acknowledge the renewal: the highest that any claim in it wants.
     replicas: u32,
     held: Vec<(&'a Arc<Claim>, Duration)>,
-    oldest: Vec<Arc<Place>>,
+    oldest: Vec<Arc<TrackedClaim>>,
 }
 
 /// Returns what renews a claim to the lock.
-pub(crate) fn of(shared: &Arc<Shared>, name: &Name, durable: bool) -> Arc<dyn Session> {
+pub(crate) fn of(client: &Arc<RedisClient>, name: &Name, durable: bool) -> Arc<dyn Session> {
     let new = |slot, durable| {
-        let (shared, number) = (Arc::downgrade(shared), shared.number);
-        Arc::new(RedisSession { shared, number, slot, durable })
+        let (client, number) = (Arc::downgrade(client), client.number);
+        Arc::new(RedisSession { client, number, slot, durable })
     };
-    if !durable && !shared.setting.cluster {
-        return Arc::clone(shared.session.get_or_init(|| new(0, false)));
+    if !durable && !client.setting.cluster {
+        return Arc::clone(client.session.get_or_init(|| new(0, false)));
     }
-    let (_, slot) = shared.key(name);
+    let (_, slot) = client.key(name);
     new(slot, durable)
 }
 
 impl RedisSession {
     async fn round(&self, due: &[Arc<Claim>]) -> Result<()> {
-        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let Some(client) = self.client.upgrade() else { return Ok(()) };
         // Those that replicas fail must not keep the others from being asked about.
         if self.durable || due.len() <= WAVE {
-            return renew(&shared, due).await;
+            return renew(&client, due).await;
         }
         // Places in line and what ends soon cannot wait for the rest.
-        let soon = shared.runtime.clock().now() + SOON;
+        let soon = client.runtime.clock().now() + SOON;
         let is_urgent = |claim: &&Arc<Claim>| !claim.validity.is_confirmed() || claim.validity.until() < soon;
         let urgent: Vec<_> = due.iter().filter(is_urgent).cloned().collect();
-        let mut outcome = renew(&shared, &urgent).await;
+        let mut outcome = renew(&client, &urgent).await;
         let mut rest = due.iter().filter(|claim| !is_urgent(claim)).cloned();
         loop {
             let some: Vec<_> = rest.by_ref().take(WAVE).collect();
             if some.is_empty() {
                 return outcome;
             }
-            match renew(&shared, &some).await {
+            match renew(&client, &some).await {
                 // A server that does not answer is asked again soon, not once more for each of these.
                 Err(error) if error.is_unreachable() => return Err(error),
                 answer => outcome = outcome.and(answer),
@@ -85,17 +85,17 @@ const SOON: Duration = Duration::from_secs(5);
 const WAVE: usize = BATCH;
 
 /// One round for claims of any slots.
-pub(crate) async fn renew(shared: &Arc<Shared>, due: &[Arc<Claim>]) -> Result<()> {
-    Round { shared }.renew(due).await
+pub(crate) async fn renew(client: &Arc<RedisClient>, due: &[Arc<Claim>]) -> Result<()> {
+    Round { client }.renew(due).await
 }
 
 struct Round<'r> {
-    shared: &'r Arc<Shared>,
+    client: &'r Arc<RedisClient>,
 }
 
 impl Round<'_> {
     async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
-        let sent = self.shared.runtime.clock().now();
+        let sent = self.client.runtime.clock().now();
         let mut parts = self.parts(due, sent);
         let way = |part: &Part<'_>| (part.slot, part.replicas > 0);
         parts.sort_by_key(way);
@@ -119,7 +119,7 @@ impl Round<'_> {
     }
 
     fn parts<'a>(&self, due: &'a [Arc<Claim>], now: Moment) -> Vec<Part<'a>> {
-        let places = &self.shared.places;
+        let tracked = &self.client.tracked;
         let mut parts: Vec<Part<'a>> = Vec::with_capacity(due.len());
         // Where in `parts` a lock is, with replicas and without.
         let mut known: HashMap<(&Name, bool), usize> = HashMap::with_capacity(due.len());
@@ -132,9 +132,9 @@ impl Round<'_> {
                 claim.validity.waiting(*at, Duration::ZERO);
                 continue;
             }
-            let replicas = if held { self.shared.replicas(claim) } else { 0 };
+            let replicas = if held { self.client.replicas(claim) } else { 0 };
             let waits = !held && known.get(&(name, false)).is_none_or(|at| !parts[*at].waits);
-            let oldest = if waits { places.oldest(name, now + BEAT / 4) } else { Ok(Vec::new()) };
+            let oldest = if waits { tracked.oldest(name, now + BEAT / 4) } else { Ok(Vec::new()) };
             let oldest = match oldest {
                 Ok(oldest) => oldest,
                 Err(at) => {
@@ -145,7 +145,7 @@ impl Round<'_> {
             };
             let at = known.get(&(name, replicas > 0)).copied().filter(|at| parts[*at].held.len() < BATCH);
             let at = at.unwrap_or_else(|| {
-                let (key, slot) = self.shared.key(name);
+                let (key, slot) = self.client.key(name);
                 let held = Vec::with_capacity(usize::from(held));
                 parts.push(Part { name, key, slot, waits: false, replicas: 0, held, oldest: Vec::new() });
                 known.insert((name, replicas > 0), parts.len() - 1);
@@ -168,16 +168,18 @@ impl Round<'_> {
     fn ask<'a>(&'a self, parts: &'a [Part<'a>], sent: Moment) -> BoxFuture<'a, Result<()>> {
         let ask = async move {
             let half = match self.ask_together(parts, sent).await {
-                Err(Trouble::Divided) if parts.len() > 1 => 1,
-                Err(Trouble::Said(error) | Trouble::Foreign(error)) if parts.len() > 1 && lasts(&error) => {
+                Err(CallError::Divided) if parts.len() > 1 => 1,
+                Err(CallError::Said(error) | CallError::Foreign(error))
+                    if parts.len() > 1 && lasts(&error) =>
+                {
                     parts.len().div_ceil(2)
                 }
                 answer => {
                     if answer.is_err() {
                         let lines = parts.iter().filter(|part| part.waits);
-                        lines.for_each(|part| self.shared.places.unanswered(part.name));
+                        lines.for_each(|part| self.client.tracked.unanswered(part.name));
                     }
-                    return answer.map_err(Trouble::into_error);
+                    return answer.map_err(CallError::into_error);
                 }
             };
             let answers = join_all(parts.chunks(half).map(|parts| self.ask(parts, sent))).await;
@@ -186,23 +188,23 @@ impl Round<'_> {
         Box::pin(ask)
     }
 
-    async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), Trouble> {
-        let shared = &self.shared;
+    async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), CallError> {
+        let client = &self.client;
         let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
-        let call = Call::new(&KEEP, parts[0].slot, shared.setting.keep(&locks));
+        let call = Call::new(&KEEP, parts[0].slot, client.setting.keep(&locks));
         // Dropped here, the leases are renewed or not; the next renewal finds out.
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
-        let (value, copies) = shared.net.call_with(Lane::Renewer, &call, replicas).await?;
-        let renewed = Renewed::read(&value, &locks).map_err(Trouble::Said)?;
+        let (value, copies) = client.deployment.call_with(Lane::Renewer, &call, replicas).await?;
+        let renewed = Renewed::read(&value, &locks).map_err(CallError::Said)?;
         for (part, renewed) in parts.iter().zip(renewed) {
-            part.heed(shared, &renewed, sent, copies);
+            part.apply(client, &renewed, sent, copies);
             let evicted = part.held.iter().zip(&renewed.claims).filter(|(_, at)| **at == Standing::Evicted);
             for ((claim, _), _) in evicted {
-                part.lose(shared, claim).await;
+                part.lose(client, claim).await;
             }
         }
         if copies < replicas {
-            return Err(Trouble::Said(shared.net.short(copies, replicas).error()));
+            return Err(CallError::Said(client.deployment.short(copies, replicas).error()));
         }
         Ok(())
     }
@@ -216,16 +218,16 @@ fn lasts(error: &Error) -> bool {
 impl Part<'_> {
     fn kept(&self) -> Kept {
         let held = self.held.iter().map(|(claim, ttl)| (claim.id, *ttl));
-        let oldest = self.oldest.iter().map(|place| (place.claim.id, place.claim.ttl()));
+        let oldest = self.oldest.iter().map(|tracked| (tracked.claim.id, tracked.claim.ttl()));
         Kept { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
     }
 
     /// Passes the answer on to the claims. `copies`: so many replicas have it.
-    fn heed(&self, shared: &Arc<Shared>, renewed: &Renewed, sent: Moment, copies: u32) {
+    fn apply(&self, client: &Arc<RedisClient>, renewed: &Renewed, sent: Moment, copies: u32) {
         let (held, oldest) = renewed.claims.split_at(self.held.len());
         for ((claim, ttl), standing) in self.held.iter().zip(held) {
             match standing {
-                Standing::Holds(_) if copies < shared.replicas(claim) => {}
+                Standing::Holds(_) if copies < client.replicas(claim) => {}
                 Standing::Holds(_) => {
                     claim.confirm(sent, *ttl);
                 }
@@ -238,19 +240,19 @@ impl Part<'_> {
             return;
         }
         let (mut first, mut gone) = (None, false);
-        for (place, standing) in self.oldest.iter().zip(oldest) {
+        for (tracked, standing) in self.oldest.iter().zip(oldest) {
             match standing {
                 // Its message was lost, or is not here yet.
                 Standing::Holds(token) => {
-                    let confirmed = Some((sent, place.claim.ttl()));
-                    place.push(Pushed { token: *token, confirmed });
+                    let confirmed = Some((sent, tracked.claim.ttl()));
+                    tracked.push(Pushed { token: *token, confirmed });
                 }
                 Standing::Waits(last) if first.is_none() => {
-                    first = shared.places.number(place).map(|number| (number, *last));
+                    first = client.tracked.number(tracked).map(|number| (number, *last));
                 }
                 Standing::Waits(_) => {}
                 Standing::Gone | Standing::Evicted => {
-                    place.end();
+                    tracked.end();
                     gone = true;
                 }
             }
@@ -262,16 +264,16 @@ impl Part<'_> {
             Some(again) => (again + Duration::from_millis(20)).min(BEAT),
             None => BEAT,
         };
-        shared.places.anchored(self.name, (first, gone), sent, sent + pause);
+        client.tracked.anchored(self.name, (first, gone), sent, sent + pause);
     }
 }
 
 impl Part<'_> {
     /// The claim is evicted: reads who did that, and why. The message that says so was lost.
-    async fn lose(&self, shared: &Arc<Shared>, claim: &Claim) {
+    async fn lose(&self, client: &Arc<RedisClient>, claim: &Claim) {
         let call = Call::plain(self.slot, Setting::read(&self.key, claim.id));
         // Dropped here, the next renewal says so again.
-        let by = match shared.net.call(Lane::Renewer, &call).await {
+        let by = match client.deployment.call(Lane::Renewer, &call).await {
             Ok(Value::BulkString(record)) => record::evicted_by(&record),
             _ => String::new(),
         };

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Remembers the connections over which a claim has asked for its lock and has no answer. A server executes the requests of one
 /// connection in their order: an answer covers all requests that were sent over its connection before.
 #[derive(Default)]
-pub(crate) struct Trail {
+pub(crate) struct UnansweredRequests {
     /// The number of the connection, or 0.
     connection: AtomicU64,
     /// There are others: no answer covers them all.
     several: AtomicBool,
 }
 
-impl Trail {
+impl UnansweredRequests {
     /// Notes a request that is sent over this connection.
     pub(crate) fn sent(&self, connection: u64) {
         let before = self.connection.swap(connection, Ordering::Relaxed);
@@ -47,23 +47,23 @@ mod tests {
 
     #[test]
     fn an_answer_covers_what_was_sent_over_its_connection() {
-        let trail = Trail::default();
-        assert!(trail.is_over() && !trail.may_overtake(1));
-        trail.sent(1);
-        trail.sent(1);
-        assert!(!trail.is_over() && !trail.may_overtake(1) && trail.may_overtake(2));
-        trail.answered(2);
-        assert!(!trail.is_over(), "another connection's answer says nothing");
-        trail.answered(1);
-        assert!(trail.is_over() && !trail.may_overtake(2));
+        let unanswered = UnansweredRequests::default();
+        assert!(unanswered.is_over() && !unanswered.may_overtake(1));
+        unanswered.sent(1);
+        unanswered.sent(1);
+        assert!(!unanswered.is_over() && !unanswered.may_overtake(1) && unanswered.may_overtake(2));
+        unanswered.answered(2);
+        assert!(!unanswered.is_over(), "another connection's answer says nothing");
+        unanswered.answered(1);
+        assert!(unanswered.is_over() && !unanswered.may_overtake(2));
     }
 
     #[test]
     fn with_several_connections_any_of_them_may_be_late() {
-        let trail = Trail::default();
-        trail.sent(1);
-        trail.sent(2);
-        trail.answered(2);
-        assert!(!trail.is_over() && trail.may_overtake(1) && trail.may_overtake(2));
+        let unanswered = UnansweredRequests::default();
+        unanswered.sent(1);
+        unanswered.sent(2);
+        unanswered.answered(2);
+        assert!(!unanswered.is_over() && unanswered.may_overtake(1) && unanswered.may_overtake(2));
     }
 }

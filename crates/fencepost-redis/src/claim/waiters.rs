@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
 
-use crate::claim::unanswered::Trail;
+use crate::claim::unanswered::UnansweredRequests;
 use crate::script::queue::OLDEST;
 
 /// So long the second of the refused leaves to the first.
@@ -20,10 +20,10 @@ const SPARE: Duration = Duration::from_millis(20);
 const MOST: usize = 1_024;
 
 /// One claim of this client, from its first request until its entry is dropped.
-pub(crate) struct Place {
+pub(crate) struct TrackedClaim {
     pub(crate) claim: Arc<Claim>,
     /// By which connections its requests may still arrive.
-    pub(crate) trail: Trail,
+    pub(crate) unanswered: UnansweredRequests,
     /// Most locks are granted at once, and those that are held are many: only who waits has one.
     state: Mutex<Option<Box<State>>>,
 }
@@ -58,14 +58,14 @@ pub(crate) struct Pushed {
     pub(crate) confirmed: Option<(Moment, Duration)>,
 }
 
-/// The result of [`Place::collect`].
+/// The result of [`TrackedClaim::collect`].
 pub(crate) enum Collected {
     Nothing,
     Gone,
     Grant { pushed: Pushed, anchor: Option<Moment> },
 }
 
-impl Place {
+impl TrackedClaim {
     fn state(&self) -> MutexGuard<'_, Option<Box<State>>> {
         self.state.lock()
     }
@@ -114,12 +114,12 @@ impl Place {
 
     /// The same in a while, unless it has asked by then.
     pub(crate) fn hint_later(self: &Arc<Self>) {
-        let (place, asked) = (Arc::clone(self), self.asked());
+        let (tracked, asked) = (Arc::clone(self), self.asked());
         self.claim.runtime.spawn(async move {
-            let clock = place.claim.runtime.clock();
+            let clock = tracked.claim.runtime.clock();
             clock.sleep_until(clock.now() + SPARE).await;
-            if place.asked() == asked {
-                place.hint();
+            if tracked.asked() == asked {
+                tracked.hint();
             }
         });
     }
@@ -129,7 +129,7 @@ impl Place {
     }
 
     /// It asks again, whatever it was told before.
-    pub(crate) fn heed(&self) {
+    pub(crate) fn begin_request(&self) {
         let mut state = self.state();
         let state = state.get_or_insert_default();
         state.hinted = false;
@@ -176,10 +176,10 @@ impl Place {
     }
 }
 
-type Shard = HashSet<ById, BuildHasherDefault<Fold>>;
+type Shard = HashSet<ById, BuildHasherDefault<IdHasher>>;
 
-/// A place, found by its claim's id.
-struct ById(Arc<Place>);
+/// A claim, found by its id.
+struct ById(Arc<TrackedClaim>);
 
 impl Borrow<ClaimId> for ById {
     fn borrow(&self) -> &ClaimId {
@@ -203,9 +203,9 @@ impl Eq for ById {}
 
 /// Our own ids are as good as random; all that is left is to spread them over the whole hash.
 #[derive(Default)]
-struct Fold(u64);
+struct IdHasher(u64);
 
-impl Hasher for Fold {
+impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }
@@ -221,115 +221,118 @@ impl Hasher for Fold {
 
 /// The claims of a client, and its own part of each line.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct TrackedClaims {
     all: [Mutex<Shard>; 16],
-    lines: Mutex<HashMap<Name, Line>>,
+    queues: Mutex<HashMap<Name, Queue>>,
 }
 
 /// Where this client waits for one lock.
-struct Line {
+struct Queue {
     /// In the order of the server's line. The claims that are handed the lock are always a front part of it: the rule of admission
     /// lets nobody overtake, and a claim is passed over with its whole process.
-    waiting: BTreeMap<u64, Arc<Place>>,
-    /// When the place is to be renewed.
+    waiting: BTreeMap<u64, Arc<TrackedClaim>>,
+    /// When this client's part of the queue is to be renewed.
     due: Moment,
     /// How many of the oldest are asked about then: more and more, while the server knows none of them.
     ask: usize,
 }
 
-impl Places {
+impl TrackedClaims {
     fn shard(&self, id: ClaimId) -> MutexGuard<'_, Shard> {
         let bits = id.as_u128();
         let shard = (bits ^ (bits >> 64)) as usize % self.all.len();
         self.all[shard].lock()
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Name, Line>> {
-        self.lines.lock()
+    fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
+        self.queues.lock()
     }
 
     /// Before the first request: a message may be quicker than its answer.
-    pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<Place> {
-        let place =
-            Arc::new(Place { claim: Arc::clone(claim), trail: Trail::default(), state: Mutex::default() });
-        self.shard(claim.id).insert(ById(Arc::clone(&place)));
-        place
+    pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<TrackedClaim> {
+        let tracked = Arc::new(TrackedClaim {
+            claim: Arc::clone(claim),
+            unanswered: UnansweredRequests::default(),
+            state: Mutex::default(),
+        });
+        self.shard(claim.id).insert(ById(Arc::clone(&tracked)));
+        tracked
     }
 
-    pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<Place>> {
-        self.shard(id).get(&id).map(|place| Arc::clone(&place.0))
+    pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
+        self.shard(id).get(&id).map(|tracked| Arc::clone(&tracked.0))
     }
 
     /// Its entry is gone.
-    pub(crate) fn remove(&self, place: &Place) {
-        self.leave(place);
-        self.shard(place.claim.id).remove(&place.claim.id);
+    pub(crate) fn remove(&self, tracked: &TrackedClaim) {
+        self.leave(tracked);
+        self.shard(tracked.claim.id).remove(&tracked.claim.id);
     }
 
     /// The server answered a request (when it was sent, and the lock's last token) that it waits, under this number, and that
     /// the line is to be asked again at `due`. Returns when that will be.
     pub(crate) fn stand(
         &self,
-        place: &Arc<Place>,
+        tracked: &Arc<TrackedClaim>,
         answered: (Moment, Token),
         number: u64,
         due: Moment,
     ) -> Moment {
         // It may have stood there under another number before.
-        self.leave(place);
-        place.anchor(answered);
-        place.state().get_or_insert_default().number = Some(number);
-        let mut lines = self.lines();
-        let line = lines.entry(place.claim.want().name.clone());
-        let line = line.or_insert_with(|| Line { waiting: BTreeMap::new(), due, ask: OLDEST });
-        let before = line.waiting.insert(number, Arc::clone(place));
-        line.due = line.due.min(due);
-        let due = line.due;
-        drop(lines);
+        self.leave(tracked);
+        tracked.anchor(answered);
+        tracked.state().get_or_insert_default().number = Some(number);
+        let mut queues = self.queues();
+        let queue = queues.entry(tracked.claim.want().name.clone());
+        let queue = queue.or_insert_with(|| Queue { waiting: BTreeMap::new(), due, ask: OLDEST });
+        let before = queue.waiting.insert(number, Arc::clone(tracked));
+        queue.due = queue.due.min(due);
+        let due = queue.due;
+        drop(queues);
         // The queue lost its data and counts from the start again: the waiter that had this number has to ask.
-        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, place)) {
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, tracked)) {
             before.hint();
         }
         due
     }
 
     /// It holds the lock.
-    pub(crate) fn hold(&self, place: &Place) {
-        self.leave(place);
-        *place.state() = None;
+    pub(crate) fn hold(&self, tracked: &TrackedClaim) {
+        self.leave(tracked);
+        *tracked.state() = None;
     }
 
     /// Does this client wait there?
     pub(crate) fn waits(&self, name: &Name) -> bool {
-        self.lines().contains_key(name)
+        self.queues().contains_key(name)
     }
 
     /// It waits no more.
-    pub(crate) fn leave(&self, place: &Place) {
-        let Some(number) = place.state().as_mut().and_then(|state| state.number.take()) else { return };
-        let mut lines = self.lines();
-        if let Some(line) = lines.get_mut(&place.claim.want().name) {
+    pub(crate) fn leave(&self, tracked: &TrackedClaim) {
+        let Some(number) = tracked.state().as_mut().and_then(|state| state.number.take()) else { return };
+        let mut queues = self.queues();
+        if let Some(queue) = queues.get_mut(&tracked.claim.want().name) {
             // Another one may stand under it by now.
-            if line.waiting.get(&number).is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), place)) {
-                line.waiting.remove(&number);
+            if queue.waiting.get(&number).is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), tracked)) {
+                queue.waiting.remove(&number);
             }
-            if line.waiting.is_empty() {
-                lines.remove(&place.claim.want().name);
+            if queue.waiting.is_empty() {
+                queues.remove(&tracked.claim.want().name);
             }
         }
     }
 
-    /// Is the place in the line of `name` to be renewed by `now`? If so, the oldest claims there; else when it is.
-    pub(crate) fn oldest(&self, name: &Name, now: Moment) -> Result<Vec<Arc<Place>>, Moment> {
-        let mut lines = self.lines();
-        let Some(line) = lines.get_mut(name) else { return Ok(Vec::new()) };
-        if now < line.due {
-            return Err(line.due);
+    /// Returns the oldest claims in the queue of `name` if they are to be renewed by `now`, or else the time when they are.
+    pub(crate) fn oldest(&self, name: &Name, now: Moment) -> Result<Vec<Arc<TrackedClaim>>, Moment> {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(name) else { return Ok(Vec::new()) };
+        if now < queue.due {
+            return Err(queue.due);
         }
         // Until the answer is there nobody else asks.
-        line.due = now + crate::script::queue::BEAT;
-        let waiting = line.waiting.values().filter(|place| place.waits());
-        Ok(waiting.take(line.ask).cloned().collect())
+        queue.due = now + crate::script::queue::BEAT;
+        let waiting = queue.waiting.values().filter(|tracked| tracked.waits());
+        Ok(waiting.take(queue.ask).cloned().collect())
     }
 
     /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it, unless
@@ -342,38 +345,38 @@ impl Places {
         sent: Moment,
         due: Moment,
     ) {
-        let mut lines = self.lines();
-        let Some(line) = lines.get_mut(name) else { return };
-        line.due = due;
-        line.ask = if first.is_some() && !gone { OLDEST } else { (line.ask * 4).min(MOST) };
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(name) else { return };
+        queue.due = due;
+        queue.ask = if first.is_some() && !gone { OLDEST } else { (queue.ask * 4).min(MOST) };
         if let Some((first, last)) = first {
-            line.waiting.range(first..).for_each(|(_, place)| place.anchor((sent, last)));
+            queue.waiting.range(first..).for_each(|(_, tracked)| tracked.anchor((sent, last)));
         }
-        for place in line.waiting.values() {
-            if !place.claim.validity.is_confirmed() {
-                place.claim.validity.waiting(due, Duration::ZERO);
+        for tracked in queue.waiting.values() {
+            if !tracked.claim.validity.is_confirmed() {
+                tracked.claim.validity.waiting(due, Duration::ZERO);
             }
         }
     }
 
     /// Asking about this line has failed: who comes next is to find that out too, and not take it for renewed.
     pub(crate) fn unanswered(&self, name: &Name) {
-        if let Some(line) = self.lines().get_mut(name) {
-            line.due = Moment::ZERO;
+        if let Some(queue) = self.queues().get_mut(name) {
+            queue.due = Moment::ZERO;
         }
     }
 
     /// The number under which it waits.
-    pub(crate) fn number(&self, place: &Place) -> Option<u64> {
-        place.state().as_ref()?.number
+    pub(crate) fn number(&self, tracked: &TrackedClaim) -> Option<u64> {
+        tracked.state().as_ref()?.number
     }
 
     /// Every lock that this client waits for is to be asked about now.
     pub(crate) fn all_due(&self) -> Vec<Arc<Claim>> {
-        let mut lines = self.lines();
-        let ask = lines.values_mut().filter_map(|line| {
-            line.due = Moment::ZERO;
-            line.waiting.values().next().map(|place| Arc::clone(&place.claim))
+        let mut queues = self.queues();
+        let ask = queues.values_mut().filter_map(|queue| {
+            queue.due = Moment::ZERO;
+            queue.waiting.values().next().map(|tracked| Arc::clone(&tracked.claim))
         });
         ask.collect()
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fencepost_core::{Moment, Runtime};
 
-use crate::conn::call::{Call, Lane, Trouble};
-use crate::deployment::Net;
+use crate::conn::call::{Call, CallError, Lane};
+use crate::deployment::Deployment;
 use crate::script::answer::Departed;
 
 /// The pause between two rounds.
@@ -26,7 +26,7 @@ struct Withdrawal {
 
 /// The withdrawals of a client that found no room for their tombstones. A task sends them again until they do.
 pub(crate) struct Withdrawals {
-    net: Arc<Net>,
+    deployment: Arc<Deployment>,
     runtime: Runtime,
     waiting: Mutex<Waiting>,
 }
@@ -39,8 +39,8 @@ struct Waiting {
 }
 
 impl Withdrawals {
-    pub(crate) fn new(net: Arc<Net>, runtime: Runtime) -> Withdrawals {
-        Withdrawals { net, runtime, waiting: Mutex::default() }
+    pub(crate) fn new(deployment: Arc<Deployment>, runtime: Runtime) -> Withdrawals {
+        Withdrawals { deployment, runtime, waiting: Mutex::default() }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
@@ -77,12 +77,12 @@ impl Withdrawals {
                 continue;
             }
             if answers && !full.contains(&withdrawal.key) {
-                let answer = self.net.call(Lane::Renewer, &withdrawal.call).await;
+                let answer = self.deployment.call(Lane::Renewer, &withdrawal.call).await;
                 answers = answer.is_ok();
                 match answer.map(|value| Departed::read(&value)) {
                     Ok(Ok(departed)) if departed.full => _ = full.insert(withdrawal.key.clone()),
                     Ok(_) => continue,
-                    Err(Trouble::Said(error)) if error.is_closed() => return true,
+                    Err(CallError::Said(error)) if error.is_closed() => return true,
                     Err(_) => {}
                 }
             }

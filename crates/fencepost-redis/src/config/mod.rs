@@ -53,29 +53,29 @@ pub(crate) struct Config {
 /// Which servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Servers {
-    One(Place),
+    One(Address),
     Sentinel {
-        sentinels: Vec<Place>,
+        sentinels: Vec<Address>,
         master: String,
         login: Login,
     },
     /// Some nodes of a cluster: the rest is asked for.
-    Cluster(Vec<Place>),
+    Cluster(Vec<Address>),
 }
 
 /// One server's address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Place::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Place::Unix(path) => write!(f, "{}", path.display()),
+            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -149,8 +149,8 @@ impl Config {
                         "the path of a socket is missing; write redis+unix:///run/redis/redis.sock",
                     ));
                 }
-                let place = Place::Unix(PathBuf::from(format!("/{path}")));
-                (Servers::One(place), database(address.option("db"))?)
+                let socket = Address::Unix(PathBuf::from(format!("/{path}")));
+                (Servers::One(socket), database(address.option("db"))?)
             }
             "sentinel" => {
                 let (master, number) = split_path(path);
@@ -168,7 +168,7 @@ impl Config {
                     },
                 };
                 (
-                    Servers::Sentinel { sentinels: places(hosts, SENTINEL_PORT)?, master, login },
+                    Servers::Sentinel { sentinels: addresses(hosts, SENTINEL_PORT)?, master, login },
                     database(number)?,
                 )
             }
@@ -178,7 +178,7 @@ impl Config {
                         "a cluster has no databases; leave out what follows the hosts",
                     ));
                 }
-                (Servers::Cluster(places(hosts, PORT)?), 0)
+                (Servers::Cluster(addresses(hosts, PORT)?), 0)
             }
             _ => {
                 let (number, more) = split_path(path);
@@ -187,15 +187,15 @@ impl Config {
                         "a database is a number, as in redis://host:6379/0; a socket is redis+unix:///its/path",
                     ));
                 }
-                let place = match &*places(if hosts.is_empty() { "127.0.0.1" } else { hosts }, PORT)? {
-                    [place] => place.clone(),
+                let address = match &*addresses(if hosts.is_empty() { "127.0.0.1" } else { hosts }, PORT)? {
+                    [address] => address.clone(),
                     _ => {
                         return Err(Error::invalid(
                             "one server is expected; several are redis+cluster:, redis+sentinel: or redlock:",
                         ));
                     }
                 };
-                (Servers::One(place), database(Some(number).filter(|number| !number.is_empty()))?)
+                (Servers::One(address), database(Some(number).filter(|number| !number.is_empty()))?)
             }
         };
         let prefix = address.option("prefix").unwrap_or("fencepost:").to_owned();
@@ -265,11 +265,11 @@ fn login(user: Option<&str>, address: &BackendUrl, option: &str) -> Result<Login
     Ok(Login { user, password })
 }
 
-fn places(hosts: &str, port: u16) -> Result<Vec<Place>> {
-    BackendUrl::each_once(hosts.split(',').map(|host| place(host, port)).collect::<Result<_>>()?)
+fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>> {
+    BackendUrl::each_once(hosts.split(',').map(|host| address(host, port)).collect::<Result<_>>()?)
 }
 
-fn place(text: &str, port: u16) -> Result<Place> {
+fn address(text: &str, port: u16) -> Result<Address> {
     let rule =
         || Error::invalid("a server is host, host:port or [IPv6]:port; several are separated by commas");
     let (host, port) = BackendUrl::server(text, port).ok_or_else(rule)?;
@@ -277,7 +277,7 @@ fn place(text: &str, port: u16) -> Result<Place> {
     if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(rule());
     }
-    Ok(Place::Tcp(host, port))
+    Ok(Address::Tcp(host, port))
 }
 
 fn example(scheme: &str) -> &'static str {

@@ -4,14 +4,14 @@ fn parse(url: &str) -> Result<Config> {
     Config::parse(&BackendUrl::parse(url).expect("a URL"))
 }
 
-fn tcp(host: &str, port: u16) -> Place {
-    Place::Tcp(host.to_owned(), port)
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp(host.to_owned(), port)
 }
 
-fn one(url: &str) -> (Place, Login, i64, bool) {
+fn one(url: &str) -> (Address, Login, i64, bool) {
     let config = parse(url).expect(url);
-    let Servers::One(place) = config.servers else { panic!("{url} is several servers") };
-    (place, config.login, config.database, config.tls.is_some())
+    let Servers::One(address) = config.servers else { panic!("{url} is several servers") };
+    (address, config.login, config.database, config.tls.is_some())
 }
 
 fn known(user: Option<&str>, password: &str) -> Login {
@@ -32,7 +32,7 @@ fn one_server_is_read() {
         ("redis://me:a%40b%2F%3A@host", (tcp("host", 6379), known(Some("me"), "a@b/:"), 0, false)),
         (
             "redis+unix://me:x@/run/my%20redis.sock?db=4",
-            (Place::Unix(PathBuf::from("/run/my redis.sock")), known(Some("me"), "x"), 4, false),
+            (Address::Unix(PathBuf::from("/run/my redis.sock")), known(Some("me"), "x"), 4, false),
         ),
     ] {
         assert_eq!(one(url), expected, "{url}");

@@ -57,9 +57,9 @@ impl Security {
 }
 
 impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Failure {
-        let failure = Failure::new(trouble.kind, trouble.message);
-        match trouble.cause {
+    fn from(failed: Trouble) -> Failure {
+        let failure = Failure::new(failed.kind, failed.message);
+        match failed.cause {
             Some(cause) => failure.because(cause),
             None => failure,
         }

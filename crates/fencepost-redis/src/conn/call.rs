@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fencepost_core::Error;
 use redis::{Arg, Cmd};
 
-use crate::claim::waiters::Place;
-use crate::conn::persistent::Line;
+use crate::claim::waiters::TrackedClaim;
+use crate::conn::persistent::Connection;
 use crate::script::Script;
 use crate::script::queue::ENTER;
 use crate::script::vote::VOTE;
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     run: Option<Arc<str>>,
     repeated: AtomicBool,
     /// The claim of the request, where its order among the claim's requests matters.
-    place: Option<Arc<Place>>,
+    tracked: Option<Arc<TrackedClaim>>,
     /// Withdraws the claim: the command that also leaves a tombstone.
     entombing: Option<Cmd>,
 }
@@ -51,7 +51,7 @@ impl Call {
             command,
             run: None,
             repeated: AtomicBool::new(false),
-            place: None,
+            tracked: None,
             entombing: None,
         }
     }
@@ -62,37 +62,39 @@ impl Call {
     }
 
     /// Asks for this claim's lock.
-    pub(crate) fn entering(self, place: &Arc<Place>) -> Call {
-        Call { place: Some(Arc::clone(place)), ..self }
+    pub(crate) fn entering(self, tracked: &Arc<TrackedClaim>) -> Call {
+        Call { tracked: Some(Arc::clone(tracked)), ..self }
     }
 
     /// Withdraws this claim. `entombing` is sent instead where a request of the claim may arrive later.
-    pub(crate) fn leaving(self, place: &Arc<Place>, entombing: Cmd) -> Call {
-        Call { place: Some(Arc::clone(place)), entombing: Some(entombing), ..self }
+    pub(crate) fn leaving(self, tracked: &Arc<TrackedClaim>, entombing: Cmd) -> Call {
+        Call { tracked: Some(Arc::clone(tracked)), entombing: Some(entombing), ..self }
     }
 
     /// Notes that it is sent over this connection. Returns the command for it, where that is not the call's own.
-    pub(crate) fn sent(&self, line: &Line) -> Option<Cow<'_, Cmd>> {
-        match (&self.place, &self.entombing) {
-            (Some(place), None) => place.trail.sent(line.id),
-            (Some(place), Some(entombing)) if place.trail.may_overtake(line.id) => {
+    pub(crate) fn sent(&self, connection: &Connection) -> Option<Cow<'_, Cmd>> {
+        match (&self.tracked, &self.entombing) {
+            (Some(tracked), None) => tracked.unanswered.sent(connection.id),
+            (Some(tracked), Some(entombing)) if tracked.unanswered.may_overtake(connection.id) => {
                 return Some(Cow::Borrowed(entombing));
             }
             _ => {}
         }
-        self.unnamed(line.run.as_ref()).map(Cow::Owned)
+        self.unnamed(connection.run.as_ref()).map(Cow::Owned)
     }
 
     /// Returns whether it withdraws a claim behind requests that it follows over this connection.
-    pub(crate) fn stays(&self, line: &Line) -> bool {
-        let follows = |place: &Arc<Place>| !place.trail.is_over() && !place.trail.may_overtake(line.id);
-        self.entombing.is_some() && self.place.as_ref().is_some_and(follows)
+    pub(crate) fn stays(&self, connection: &Connection) -> bool {
+        let follows = |tracked: &Arc<TrackedClaim>| {
+            !tracked.unanswered.is_over() && !tracked.unanswered.may_overtake(connection.id)
+        };
+        self.entombing.is_some() && self.tracked.as_ref().is_some_and(follows)
     }
 
     /// Notes that the server has answered over this connection.
-    pub(crate) fn answered(&self, line: &Line) {
-        if let Some(place) = &self.place {
-            place.trail.answered(line.id);
+    pub(crate) fn answered(&self, connection: &Connection) {
+        if let Some(tracked) = &self.tracked {
+            tracked.unanswered.answered(connection.id);
         }
     }
 
@@ -126,7 +128,7 @@ impl Call {
 
 /// Why a call did not work.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CallError {
     /// The keys of a slot are on two servers while it moves: ask for them one by one.
     Divided,
     /// Something else stands at the key, and nothing of a lock.
@@ -135,12 +137,12 @@ pub(crate) enum Trouble {
     Said(Error),
 }
 
-impl Trouble {
+impl CallError {
     /// Returns the error for a request that cannot be divided any further.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Trouble::Divided => crate::error::moving().error(),
-            Trouble::Foreign(error) | Trouble::Said(error) => error,
+            CallError::Divided => crate::error::moving().error(),
+            CallError::Foreign(error) | CallError::Said(error) => error,
         }
     }
 }

@@ -13,15 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::config::tls::Security;
-use crate::config::{Login, Place};
-use crate::conn::read_limit::Sips;
+use crate::config::{Address, Login};
+use crate::conn::read_limit::ReadLimit;
 use crate::error::{Failure, handshake};
 
 /// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
 const QUEUE: usize = 1 << 20;
 
 /// The parameters that all connections to one deployment share.
-pub(crate) struct Manner {
+pub(crate) struct ConnectOptions {
     pub(crate) login: Login,
     pub(crate) database: i64,
     pub(crate) security: Option<Security>,
@@ -56,25 +56,25 @@ type Stream = Box<dyn Bytes>;
 /// Connects and says hello. The second of the answer is the connection's task, which the caller runs: nothing is sent
 /// before that. To be called within the tokio runtime that the task will run in.
 pub(crate) async fn connect(
-    place: &Place,
-    manner: &Manner,
+    address: &Address,
+    connect_options: &ConnectOptions,
     inbox: Option<Inbox>,
 ) -> Result<(MultiplexedConnection, Task), Failure> {
-    let address = place.to_string();
-    let security = manner.security.as_ref();
+    let shown = address.to_string();
+    let security = connect_options.security.as_ref();
     let of_tls =
-        |error: &(dyn std::error::Error + 'static)| security.and_then(|tls| tls.failure(error, &address));
-    let stream = stream(place, security)
+        |error: &(dyn std::error::Error + 'static)| security.and_then(|tls| tls.failure(error, &shown));
+    let stream = stream(address, security)
         .await
-        .map_err(|error| of_tls(&error).unwrap_or_else(|| unreachable(&error, &address)))?;
+        .map_err(|error| of_tls(&error).unwrap_or_else(|| unreachable(&error, &shown)))?;
     let mut info = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
-        .set_db(manner.database)
+        .set_db(connect_options.database)
         .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &manner.login.user {
+    if let Some(user) = &connect_options.login.user {
         info = info.set_username(user);
     }
-    if let Some(password) = &manner.login.password {
+    if let Some(password) = &connect_options.login.password {
         info = info.set_password(password);
     }
     // No timeouts of the driver's: they are tokio's, and a call may be made where there is no runtime.
@@ -96,20 +96,20 @@ pub(crate) async fn connect(
     match MultiplexedConnection::new_with_config(&info, stream, config).await {
         Ok((connection, task)) => Ok((connection, Box::pin(task))),
         // In TLS 1.3 a server says no to a client's certificate when the greeting is over.
-        Err(error) => Err(of_tls(&error).unwrap_or_else(|| handshake(&error, &address))),
+        Err(error) => Err(of_tls(&error).unwrap_or_else(|| handshake(&error, &shown))),
     }
 }
 
-async fn stream(place: &Place, security: Option<&Security>) -> io::Result<Stream> {
-    match place {
-        Place::Unix(path) => Ok(Box::new(Sips::new(UnixStream::connect(path).await?))),
-        Place::Tcp(host, port) => {
+async fn stream(address: &Address, security: Option<&Security>) -> io::Result<Stream> {
+    match address {
+        Address::Unix(path) => Ok(Box::new(ReadLimit::new(UnixStream::connect(path).await?))),
+        Address::Tcp(host, port) => {
             let stream = TcpStream::connect((&**host, *port)).await?;
             stream.set_nodelay(true)?;
             watch(&stream);
             match security {
-                None => Ok(Box::new(Sips::new(stream))),
-                Some(security) => Ok(Box::new(Sips::new(security.wrap(host, stream).await?))),
+                None => Ok(Box::new(ReadLimit::new(stream))),
+                Some(security) => Ok(Box::new(ReadLimit::new(security.wrap(host, stream).await?))),
             }
         }
     }
@@ -128,15 +128,15 @@ fn watch(stream: &TcpStream) {
     }
 }
 
-fn unreachable(error: &io::Error, address: &str) -> Failure {
+fn unreachable(error: &io::Error, shown: &str) -> Failure {
     let message = match error.kind() {
-        io::ErrorKind::ConnectionRefused => format!("nothing listens at {address}; is Redis running there?"),
-        io::ErrorKind::NotFound => format!("there is no socket {address}; is Redis running?"),
+        io::ErrorKind::ConnectionRefused => format!("nothing listens at {shown}; is Redis running there?"),
+        io::ErrorKind::NotFound => format!("there is no socket {shown}; is Redis running?"),
         io::ErrorKind::PermissionDenied => {
-            return Failure::new(ErrorKind::Denied, format!("the socket {address} is not for this user"))
+            return Failure::new(ErrorKind::Denied, format!("the socket {shown} is not for this user"))
                 .because(error);
         }
-        _ => format!("{address} cannot be reached"),
+        _ => format!("{shown} cannot be reached"),
     };
     Failure::new(ErrorKind::Unreachable, message).because(error)
 }

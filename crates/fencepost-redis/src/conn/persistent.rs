@@ -1,4 +1,4 @@
-//! One connection that is kept up: a lane of a link.
+//! One connection that is kept up. A server has one for each lane.
 //!
 //! A task on the client's own host connects, waits until the connection breaks and connects again. Where the connection's own
 //! task runs is another question: the callers' lane has it on the runtime of the user, because a hop to another thread costs
@@ -15,12 +15,12 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::config::Place;
-use crate::conn::connect::{Inbox, Manner, connect};
-use crate::conn::fresh_number;
+use crate::config::Address;
+use crate::conn::connect::{ConnectOptions, Inbox, connect};
 use crate::conn::run_id::met;
-use crate::conn::target::{Unused, Whereabouts};
-use crate::conn::task::Pulse;
+use crate::conn::target::{Target, Unused};
+use crate::conn::task::Liveness;
+use crate::conn::{fresh_number, jitter};
 use crate::error::{Failure, closed, demoted};
 use crate::script::vote::named;
 
@@ -28,11 +28,11 @@ use crate::script::vote::named;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A connection that is kept up. Dropping it ends it.
-pub(crate) struct Wire(Arc<Shared>);
+pub(crate) struct PersistentConnection(Arc<Inner>);
 
-struct Shared {
-    whereabouts: Whereabouts,
-    manner: Arc<Manner>,
+struct Inner {
+    target: Target,
+    connect_options: Arc<ConnectOptions>,
     inbox: Option<Inbox>,
     runtime: Runtime,
     patience: Duration,
@@ -47,15 +47,15 @@ struct Shared {
 
 enum State {
     Down(Option<Failure>),
-    Up(Line),
+    Up(Connection),
     Closed,
 }
 
 /// A connection.
 #[derive(Clone)]
-pub(crate) struct Line {
-    pub(crate) connection: MultiplexedConnection,
-    pub(crate) pulse: Arc<Pulse>,
+pub(crate) struct Connection {
+    pub(crate) driver: MultiplexedConnection,
+    pub(crate) liveness: Arc<Liveness>,
     /// Which run of a node of a quorum it has met, as that said itself over this connection, and as votes call it. No connection
     /// outlives a restart, and a connection whose server's data is replaced is closed.
     pub(crate) run: Option<Arc<str>>,
@@ -64,22 +64,22 @@ pub(crate) struct Line {
     /// Tells it from every other connection of this process.
     pub(crate) id: u64,
     /// With whom.
-    place: Arc<Place>,
+    address: Arc<Address>,
     number: u64,
 }
 
-impl Wire {
+impl PersistentConnection {
     pub(crate) fn new(
-        whereabouts: Whereabouts,
-        manner: Arc<Manner>,
+        target: Target,
+        connect_options: Arc<ConnectOptions>,
         inbox: Option<Inbox>,
         runtime: &Runtime,
         patience: Duration,
         home: Option<Handle>,
-    ) -> Wire {
-        Wire(Arc::new(Shared {
-            whereabouts,
-            manner,
+    ) -> PersistentConnection {
+        PersistentConnection(Arc::new(Inner {
+            target,
+            connect_options,
             inbox,
             runtime: runtime.clone(),
             patience,
@@ -91,9 +91,9 @@ impl Wire {
     }
 
     /// The connection, if it is up.
-    pub(crate) fn up(&self) -> Option<Line> {
+    pub(crate) fn up(&self) -> Option<Connection> {
         match &*self.0.state.borrow() {
-            State::Up(line) => Some(line.clone()),
+            State::Up(connection) => Some(connection.clone()),
             State::Down(_) | State::Closed => None,
         }
     }
@@ -101,7 +101,7 @@ impl Wire {
     /// Which run of the server the connection has met, if it is up.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
         match &*self.0.state.borrow() {
-            State::Up(line) => line.run.clone(),
+            State::Up(connection) => connection.run.clone(),
             State::Down(_) | State::Closed => None,
         }
     }
@@ -109,14 +109,14 @@ impl Wire {
     /// Connects, and goes on doing so.
     pub(crate) fn start(&self) {
         if !self.0.tended.swap(true, Ordering::SeqCst) {
-            let shared = Arc::clone(&self.0);
-            self.0.runtime.spawn(tend(shared));
+            let inner = Arc::clone(&self.0);
+            self.0.runtime.spawn(tend(inner));
         }
     }
 
     /// Returns the connection as soon as it is up. Fails at `until`, or earlier if waiting makes no sense. A caller that
     /// is not `patient` gets the error of the first attempt.
-    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Line, Failure> {
+    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Connection, Failure> {
         let mut state = self.0.state.subscribe();
         self.start();
         let settled = |state: &State| match state {
@@ -128,7 +128,7 @@ impl Wire {
         let outcome = self.0.runtime.clock().within(until, wait).await.and_then(Result::ok);
         let outcome = outcome.unwrap_or_else(|| self.0.state.borrow());
         match &*outcome {
-            State::Up(line) => Ok(line.clone()),
+            State::Up(connection) => Ok(connection.clone()),
             State::Down(Some(failure)) => Err(failure.clone()),
             State::Down(None) => Err(self.0.late("in time")),
             State::Closed => Err(closed()),
@@ -136,57 +136,57 @@ impl Wire {
     }
 
     /// Lets go of this connection: it does not work, or leads to the wrong server.
-    pub(crate) fn cut(&self, line: &Line) {
-        self.0.cut(line.number);
+    pub(crate) fn cut(&self, connection: &Connection) {
+        self.0.cut(connection.number);
     }
 
-    /// Lets go of the connection if it does not lead to any of `places`.
-    pub(crate) fn stay_among(&self, places: &[Place]) {
-        if let Some(line) = self.up().filter(|line| !places.contains(&line.place)) {
-            self.cut(&line);
+    /// Lets go of the connection if it does not lead to any of `addresses`.
+    pub(crate) fn stay_among(&self, addresses: &[Address]) {
+        if let Some(connection) = self.up().filter(|connection| !addresses.contains(&connection.address)) {
+            self.cut(&connection);
         }
     }
 
-    /// Lets go of the connection if it leads to `place`.
-    pub(crate) fn leave(&self, place: &Place) {
-        if let Some(line) = self.up().filter(|line| *line.place == *place) {
-            self.cut(&line);
+    /// Lets go of the connection if it leads to `address`.
+    pub(crate) fn leave(&self, address: &Address) {
+        if let Some(connection) = self.up().filter(|connection| *connection.address == *address) {
+            self.cut(&connection);
         }
     }
 
     /// The user's runtime does not run the connection's task: the next one runs on the client's own host.
-    pub(crate) fn move_home(&self, line: &Line) {
-        let server = &self.0.whereabouts;
+    pub(crate) fn move_home(&self, connection: &Connection) {
+        let server = &self.0.target;
         tracing::debug!(%server, "the runtime stands still; its connection moves to the client's thread");
         self.0.stalled.store(true, Ordering::SeqCst);
-        self.0.cut(line.number);
+        self.0.cut(connection.number);
     }
 
     /// Runs the connection on the client's own thread from now on. Requests without a reply fail at once and are sent again there.
     /// Only the callers' lane ever runs elsewhere.
     pub(crate) fn leave_caller_runtime(&self) {
         *self.0.home() = None;
-        if let Some(line) = self.up().filter(|line| line.guest) {
-            self.cut(&line);
+        if let Some(connection) = self.up().filter(|connection| connection.guest) {
+            self.cut(&connection);
         }
     }
 
     /// Ends it for good.
     pub(crate) fn close(&self) {
         let before = self.0.state.send_replace(State::Closed);
-        if let State::Up(line) = before {
-            line.pulse.stop();
+        if let State::Up(connection) = before {
+            connection.liveness.stop();
         }
     }
 }
 
-impl Drop for Wire {
+impl Drop for PersistentConnection {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Shared {
+impl Inner {
     fn home(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
         self.home.lock()
     }
@@ -194,15 +194,15 @@ impl Shared {
     fn cut(&self, number: u64) {
         let mut stopped = None;
         self.state.send_if_modified(|state| match state {
-            State::Up(line) if line.number == number => {
-                stopped = Some(Arc::clone(&line.pulse));
+            State::Up(connection) if connection.number == number => {
+                stopped = Some(Arc::clone(&connection.liveness));
                 *state = State::Down(None);
                 true
             }
             _ => false,
         });
-        if let Some(pulse) = stopped {
-            pulse.stop();
+        if let Some(liveness) = stopped {
+            liveness.stop();
         }
     }
 
@@ -212,25 +212,25 @@ impl Shared {
 
     /// No connection came.
     fn late(&self, when: &str) -> Failure {
-        let server = &self.whereabouts;
-        let greeted = self.manner.security.as_ref().and_then(|security| security.unanswered(server));
+        let server = &self.target;
+        let greeted = self.connect_options.security.as_ref().and_then(|security| security.unanswered(server));
         greeted.unwrap_or_else(|| {
             Failure::new(ErrorKind::Unreachable, format!("{server} has not taken a connection {when}"))
         })
     }
 
     /// One attempt to connect, where the connection's task is to run.
-    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Line, Failure> {
+    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Connection, Failure> {
         let until = self.runtime.clock().now() + self.patience;
         let late = || self.late(&format!("within {:?}", self.patience));
         let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
         if let Some(home) = home {
             let ran = Arc::new(AtomicBool::new(false));
             let task = home.spawn({
-                let (shared, ran) = (Arc::clone(self), Arc::clone(&ran));
+                let (inner, ran) = (Arc::clone(self), Arc::clone(&ran));
                 async move {
                     ran.store(true, Ordering::SeqCst);
-                    open(shared, number, true).await
+                    open(inner, number, true).await
                 }
             });
             let abort = task.abort_handle();
@@ -257,26 +257,26 @@ impl Shared {
 }
 
 /// Makes a connection and starts its task where this runs.
-async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Failure> {
-    match &shared.whereabouts {
-        Whereabouts::Fixed(place) => open_at(&shared, place.clone(), number, guest).await,
-        Whereabouts::Any(nodes) => {
-            let place = {
+async fn open(inner: Arc<Inner>, number: u64, guest: bool) -> Result<Connection, Failure> {
+    match &inner.target {
+        Target::Fixed(address) => open_at(&inner, address.clone(), number, guest).await,
+        Target::Any(nodes) => {
+            let address = {
                 let nodes = nodes.lock();
                 nodes[number as usize % nodes.len()].clone()
             };
-            open_at(&shared, place, number, guest).await
+            open_at(&inner, address, number, guest).await
         }
-        Whereabouts::Master(sentinels) => {
+        Target::Master(sentinels) => {
             let mut last = None;
             // A sentinel that missed a failover names a server that is no master. Another one may know better.
             for _ in 0..sentinels.sentinels() {
-                let place = sentinels.master().await?;
+                let address = sentinels.master().await?;
                 let unused = Unused::new(&**sentinels);
-                match open_at(&shared, place, number, guest).await {
-                    Ok(line) => {
+                match open_at(&inner, address, number, guest).await {
+                    Ok(connection) => {
                         unused.keep();
-                        return Ok(line);
+                        return Ok(connection);
                     }
                     Err(failure) => last = Some(failure),
                 }
@@ -286,42 +286,47 @@ async fn open(shared: Arc<Shared>, number: u64, guest: bool) -> Result<Line, Fai
     }
 }
 
-/// Makes a connection to `place`.
-async fn open_at(shared: &Arc<Shared>, place: Place, number: u64, guest: bool) -> Result<Line, Failure> {
+/// Makes a connection to `address`.
+async fn open_at(
+    inner: &Arc<Inner>,
+    address: Address,
+    number: u64,
+    guest: bool,
+) -> Result<Connection, Failure> {
     let replaced = Arc::new(AtomicBool::new(false));
-    let inbox = shared.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
-    let (mut connection, work) = connect(&place, &shared.manner, inbox).await?;
-    let ended = Arc::downgrade(shared);
-    let pulse = Pulse::start(work, replaced, move || {
-        if let Some(shared) = ended.upgrade() {
-            shared.cut(number);
+    let inbox = inner.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
+    let (mut driver, work) = connect(&address, &inner.connect_options, inbox).await?;
+    let ended = Arc::downgrade(inner);
+    let liveness = Liveness::start(work, replaced, move || {
+        if let Some(inner) = ended.upgrade() {
+            inner.cut(number);
         }
     });
-    if matches!(shared.whereabouts, Whereabouts::Master(_)) {
+    if matches!(inner.target, Target::Master(_)) {
         // A sentinel may not know yet, or the server may not.
-        let role = connection.send_packed_command(&role()).await.and_then(Value::extract_error);
+        let role = driver.send_packed_command(&role()).await.and_then(Value::extract_error);
         if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
         {
-            pulse.stop();
+            liveness.stop();
             return Err(match role {
-                Ok(_) => demoted(&place.to_string(), &shared.whereabouts.to_string()),
-                Err(error) => crate::error::handshake(&error, &place.to_string()),
+                Ok(_) => demoted(&address.to_string(), &inner.target.to_string()),
+                Err(error) => crate::error::handshake(&error, &address.to_string()),
             });
         }
     }
     let mut run = None;
-    if let Some(inbox) = &shared.inbox {
+    if let Some(inbox) = &inner.inbox {
         // Before it is used, so that nothing that is asked here is answered with a message that does not come.
-        if let Err(error) = connection.subscribe(&inbox.channel).await {
-            pulse.stop();
-            return Err(crate::error::handshake(&error, &place.to_string()));
+        if let Err(error) = driver.subscribe(&inbox.channel).await {
+            liveness.stop();
+            return Err(crate::error::handshake(&error, &address.to_string()));
         }
         if let Some(longest) = inbox.node {
             // Without it each vote takes longer.
-            run = met(&mut connection).await.map(|run| named(&run, longest).into());
+            run = met(&mut driver).await.map(|run| named(&run, longest).into());
         }
     }
-    Ok(Line { connection, pulse, run, guest, id: fresh_number(), place: Arc::new(place), number })
+    Ok(Connection { driver, liveness, run, guest, id: fresh_number(), address: Arc::new(address), number })
 }
 
 fn role() -> Cmd {
@@ -331,31 +336,31 @@ fn role() -> Cmd {
 }
 
 /// Keeps a connection up until it is closed.
-async fn tend(shared: Arc<Shared>) {
-    let clock = shared.runtime.clock().clone();
+async fn tend(inner: Arc<Inner>) {
+    let clock = inner.runtime.clock().clone();
     let (mut number, mut pause, mut first) = (0, PAUSES.0, true);
-    while !shared.is_closed() {
+    while !inner.is_closed() {
         number += 1;
         let began = clock.now();
-        match shared.attempt(number).await {
-            Ok(line) => {
-                let pulse = Arc::clone(&line.pulse);
-                shared.rise(line);
-                if pulse.is_over() {
+        match inner.attempt(number).await {
+            Ok(connection) => {
+                let liveness = Arc::clone(&connection.liveness);
+                inner.rise(connection);
+                if liveness.is_over() {
                     // It ended before it was known to be up.
-                    shared.cut(number);
+                    inner.cut(number);
                 }
-                if let Some(inbox) = shared.inbox.as_ref().filter(|_| !first) {
+                if let Some(inbox) = inner.inbox.as_ref().filter(|_| !first) {
                     inbox.events.restored();
                 }
                 first = false;
-                let mut state = shared.state.subscribe();
+                let mut state = inner.state.subscribe();
                 let _ = state.wait_for(|state| !matches!(state, State::Up(_))).await;
-                pulse.stop();
+                liveness.stop();
             }
             Err(failure) => {
-                tracing::debug!(server = %shared.whereabouts, error = %failure.error(), "no connection");
-                shared.sink(failure);
+                tracing::debug!(server = %inner.target, error = %failure.error(), "no connection");
+                inner.sink(failure);
             }
         }
         if clock.now().since(began) >= PAUSES.1 * 2 {
@@ -363,19 +368,19 @@ async fn tend(shared: Arc<Shared>) {
             pause = PAUSES.0;
             continue;
         }
-        let mut state = shared.state.subscribe();
+        let mut state = inner.state.subscribe();
         let ended = state.wait_for(|state| matches!(state, State::Closed));
-        let _ = clock.within(clock.now() + jitter(pause, shared.runtime.client() ^ number), ended).await;
+        let _ = clock.within(clock.now() + jitter(pause, inner.runtime.client() ^ number), ended).await;
         pause = (pause * 2).min(PAUSES.1);
     }
 }
 
-impl Shared {
-    fn rise(&self, line: Line) {
+impl Inner {
+    fn rise(&self, connection: Connection) {
         self.state.send_if_modified(|state| {
             let open = !matches!(state, State::Closed);
             if open {
-                *state = State::Up(line);
+                *state = State::Up(connection);
             }
             open
         });
@@ -390,11 +395,4 @@ impl Shared {
             open
         });
     }
-}
-
-/// Between half of `pause` and all of it, so that those who lost one server do not come back together.
-pub(crate) fn jitter(pause: Duration, seed: u64) -> Duration {
-    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    pause / 2 + (pause / 2).mul_f64((mixed >> 40) as f64 / (1u64 << 24) as f64)
 }

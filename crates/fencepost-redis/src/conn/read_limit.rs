@@ -1,4 +1,4 @@
-//! Answers in sips.
+//! Limits how many replies are handed to their callers at once.
 
 use std::io;
 use std::pin::Pin;
@@ -11,19 +11,19 @@ const LINES: usize = 16;
 
 /// Hands out what has come in a little at a time, and lets others run in between: on one thread many who wait for answers would else
 /// send their next requests together, and the server would be idle until then.
-pub(crate) struct Sips<S> {
+pub(crate) struct ReadLimit<S> {
     inner: BufReader<S>,
     /// There is more than was handed out last.
     more: bool,
 }
 
-impl<S: AsyncRead> Sips<S> {
-    pub(crate) fn new(stream: S) -> Sips<S> {
-        Sips { inner: BufReader::new(stream), more: false }
+impl<S: AsyncRead> ReadLimit<S> {
+    pub(crate) fn new(stream: S) -> ReadLimit<S> {
+        ReadLimit { inner: BufReader::new(stream), more: false }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadLimit<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if std::mem::take(&mut this.more) {
@@ -41,7 +41,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Sips<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ReadLimit<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -84,13 +84,13 @@ mod tests {
         near.write_all(&all).await.unwrap();
         near.write_all(&[b'x'; 10_000]).await.unwrap();
         drop(near);
-        let mut sips = Sips::new(far);
+        let mut limited = ReadLimit::new(far);
         let (mut first, mut rest) = ([0; 8_192], Vec::new());
-        let length = sips.read(&mut first).await.unwrap();
+        let length = limited.read(&mut first).await.unwrap();
         assert_eq!(first[..length].iter().filter(|byte| **byte == b'\n').count(), LINES);
-        let again = pin!(sips.read(&mut first[length..])).poll(&mut Context::from_waker(Waker::noop()));
+        let again = pin!(limited.read(&mut first[length..])).poll(&mut Context::from_waker(Waker::noop()));
         assert!(again.is_pending(), "others run before");
-        sips.read_to_end(&mut rest).await.unwrap();
+        limited.read_to_end(&mut rest).await.unwrap();
         assert_eq!([&first[..length], &rest].concat(), [&all[..], &[b'x'; 10_000]].concat());
     }
 }

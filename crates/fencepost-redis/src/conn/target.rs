@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 
-use crate::config::Place;
+use crate::config::Address;
 use crate::error::Failure;
 
 /// Finds the master of a deployment.
@@ -18,7 +18,7 @@ pub(crate) trait FindMaster: Send + Sync {
     fn sentinels(&self) -> usize;
 
     /// Returns the master's address. To be called within a tokio runtime.
-    fn master(&self) -> BoxFuture<'_, Result<Place, Failure>>;
+    fn master(&self) -> BoxFuture<'_, Result<Address, Failure>>;
 
     /// Asks another sentinel first from now on.
     fn ask_next(&self);
@@ -47,10 +47,10 @@ impl Drop for Unused<'_> {
     }
 }
 
-/// Where a wire leads.
+/// The server that a connection leads to.
 #[derive(Clone)]
-pub(crate) enum Whereabouts {
-    Fixed(Place),
+pub(crate) enum Target {
+    Fixed(Address),
     /// To the master, whichever server that is.
     Master(Arc<dyn FindMaster>),
     /// To any node: another one after each failure.
@@ -58,14 +58,14 @@ pub(crate) enum Whereabouts {
 }
 
 /// Nodes of a cluster.
-pub(crate) type Nodes = Arc<Mutex<Vec<Place>>>;
+pub(crate) type Nodes = Arc<Mutex<Vec<Address>>>;
 
-impl fmt::Display for Whereabouts {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Whereabouts::Fixed(place) => place.fmt(f),
-            Whereabouts::Master(sentinels) => write!(f, "the master {}", sentinels.name()),
-            Whereabouts::Any(_) => f.write_str("the cluster"),
+            Target::Fixed(address) => address.fmt(f),
+            Target::Master(sentinels) => write!(f, "the master {}", sentinels.name()),
+            Target::Any(_) => f.write_str("the cluster"),
         }
     }
 }

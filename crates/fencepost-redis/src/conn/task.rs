@@ -10,7 +10,7 @@ use fencepost_core::Task;
 use tokio::task::AbortHandle;
 
 /// The signs that a connection's task is alive.
-pub(crate) struct Pulse {
+pub(crate) struct Liveness {
     /// How often it has been polled.
     polls: AtomicU64,
     /// How many answers have come.
@@ -23,14 +23,14 @@ pub(crate) struct Pulse {
     work: Mutex<Option<Task>>,
 }
 
-impl Pulse {
+impl Liveness {
     /// Starts `task` on the runtime that this is called in; `ended` is called at its end, also when its runtime drops it.
     pub(crate) fn start(
         task: Task,
         replaced: Arc<AtomicBool>,
         ended: impl FnOnce() + Send + 'static,
-    ) -> Arc<Pulse> {
-        let pulse = Arc::new(Pulse {
+    ) -> Arc<Liveness> {
+        let liveness = Arc::new(Liveness {
             polls: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -38,10 +38,10 @@ impl Pulse {
             abort: Mutex::new(None),
             work: Mutex::new(Some(task)),
         });
-        let end = End { pulse: Arc::clone(&pulse), ended: Some(Box::new(ended)) };
+        let end = End { liveness: Arc::clone(&liveness), ended: Some(Box::new(ended)) };
         let task = tokio::spawn(Work { end });
-        *pulse.abort.lock() = Some(task.abort_handle());
-        pulse
+        *liveness.abort.lock() = Some(task.abort_handle());
+        liveness
     }
 
     pub(crate) fn polls(&self) -> u64 {
@@ -77,9 +77,9 @@ impl Future for Work {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let pulse = &self.end.pulse;
-        pulse.polls.fetch_add(1, Ordering::Relaxed);
-        match &mut *pulse.work.lock() {
+        let liveness = &self.end.liveness;
+        liveness.polls.fetch_add(1, Ordering::Relaxed);
+        match &mut *liveness.work.lock() {
             Some(work) => work.as_mut().poll(cx),
             None => Poll::Ready(()),
         }
@@ -88,14 +88,14 @@ impl Future for Work {
 
 /// Tells of the end when it is dropped.
 struct End {
-    pulse: Arc<Pulse>,
+    liveness: Arc<Liveness>,
     ended: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.pulse.over.store(true, Ordering::SeqCst);
-        let work = self.pulse.work.lock().take();
+        self.liveness.over.store(true, Ordering::SeqCst);
+        let work = self.liveness.work.lock().take();
         drop(work);
         if let Some(ended) = self.ended.take() {
             ended();

@@ -1,4 +1,4 @@
-//! A cluster: a link per master, and the way to it.
+//! A cluster: one server for each master, and the search for the master of a slot.
 //!
 //! `redis`' own cluster client replays and blocks by itself. Here a call waits for nothing but its own shard.
 
@@ -11,12 +11,13 @@ use fencepost_core::sync::{Mutex, RwLock};
 use fencepost_core::{ErrorKind, Moment, Runtime};
 use redis::{Cmd, Value};
 
-use crate::config::Place;
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::config::Address;
+use crate::conn::call::{Call, CallError, Lane};
 use crate::conn::connect::Inbox;
-use crate::conn::persistent::Wire;
-use crate::conn::server::{Link, Request, Stop, Story, Terms};
-use crate::conn::target::{Nodes, Whereabouts};
+use crate::conn::persistent::PersistentConnection;
+use crate::conn::request::Request;
+use crate::conn::server::{AttemptError, CallProgress, Server, ServerOptions};
+use crate::conn::target::{Nodes, Target};
 use crate::deployment::slots::SLOTS;
 use crate::error::{Failure, moving, silent};
 
@@ -25,14 +26,14 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// A cluster.
 pub(crate) struct Cluster {
-    terms: Terms,
+    options: ServerOptions,
     table: RwLock<Arc<Table>>,
     /// Links by their servers; those that serve no slot go with the next look at the cluster.
-    links: Mutex<HashMap<Place, Arc<Link>>>,
-    seeds: Vec<Place>,
+    servers: Mutex<HashMap<Address, Arc<Server>>>,
+    seeds: Vec<Address>,
     /// The nodes that may carry the inbox.
     nodes: Nodes,
-    inbox: Wire,
+    inbox: PersistentConnection,
     looking: AtomicBool,
     /// How often it was looked at.
     looks: AtomicUsize,
@@ -41,64 +42,64 @@ pub(crate) struct Cluster {
 
 /// The master of each slot.
 struct Table {
-    slots: Vec<Option<Arc<Link>>>,
-    masters: Vec<Arc<Link>>,
+    slots: Vec<Option<Arc<Server>>>,
+    masters: Vec<Arc<Server>>,
 }
 
 impl Cluster {
     /// Asks the seeds who the others are, and opens the inbox at one node.
     pub(crate) async fn open(
-        seeds: Vec<Place>,
-        terms: Terms,
+        seeds: Vec<Address>,
+        options: ServerOptions,
         inbox: Inbox,
         until: Moment,
     ) -> Result<Arc<Cluster>, Failure> {
         let nodes: Nodes = Arc::new(Mutex::new(seeds.clone()));
         let cluster = Arc::new_cyclic(|me| Cluster {
-            inbox: Wire::new(
-                Whereabouts::Any(Arc::clone(&nodes)),
-                Arc::clone(&terms.manner),
+            inbox: PersistentConnection::new(
+                Target::Any(Arc::clone(&nodes)),
+                Arc::clone(&options.connect_options),
                 Some(inbox),
-                &terms.runtime,
-                terms.connect_timeout,
-                terms.home.clone(),
+                &options.runtime,
+                options.connect_timeout,
+                options.home.clone(),
             ),
             table: RwLock::new(Arc::new(Table { slots: vec![None; SLOTS], masters: Vec::new() })),
-            links: Mutex::default(),
+            servers: Mutex::default(),
             seeds,
             nodes,
             looking: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
             me: Weak::clone(me),
-            terms,
+            options,
         });
-        let mut story = Story::default();
+        let mut progress = CallProgress::default();
         // A glance is too short for the first connection over a slow network, which goes on being made.
         while let Err(failure) = cluster.look().await {
-            if failure.lasts() || cluster.terms.runtime.clock().now() >= until {
+            if failure.lasts() || cluster.options.runtime.clock().now() >= until {
                 return Err(failure);
             }
-            story.pause(&cluster.terms, until).await;
+            progress.pause(&cluster.options, until).await;
         }
         cluster.inbox.connected(until, true).await?;
         Ok(cluster)
     }
 
-    pub(crate) fn masters(&self) -> Vec<Arc<Link>> {
+    pub(crate) fn masters(&self) -> Vec<Arc<Server>> {
         self.table().masters.clone()
     }
 
     pub(crate) fn leave_caller_runtime(&self) {
         self.inbox.leave_caller_runtime();
-        for link in self.links().values() {
-            link.caller.leave_caller_runtime();
+        for server in self.servers().values() {
+            server.caller.leave_caller_runtime();
         }
     }
 
     pub(crate) fn close(&self) {
         self.inbox.close();
-        for link in self.links().values() {
-            link.close();
+        for server in self.servers().values() {
+            server.close();
         }
     }
 
@@ -108,68 +109,68 @@ impl Cluster {
         lane: Lane,
         request: Request<'_>,
         call: &Call,
-    ) -> Result<Value, Trouble> {
-        let clock = self.terms.runtime.clock();
-        let until = clock.now() + self.terms.timeout;
-        let mut story = Story::default();
+    ) -> Result<Value, CallError> {
+        let clock = self.options.runtime.clock();
+        let until = clock.now() + self.options.timeout;
+        let mut progress = CallProgress::default();
         let mut asked = None;
         loop {
-            let (link, asking) = match asked.take() {
-                Some(link) => (Some(link), true),
+            let (server, asking) = match asked.take() {
+                Some(server) => (Some(server), true),
                 None => (self.table().slots[usize::from(call.slot)].clone(), false),
             };
-            let stop = match &link {
-                Some(link) => {
-                    match link.attempt(lane, request, Some(call), asking, until, &mut story).await {
+            let stop = match &server {
+                Some(server) => {
+                    match server.attempt(lane, request, Some(call), asking, until, &mut progress).await {
                         Ok(value) => return Ok(value),
                         Err(stop) => stop,
                     }
                 }
-                None => Stop::Astray(Failure::new(
+                None => AttemptError::Astray(Failure::new(
                     ErrorKind::Unreachable,
                     "no node of the cluster serves the lock's slot; look at CLUSTER INFO",
                 )),
             };
             match stop {
-                Stop::Ends(trouble) => return Err(trouble),
-                Stop::Elsewhere { to, once } => {
-                    let Some(place) = named(&to, link.as_deref()) else {
-                        return Err(story.ends(&moving()));
+                AttemptError::Ends(failed) => return Err(failed),
+                AttemptError::Elsewhere { to, once } => {
+                    let Some(address) = named(&to, server.as_deref()) else {
+                        return Err(progress.ends(&moving()));
                     };
-                    let next = self.link(&place);
+                    let next = self.server(&address);
                     if once {
                         asked = Some(next);
                     } else {
                         self.set(call.slot, next);
                         self.look_soon();
                     }
-                    story.last = Some(moving());
+                    progress.last = Some(moving());
                     // Two nodes that send us to each other must not be asked as fast as they can answer.
-                    story.hops += 1;
-                    if story.hops > 3 {
-                        story.pause(&self.terms, until).await;
+                    progress.hops += 1;
+                    if progress.hops > 3 {
+                        progress.pause(&self.options, until).await;
                     }
                 }
-                Stop::Divided if several(call) => return Err(Trouble::Divided),
-                Stop::Divided => {
-                    story.last = Some(moving());
-                    story.pause(&self.terms, until).await;
+                AttemptError::Divided if several(call) => return Err(CallError::Divided),
+                AttemptError::Divided => {
+                    progress.last = Some(moving());
+                    progress.pause(&self.options, until).await;
                 }
-                Stop::Astray(failure) => {
+                AttemptError::Astray(failure) => {
                     if failure.lasts() {
-                        return Err(story.ends(&failure));
+                        return Err(progress.ends(&failure));
                     }
-                    if let Some(place) = link.as_deref().and_then(Link::place) {
-                        self.inbox.leave(place);
+                    if let Some(address) = server.as_deref().and_then(Server::address) {
+                        self.inbox.leave(address);
                     }
-                    story.last = Some(failure);
+                    progress.last = Some(failure);
                     self.look_soon();
-                    story.pause(&self.terms, until).await;
+                    progress.pause(&self.options, until).await;
                 }
             }
             if clock.now() >= until {
-                let last = story.last.take().unwrap_or_else(|| silent("the cluster"));
-                return Err(story.ends(&last));
+                let last = progress.last.take().unwrap_or_else(|| silent("the cluster"));
+                return Err(progress.ends(&last));
             }
         }
     }
@@ -178,23 +179,23 @@ impl Cluster {
         Arc::clone(&self.table.read())
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<Place, Arc<Link>>> {
-        self.links.lock()
+    fn servers(&self) -> MutexGuard<'_, HashMap<Address, Arc<Server>>> {
+        self.servers.lock()
     }
 
-    fn link(&self, place: &Place) -> Arc<Link> {
-        let mut links = self.links();
-        let new = || Arc::new(Link::new(Whereabouts::Fixed(place.clone()), &self.terms, None, true));
-        Arc::clone(links.entry(place.clone()).or_insert_with(new))
+    fn server(&self, address: &Address) -> Arc<Server> {
+        let mut servers = self.servers();
+        let new = || Arc::new(Server::new(Target::Fixed(address.clone()), &self.options, None, true));
+        Arc::clone(servers.entry(address.clone()).or_insert_with(new))
     }
 
-    fn set(&self, slot: u16, link: Arc<Link>) {
+    fn set(&self, slot: u16, server: Arc<Server>) {
         let mut table = self.table.write();
         let mut slots = table.slots.clone();
-        slots[usize::from(slot)] = Some(Arc::clone(&link));
+        slots[usize::from(slot)] = Some(Arc::clone(&server));
         let mut masters = table.masters.clone();
-        if !masters.iter().any(|master| Arc::ptr_eq(master, &link)) {
-            masters.push(link);
+        if !masters.iter().any(|master| Arc::ptr_eq(master, &server)) {
+            masters.push(server);
         }
         *table = Arc::new(Table { slots, masters });
     }
@@ -205,7 +206,7 @@ impl Cluster {
             return;
         }
         let me = Weak::clone(&self.me);
-        let runtime: &Runtime = &self.terms.runtime;
+        let runtime: &Runtime = &self.options.runtime;
         runtime.spawn(async move {
             if let Some(me) = me.upgrade() {
                 if let Err(failure) = me.look().await {
@@ -218,29 +219,30 @@ impl Cluster {
 
     /// Asks one node after the other for the slots.
     async fn look(&self) -> Result<(), Failure> {
-        let mut places: Vec<Place> = self.masters().iter().filter_map(|link| link.place().cloned()).collect();
+        let mut addresses: Vec<Address> =
+            self.masters().iter().filter_map(|server| server.address().cloned()).collect();
         // Each time another one begins: a master that is cut off from the others, and not from us, answers what was true before.
-        let turn = self.looks.fetch_add(1, Ordering::Relaxed) % places.len().max(1);
-        places.rotate_left(turn);
+        let turn = self.looks.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
+        addresses.rotate_left(turn);
         let known = self.nodes.lock().clone();
-        for place in known.into_iter().chain(self.seeds.iter().cloned()) {
-            if !places.contains(&place) {
-                places.push(place);
+        for address in known.into_iter().chain(self.seeds.iter().cloned()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
             }
         }
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg("SLOTS");
-        let clock = self.terms.runtime.clock();
+        let clock = self.options.runtime.clock();
         let mut last = None;
-        for place in places {
-            let link = self.link(&place);
+        for address in addresses {
+            let server = self.server(&address);
             let until = clock.now() + TURN;
-            let mut story = Story::default();
+            let mut progress = CallProgress::default();
             let request = Request { command: &command, wait: None, stays: false };
-            match link.attempt(Lane::Renewer, request, None, false, until, &mut story).await {
-                Ok(Value::Array(ranges)) if self.learn(&ranges, &place) => return Ok(()),
-                Err(Stop::Astray(failure)) => last = Some(failure),
-                Err(Stop::Ends(Trouble::Said(error))) => {
+            match server.attempt(Lane::Renewer, request, None, false, until, &mut progress).await {
+                Ok(Value::Array(ranges)) if self.learn(&ranges, &address) => return Ok(()),
+                Err(AttemptError::Astray(failure)) => last = Some(failure),
+                Err(AttemptError::Ends(CallError::Said(error))) => {
                     let message =
                         "CLUSTER SLOTS fails; name nodes of a cluster, or use redis: for a single server";
                     let failure = Failure::new(ErrorKind::Configuration, message).because(error);
@@ -258,28 +260,28 @@ impl Cluster {
     }
 
     /// Takes over what `from` says. An answer without slots is none: that node has just been reset.
-    fn learn(&self, ranges: &[Value], from: &Place) -> bool {
+    fn learn(&self, ranges: &[Value], from: &Address) -> bool {
         let mut slots = vec![None; SLOTS];
-        let (mut masters, mut nodes) = (Vec::<Arc<Link>>::new(), Vec::new());
+        let (mut masters, mut nodes) = (Vec::<Arc<Server>>::new(), Vec::new());
         for range in ranges {
             let Value::Array(parts) = range else { continue };
             let [Value::Int(first), Value::Int(last), servers @ ..] = &**parts else { continue };
             let mut servers = servers.iter().filter_map(|server| server_of(server, from));
             let Some(master) = servers.next() else { continue };
-            let link = self.link(&master);
+            let server = self.server(&master);
             let (first, last) = (*first as usize, *last as usize);
             if let Some(slots) = slots.get_mut(first..=last.min(SLOTS - 1)) {
-                slots.fill(Some(Arc::clone(&link)));
+                slots.fill(Some(Arc::clone(&server)));
             }
-            if !masters.iter().any(|known| Arc::ptr_eq(known, &link)) {
-                masters.push(link);
+            if !masters.iter().any(|known| Arc::ptr_eq(known, &server)) {
+                masters.push(server);
             }
             nodes.extend(std::iter::once(master).chain(servers));
         }
         if masters.is_empty() {
             return false;
         }
-        self.links().retain(|_, link| masters.iter().any(|master| Arc::ptr_eq(master, link)));
+        self.servers().retain(|_, server| masters.iter().any(|master| Arc::ptr_eq(master, server)));
         self.inbox.stay_among(&nodes);
         *self.nodes.lock() = nodes;
         *self.table.write() = Arc::new(Table { slots, masters });
@@ -294,7 +296,7 @@ fn several(call: &Call) -> bool {
 }
 
 /// `[host, port, id, …]`; a node that does not know its own name leaves it out.
-fn server_of(value: &Value, from: &Place) -> Option<Place> {
+fn server_of(value: &Value, from: &Address) -> Option<Address> {
     let Value::Array(parts) = value else { return None };
     let [host, Value::Int(port), ..] = &**parts else { return None };
     let host = match host {
@@ -302,22 +304,22 @@ fn server_of(value: &Value, from: &Place) -> Option<Place> {
         Value::SimpleString(host) if !host.is_empty() => host.clone(),
         _ => host_of(from)?,
     };
-    Some(Place::Tcp(host, u16::try_from(*port).ok()?))
+    Some(Address::Tcp(host, u16::try_from(*port).ok()?))
 }
 
-fn host_of(place: &Place) -> Option<String> {
-    match place {
-        Place::Tcp(host, _) => Some(host.clone()),
-        Place::Unix(_) => None,
+fn host_of(address: &Address) -> Option<String> {
+    match address {
+        Address::Tcp(host, _) => Some(host.clone()),
+        Address::Unix(_) => None,
     }
 }
 
 /// `host:port` of a redirection; without a host it is that of the node that said so.
-fn named(to: &str, from: Option<&Link>) -> Option<Place> {
+fn named(to: &str, from: Option<&Server>) -> Option<Address> {
     let (host, port) = to.rsplit_once(':')?;
     let port = port.parse().ok()?;
-    let host = if host.is_empty() || host == "?" { host_of(from?.place()?)? } else { host.to_owned() };
-    Some(Place::Tcp(host, port))
+    let host = if host.is_empty() || host == "?" { host_of(from?.address()?)? } else { host.to_owned() };
+    Some(Address::Tcp(host, port))
 }
 
 #[cfg(test)]

@@ -13,68 +13,70 @@ use tokio::runtime::Handle;
 
 use crate::config::tls::Security;
 use crate::config::{Config, Servers};
-use crate::conn::call::{Call, Lane, Trouble};
-use crate::conn::connect::{Inbox, Manner};
-use crate::conn::persistent::Wire;
-use crate::conn::server::{Link, Request, SHARE, Terms, wait, waited};
-use crate::conn::target::Whereabouts;
+use crate::conn::call::{Call, CallError, Lane};
+use crate::conn::connect::{ConnectOptions, Inbox};
+use crate::conn::persistent::PersistentConnection;
+use crate::conn::request::{Request, SHARE, wait, waited};
+use crate::conn::server::{Server, ServerOptions};
+use crate::conn::target::Target;
 use crate::error::{Failure, too_few};
 use cluster::Cluster;
 use sentinel::Sentinels;
 use slots::slot;
 
 /// A deployment.
-pub(crate) struct Net {
-    way: Way,
+pub(crate) struct Deployment {
+    topology: Topology,
     /// How long replicas may take.
     wait: Duration,
 }
 
-enum Way {
-    One(Arc<Link>),
+enum Topology {
+    One(Arc<Server>),
     Sentinel {
-        link: Arc<Link>,
+        server: Arc<Server>,
         /// One connection to each sentinel, for news of a new master.
-        listening: Vec<Wire>,
+        listening: Vec<PersistentConnection>,
     },
     Cluster(Arc<Cluster>),
 }
 
-impl Net {
+impl Deployment {
     /// Connects; the inbox is subscribed when this returns.
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub(crate) async fn open(config: Config, runtime: &Runtime, inbox: Inbox) -> Result<Arc<Net>> {
+    pub(crate) async fn open(config: Config, runtime: &Runtime, inbox: Inbox) -> Result<Arc<Deployment>> {
         let security = config.tls.as_ref().map(Security::new).transpose()?;
-        let manner = |login, database| Arc::new(Manner { login, database, security: security.clone() });
+        let connect_options =
+            |login, database| Arc::new(ConnectOptions { login, database, security: security.clone() });
         let (connect_timeout, timeout) = (config.connect_timeout, config.timeout);
-        let terms = Terms {
-            manner: manner(config.login, config.database),
+        let options = ServerOptions {
+            connect_options: connect_options(config.login, config.database),
             runtime: runtime.clone(),
             connect_timeout,
             timeout,
             home: Handle::try_current().ok(),
         };
         let until = runtime.clock().now() + connect_timeout;
-        let way = match config.servers {
-            Servers::One(place) => {
-                let link = Arc::new(Link::new(Whereabouts::Fixed(place), &terms, Some(inbox), false));
-                link.open(until).await?;
-                Way::One(link)
+        let topology = match config.servers {
+            Servers::One(address) => {
+                let server = Arc::new(Server::new(Target::Fixed(address), &options, Some(inbox), false));
+                server.open(until).await?;
+                Topology::One(server)
             }
             Servers::Sentinel { sentinels, master, login } => {
-                let manner = manner(login, 0);
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, manner, &terms));
-                let whereabouts = Whereabouts::Master(Arc::clone(&sentinels) as _);
-                let link = Arc::new(Link::new(whereabouts, &terms, Some(inbox), false));
-                link.open(until).await?;
-                let listening = sentinels.listen(&link, &terms);
-                Way::Sentinel { link, listening }
+                let connect_options = connect_options(login, 0);
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, connect_options, &options));
+                let target = Target::Master(Arc::clone(&sentinels) as _);
+                let server = Arc::new(Server::new(target, &options, Some(inbox), false));
+                server.open(until).await?;
+                let listening = sentinels.listen(&server, &options);
+                Topology::Sentinel { server, listening }
             }
-            Servers::Cluster(seeds) => Way::Cluster(Cluster::open(seeds, terms, inbox, until).await?),
+            Servers::Cluster(seeds) => Topology::Cluster(Cluster::open(seeds, options, inbox, until).await?),
         };
-        Ok(Arc::new(Net { way, wait: timeout / SHARE }))
+        Ok(Arc::new(Deployment { topology, wait: timeout / SHARE }))
     }
 
     /// The slot of a key in a cluster, else 0.
@@ -84,14 +86,14 @@ impl Net {
 
     /// Are there slots?
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.way, Way::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     /// Calls a script.
     ///
     /// # Cancel safety
     /// The first poll sends if the connection is up, and needs no runtime for that. Dropped after that it takes effect or not.
-    pub(crate) async fn call(&self, lane: Lane, call: &Call) -> Result<Value, Trouble> {
+    pub(crate) async fn call(&self, lane: Lane, call: &Call) -> Result<Value, CallError> {
         self.ask(lane, Request { command: &call.command, wait: None, stays: false }, call).await
     }
 
@@ -103,7 +105,7 @@ impl Net {
         lane: Lane,
         call: &Call,
         replicas: u32,
-    ) -> Result<(Value, u32), Trouble> {
+    ) -> Result<(Value, u32), CallError> {
         if replicas == 0 {
             return Ok((self.call(lane, call).await?, u32::MAX));
         }
@@ -117,46 +119,48 @@ impl Net {
         too_few(copies, replicas, self.wait)
     }
 
-    async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, Trouble> {
-        match &self.way {
-            Way::One(link) | Way::Sentinel { link, .. } => link.persist(lane, request, Some(call)).await,
-            Way::Cluster(cluster) => Box::pin(cluster.route(lane, request, call)).await,
+    async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, CallError> {
+        match &self.topology {
+            Topology::One(server) | Topology::Sentinel { server, .. } => {
+                server.persist(lane, request, Some(call)).await
+            }
+            Topology::Cluster(cluster) => Box::pin(cluster.route(lane, request, call)).await,
         }
     }
 
     /// Which run of a node of a quorum the caller's connection has met, if that is known.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
-        match &self.way {
-            Way::One(link) => link.run(),
-            Way::Sentinel { .. } | Way::Cluster(_) => None,
+        match &self.topology {
+            Topology::One(server) => server.run(),
+            Topology::Sentinel { .. } | Topology::Cluster(_) => None,
         }
     }
 
     /// Every master.
-    pub(crate) fn masters(&self) -> Vec<Arc<Link>> {
-        match &self.way {
-            Way::One(link) | Way::Sentinel { link, .. } => vec![Arc::clone(link)],
-            Way::Cluster(cluster) => cluster.masters(),
+    pub(crate) fn masters(&self) -> Vec<Arc<Server>> {
+        match &self.topology {
+            Topology::One(server) | Topology::Sentinel { server, .. } => vec![Arc::clone(server)],
+            Topology::Cluster(cluster) => cluster.masters(),
         }
     }
 
     /// Moves the connections that run on the caller's runtime to the client's own thread.
     pub(crate) fn leave_caller_runtime(&self) {
-        match &self.way {
-            Way::One(link) | Way::Sentinel { link, .. } => link.caller.leave_caller_runtime(),
-            Way::Cluster(cluster) => cluster.leave_caller_runtime(),
+        match &self.topology {
+            Topology::One(server) | Topology::Sentinel { server, .. } => server.caller.leave_caller_runtime(),
+            Topology::Cluster(cluster) => cluster.leave_caller_runtime(),
         }
     }
 
     /// Closes all connections.
     pub(crate) async fn close(&self) {
-        match &self.way {
-            Way::One(link) => link.close(),
-            Way::Sentinel { link, listening } => {
-                listening.iter().for_each(Wire::close);
-                link.close();
+        match &self.topology {
+            Topology::One(server) => server.close(),
+            Topology::Sentinel { server, listening } => {
+                listening.iter().for_each(PersistentConnection::close);
+                server.close();
             }
-            Way::Cluster(cluster) => cluster.close(),
+            Topology::Cluster(cluster) => cluster.close(),
         }
     }
 }

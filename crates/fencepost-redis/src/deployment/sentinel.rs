@@ -8,18 +8,18 @@ use fencepost_core::{Clock, ErrorKind};
 use futures_util::future::BoxFuture;
 use redis::{Cmd, Value};
 
-use crate::config::Place;
-use crate::conn::connect::{Events, Inbox, Manner, connect};
-use crate::conn::persistent::Wire;
-use crate::conn::server::{Link, Terms};
-use crate::conn::target::{FindMaster, Whereabouts};
+use crate::config::Address;
+use crate::conn::connect::{ConnectOptions, Events, Inbox, connect};
+use crate::conn::persistent::PersistentConnection;
+use crate::conn::server::{Server, ServerOptions};
+use crate::conn::target::{FindMaster, Target};
 use crate::error::{Failure, handshake, silent};
 
 /// Sentinels that watch over one master.
 pub(crate) struct Sentinels {
-    places: Vec<Place>,
+    addresses: Vec<Address>,
     name: String,
-    manner: Arc<Manner>,
+    connect_options: Arc<ConnectOptions>,
     clock: Clock,
     /// How long one sentinel may take; then the next one is asked.
     patience: Duration,
@@ -29,59 +29,68 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    pub(crate) fn new(places: Vec<Place>, name: String, manner: Arc<Manner>, terms: &Terms) -> Sentinels {
-        let clock = terms.runtime.clock().clone();
+    pub(crate) fn new(
+        addresses: Vec<Address>,
+        name: String,
+        connect_options: Arc<ConnectOptions>,
+        options: &ServerOptions,
+    ) -> Sentinels {
+        let clock = options.runtime.clock().clone();
         // Half of what connecting to the master may take with all that it needs.
-        let patience = terms.connect_timeout / 2;
-        Sentinels { places, name, manner, clock, patience, turn: AtomicUsize::new(0) }
+        let patience = options.connect_timeout / 2;
+        Sentinels { addresses, name, connect_options, clock, patience, turn: AtomicUsize::new(0) }
     }
 
-    async fn ask(&self, place: &Place) -> Result<Place, Failure> {
-        let address = place.to_string();
-        let (mut connection, task) = connect(place, &self.manner, None).await?;
+    async fn ask(&self, address: &Address) -> Result<Address, Failure> {
+        let shown = address.to_string();
+        let (mut connection, task) = connect(address, &self.connect_options, None).await?;
         let _task = Aborted(tokio::spawn(task).abort_handle());
         let mut command = Cmd::new();
         command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
         let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
-        match answer.map_err(|error| handshake(&error, &address))? {
+        match answer.map_err(|error| handshake(&error, &shown))? {
             Value::Array(parts) => match &*parts {
                 [Value::BulkString(host), Value::BulkString(port)] => {
                     let port = std::str::from_utf8(port).ok().and_then(|port| port.parse().ok());
                     let host = String::from_utf8_lossy(host).into_owned();
-                    port.map(|port| Place::Tcp(host, port)).ok_or_else(|| self.unknown(&address))
+                    port.map(|port| Address::Tcp(host, port)).ok_or_else(|| self.unknown(&shown))
                 }
-                _ => Err(self.unknown(&address)),
+                _ => Err(self.unknown(&shown)),
             },
-            _ => Err(self.unknown(&address)),
+            _ => Err(self.unknown(&shown)),
         }
     }
 
-    fn unknown(&self, address: &str) -> Failure {
+    fn unknown(&self, shown: &str) -> Failure {
         Failure::new(
             ErrorKind::Configuration,
-            format!("the sentinel {address} knows no master {:?}; look at SENTINEL MASTERS there", self.name),
+            format!("the sentinel {shown} knows no master {:?}; look at SENTINEL MASTERS there", self.name),
         )
     }
 
     /// Listens to all sentinels, so that a connection to a former master is closed.
-    pub(crate) fn listen(self: &Arc<Self>, link: &Arc<Link>, terms: &Terms) -> Vec<Wire> {
-        let wire = |place: &Place| {
-            let events = Arc::new(Switch { link: Arc::downgrade(link), name: self.name.clone() });
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        server: &Arc<Server>,
+        options: &ServerOptions,
+    ) -> Vec<PersistentConnection> {
+        let persistent = |address: &Address| {
+            let events = Arc::new(Switch { server: Arc::downgrade(server), name: self.name.clone() });
             let inbox =
                 Inbox { channel: "+switch-master".to_owned(), node: None, replaced: Arc::default(), events };
-            let whereabouts = Whereabouts::Fixed(place.clone());
-            let wire = Wire::new(
-                whereabouts,
-                Arc::clone(&self.manner),
+            let target = Target::Fixed(address.clone());
+            let persistent = PersistentConnection::new(
+                target,
+                Arc::clone(&self.connect_options),
                 Some(inbox),
-                &terms.runtime,
-                terms.connect_timeout,
+                &options.runtime,
+                options.connect_timeout,
                 None,
             );
-            wire.start();
-            wire
+            persistent.start();
+            persistent
         };
-        self.places.iter().map(wire).collect()
+        self.addresses.iter().map(persistent).collect()
     }
 }
 
@@ -91,18 +100,18 @@ impl FindMaster for Sentinels {
     }
 
     fn sentinels(&self) -> usize {
-        self.places.len()
+        self.addresses.len()
     }
 
-    fn master(&self) -> BoxFuture<'_, Result<Place, Failure>> {
+    fn master(&self) -> BoxFuture<'_, Result<Address, Failure>> {
         Box::pin(async move {
             let mut last = None;
-            for _ in &self.places {
+            for _ in &self.addresses {
                 let turn = self.turn.load(Ordering::Relaxed);
-                let place = &self.places[turn % self.places.len()];
+                let address = &self.addresses[turn % self.addresses.len()];
                 let until = self.clock.now() + self.patience;
-                let asked = self.clock.within(until, self.ask(place)).await;
-                match asked.unwrap_or_else(|| Err(silent(&place.to_string()))) {
+                let asked = self.clock.within(until, self.ask(address)).await;
+                match asked.unwrap_or_else(|| Err(silent(&address.to_string()))) {
                     Ok(master) => return Ok(master),
                     Err(failure) => {
                         self.ask_next();
@@ -133,7 +142,7 @@ impl Drop for Aborted {
 
 /// Hears what one sentinel says.
 struct Switch {
-    link: Weak<Link>,
+    server: Weak<Server>,
     name: String,
 }
 
@@ -142,11 +151,11 @@ impl Events for Switch {
     fn message(&self, payload: &[u8]) {
         let text = String::from_utf8_lossy(payload);
         let parts: Vec<_> = text.split(' ').collect();
-        if let ([name, _, _, host, port], Some(link)) = (&*parts, self.link.upgrade())
+        if let ([name, _, _, host, port], Some(server)) = (&*parts, self.server.upgrade())
             && *name == self.name
             && let Ok(port) = port.parse()
         {
-            link.follow(&Place::Tcp((*host).to_owned(), port));
+            server.follow(&Address::Tcp((*host).to_owned(), port));
         }
     }
 

@@ -25,11 +25,11 @@ async fn a_script_is_loaded_by_itself_also_after_a_flush() {
     needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
-    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
-    let link = &client.net.masters()[0];
-    link.command(&command(&["SCRIPT", "FLUSH"])).await.expect("a flush");
-    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 2);
-    assert_eq!(number(&client.net, Lane::Renewer, "a", 1).await.expect("a number"), 3);
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    let server = &client.deployment.masters()[0];
+    server.command(&command(&["SCRIPT", "FLUSH"])).await.expect("a flush");
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 2);
+    assert_eq!(number(&client.deployment, Lane::Renewer, "a", 1).await.expect("a number"), 3);
 }
 
 #[tokio::test]
@@ -37,13 +37,13 @@ async fn a_server_that_comes_back_is_used_again_and_the_inbox_is_restored() {
     needs!(REDIS);
     let (mut server, thread) = (plain(), Thread::start());
     let mut client = client(&server.url(), &thread).await.expect("a client");
-    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
     assert_eq!(within(client.messages.recv()).await.expect("a message"), b"1");
     server.restart().expect("a restart");
-    client.post.restored(1).await;
-    assert_eq!(number(&client.net, Lane::Caller, "a", 5).await.expect("a number"), 5);
+    client.recorder.restored(1).await;
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 5).await.expect("a number"), 5);
     assert_eq!(within(client.messages.recv()).await.expect("a message"), b"5");
-    assert_eq!(number(&client.net, Lane::Renewer, "a", 1).await.expect("a number"), 6);
+    assert_eq!(number(&client.deployment, Lane::Renewer, "a", 1).await.expect("a number"), 6);
 }
 
 #[tokio::test]
@@ -52,19 +52,19 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
     let (mut server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?timeout=300ms", server.url()), &thread).await.expect("a client");
     server.stop().expect("a stop");
-    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is stopped");
+    let error = number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("it is stopped");
     assert!(error.is_unreachable() && error.is_transient(), "{error}");
     assert_eq!(error.effect(), fencepost_core::Effect::Unknown, "{error}");
     server.cont().expect("it goes on");
     server.kill().expect("a kill");
     // The first call may still find a connection; once it is known to be broken nothing is sent.
-    let _ = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is down");
-    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is down");
+    let _ = number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("it is down");
+    let error = number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("it is down");
     assert!(error.is_unreachable(), "{error}");
     assert_eq!(error.effect(), fencepost_core::Effect::None, "{error}");
     server.restart().expect("a restart");
-    client.post.restored(1).await;
-    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    client.recorder.restored(1).await;
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
 }
 
 /// Else a server that has come back with old data would be taken for the one that has not forgotten what it granted since.
@@ -80,14 +80,14 @@ async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it
             command.arg(run);
         });
         let call = Call::naming(&SAY, command, Some(run.into()));
-        let value = within(node.net.call(Lane::Caller, &call)).await.expect("an answer");
+        let value = within(node.deployment.call(Lane::Caller, &call)).await.expect("an answer");
         ::redis::from_redis_value::<String>(value).expect("a text")
     };
-    let first = node.net.run().expect("it was asked");
+    let first = node.deployment.run().expect("it was asked");
     assert_eq!((said(&first).await, said("another").await), (first.to_string(), String::new()));
     server.restart().expect("a restart");
     assert_eq!(said(&first).await, "", "what was written down before is not said to the next run");
-    let second = node.net.run().expect("it was asked again");
+    let second = node.deployment.run().expect("it was asked again");
     assert_ne!(first, second);
     assert_eq!(said(&second).await, *second);
 }
@@ -97,8 +97,9 @@ async fn wait_counts_the_replicas() {
     needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?timeout=2s", server.url()), &thread).await.expect("a client");
-    let call = add(&client.net, "a", 7);
-    let (value, replicas) = within(client.net.call_with(Lane::Caller, &call, 1)).await.expect("an answer");
+    let call = add(&client.deployment, "a", 7);
+    let (value, replicas) =
+        within(client.deployment.call_with(Lane::Caller, &call, 1)).await.expect("an answer");
     assert_eq!((value, replicas), (Value::Int(7), 0));
 }
 
@@ -109,10 +110,10 @@ fn the_first_poll_sends_without_a_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let mut client = runtime.block_on(client(&server.url(), &thread)).expect("a client");
-    runtime.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number");
+    runtime.block_on(number(&client.deployment, Lane::Caller, "a", 1)).expect("a number");
     assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"1");
-    let call = add(&client.net, "a", 1);
-    let mut asked = pin!(client.net.call(Lane::Caller, &call));
+    let call = add(&client.deployment, "a", 1);
+    let mut asked = pin!(client.deployment.call(Lane::Caller, &call));
     // Once: the message says that it was sent. The answer may be quicker than the end of this poll.
     let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(runtime.block_on(within(client.messages.recv())).expect("a message"), b"2");
@@ -126,12 +127,12 @@ fn a_runtime_that_ends_or_stands_still_delays_nobody_else() {
     for dropped in [true, false] {
         let first = new();
         let client = first.block_on(client(&server.url(), &thread)).expect("a client");
-        first.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number");
+        first.block_on(number(&client.deployment, Lane::Caller, "a", 1)).expect("a number");
         // Not dropped it is a runtime that nobody runs.
         let kept = if dropped { None } else { Some(first) };
         new().block_on(async {
-            number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
-            client.post.restored(1).await;
+            number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
+            client.recorder.restored(1).await;
         });
         drop(kept);
     }
@@ -143,7 +144,7 @@ fn a_runtime_without_io_is_not_used() {
     let (server, thread) = (plain(), Thread::start());
     let bare = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let client = bare.block_on(client(&server.url(), &thread)).expect("a client");
-    assert_eq!(bare.block_on(number(&client.net, Lane::Caller, "a", 1)).expect("a number"), 1);
+    assert_eq!(bare.block_on(number(&client.deployment, Lane::Caller, "a", 1)).expect("a number"), 1);
 }
 
 #[tokio::test]
@@ -153,9 +154,9 @@ async fn passwords_users_and_databases_are_those_of_the_url() {
     let thread = Thread::start();
     let port = server.port();
     let one = client(&format!("redis://:hunter2@127.0.0.1:{port}/3"), &thread).await.expect("a client");
-    number(&one.net, Lane::Caller, "a", 1).await.expect("a number");
+    number(&one.deployment, Lane::Caller, "a", 1).await.expect("a number");
     let two = client(&format!("redis://me:hunter3@127.0.0.1:{port}/0"), &thread).await.expect("a client");
-    assert_eq!(number(&two.net, Lane::Caller, "a", 1).await.expect("a number"), 1, "another database");
+    assert_eq!(number(&two.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1, "another database");
     for (who, kind) in [
         ("", ErrorKind::Denied),
         (":hunter1@", ErrorKind::Denied),
@@ -184,9 +185,12 @@ async fn a_full_server_says_so() {
     needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
-    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
-    client.net.masters()[0].command(&command(&["CONFIG", "SET", "maxmemory", "1"])).await.expect("an answer");
-    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is full");
+    number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
+    client.deployment.masters()[0]
+        .command(&command(&["CONFIG", "SET", "maxmemory", "1"]))
+        .await
+        .expect("an answer");
+    let error = number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("it is full");
     assert!(error.is_configuration() && error.to_string().contains("maxmemory"), "{error}");
 }
 
@@ -195,7 +199,7 @@ async fn a_unix_socket_is_a_server_too() {
     needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&format!("{}?db=2", server.unix_url()), &thread).await.expect("a client");
-    assert_eq!(number(&client.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
 }
 
 #[tokio::test]
@@ -206,7 +210,7 @@ async fn tls_trusts_the_named_authority_alone() {
     let ca = server.certificate();
     let url = format!("rediss://127.0.0.1:{port}?ca={}", ca.display());
     let one = client(&url, &thread).await.expect("a client");
-    assert_eq!(number(&one.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    assert_eq!(number(&one.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
     let error =
         client(&format!("rediss://127.0.0.1:{port}"), &thread).await.err().expect("an unknown authority");
     assert!(error.is_configuration() && error.to_string().contains("ca="), "{error}");
@@ -220,7 +224,7 @@ async fn a_server_that_wants_certificates_gets_one() {
     let trusted = format!("rediss://127.0.0.1:{}?ca={}", server.port(), ca.display());
     let known = format!("{trusted}&cert={}&key={}", ca.display(), key.display());
     let one = client(&known, &thread).await.expect("a client");
-    assert_eq!(number(&one.net, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    assert_eq!(number(&one.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
     let error = client(&trusted, &thread).await.err().expect("nobody is known without a certificate");
     let text = error.to_string();
     assert!(
@@ -269,17 +273,18 @@ async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it(
     let mut proxy = fencepost_testkit::server::Proxy::start(server.address()).expect("a proxy");
     let url = format!("redis://{}?timeout=300ms&connect_timeout=300ms", proxy.address());
     let mut client = client(&url, &thread).await.expect("a client");
-    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
     assert_eq!(within(client.messages.recv()).await.expect("a message"), b"1");
     proxy.silence().expect("silence");
     for _ in 0..3 {
-        let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("nothing comes through");
+        let error =
+            number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("nothing comes through");
         assert!(error.is_unreachable(), "{error}");
     }
     proxy.mend().expect("a mended network");
-    client.post.restored(1).await;
+    client.recorder.restored(1).await;
     // A request that the network delayed may have arrived after all.
-    let n = number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    let n = number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
     loop {
         let heard = within(client.messages.recv()).await.expect("a message");
         if heard == n.to_string().into_bytes() {
@@ -293,8 +298,8 @@ async fn a_closed_client_says_so() {
     needs!(REDIS);
     let (server, thread) = (plain(), Thread::start());
     let client = client(&server.url(), &thread).await.expect("a client");
-    client.net.close().await;
-    let error = number(&client.net, Lane::Caller, "a", 1).await.expect_err("it is closed");
+    client.deployment.close().await;
+    let error = number(&client.deployment, Lane::Caller, "a", 1).await.expect_err("it is closed");
     assert!(error.is_closed(), "{error}");
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost_core::Finding;
 
-use super::{Role, Visit};
+use super::{Probe, Role};
 use crate::error::Failure;
 
 /// The quickest of so many round trips counts.
@@ -24,12 +24,12 @@ pub(super) struct Skew {
 }
 
 /// Compares the clocks: the server read its own between the send and the answer.
-pub(super) async fn measure(visit: &mut Visit) -> Result<Skew, Failure> {
+pub(super) async fn measure(probe: &mut Probe) -> Result<Skew, Failure> {
     let mut best: Option<Skew> = None;
     for _ in 0..ROUNDS {
-        let (start, wall) = visit.clock();
-        let (seconds, micros): (i64, i64) = visit.ask(&["TIME"]).await?;
-        let half = micros_of(visit.clock().0.since(start)) / 2;
+        let (start, wall) = probe.clock();
+        let (seconds, micros): (i64, i64) = probe.ask(&["TIME"]).await?;
+        let half = micros_of(probe.clock().0.since(start)) / 2;
         let ours = i64::try_from(wall).unwrap_or(i64::MAX).saturating_add(half);
         let skew = Skew { micros: seconds * 1_000_000 + micros - ours, error: half + 1 };
         if best.is_none_or(|best| skew.error < best.error) {

@@ -2,9 +2,9 @@
 
 use fencepost_core::{Finding, Severity};
 
-use super::probe::Door;
+use super::probe::ProbeOptions;
 use super::unreached;
-use crate::config::Place;
+use crate::config::Address;
 use crate::conn::info::fields;
 use crate::deployment::slots::SLOTS;
 use crate::error::Failure;
@@ -12,19 +12,19 @@ use crate::error::Failure;
 /// A node, as another knows it.
 #[derive(PartialEq, Eq, Debug)]
 struct Node {
-    place: Place,
+    address: Address,
     flags: String,
     slots: usize,
 }
 
 /// Returns the findings of the first node that answers, and the masters that serve slots.
-pub(super) async fn look(door: &Door, seeds: &[Place]) -> (Vec<Finding>, Vec<Place>) {
+pub(super) async fn look(options: &ProbeOptions, seeds: &[Address]) -> (Vec<Finding>, Vec<Address>) {
     let mut findings: Vec<Finding> = Vec::new();
     for seed in seeds {
         let asked = async {
-            let mut visit = door.open(seed).await?;
-            let table: String = visit.ask(&["CLUSTER", "NODES"]).await?;
-            let info: String = visit.ask(&["CLUSTER", "INFO"]).await?;
+            let mut probe = options.open(seed).await?;
+            let table: String = probe.ask(&["CLUSTER", "NODES"]).await?;
+            let info: String = probe.ask(&["CLUSTER", "INFO"]).await?;
             Ok::<_, Failure>((nodes(&table, seed), info))
         };
         match asked.await {
@@ -34,7 +34,7 @@ pub(super) async fn look(door: &Door, seeds: &[Place]) -> (Vec<Finding>, Vec<Pla
                 findings
                     .extend(judge(&nodes, &info).into_iter().map(|finding| finding.at(&seed.to_string())));
                 let serving = nodes.into_iter().filter(|node| node.slots > 0 && !node.is_down());
-                return (findings, serving.map(|node| node.place).collect());
+                return (findings, serving.map(|node| node.address).collect());
             }
             Err(failure) => {
                 findings.push(Finding { subject: "cluster", ..unreached(&failure) }.at(&seed.to_string()));
@@ -45,19 +45,23 @@ pub(super) async fn look(door: &Door, seeds: &[Place]) -> (Vec<Finding>, Vec<Pla
 }
 
 /// Reads CLUSTER NODES: `id host:port@bus,name flags master ping pong epoch link slots…`.
-fn nodes(table: &str, from: &Place) -> Vec<Node> {
+fn nodes(table: &str, from: &Address) -> Vec<Node> {
     let read = |line: &str| {
         let mut words = line.split(' ');
         let (_id, address, flags, _master) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let (host, port) = address.split('@').next()?.rsplit_once(':')?;
         // A node that was never told its own address leaves it out.
         let host = match (host, from) {
-            ("", Place::Tcp(host, _)) => host,
+            ("", Address::Tcp(host, _)) => host,
             _ => host,
         };
         // An entry in brackets is a slot that moves.
         let slots = words.skip(4).filter(|slots| !slots.starts_with('[')).map(count).sum();
-        Some(Node { place: Place::Tcp(host.to_owned(), port.parse().ok()?), flags: flags.to_owned(), slots })
+        Some(Node {
+            address: Address::Tcp(host.to_owned(), port.parse().ok()?),
+            flags: flags.to_owned(),
+            slots,
+        })
     };
     table.lines().filter_map(read).collect()
 }
@@ -94,7 +98,7 @@ fn judge(nodes: &[Node], info: &str) -> Vec<Finding> {
         let role = if node.slots > 0 { "a master" } else { "a node" };
         let finding = Finding::warning("cluster", format!("{role} is down ({})", node.flags));
         findings.push(
-            finding.advice("start it again, or remove it by CLUSTER FORGET").at(&node.place.to_string()),
+            finding.advice("start it again, or remove it by CLUSTER FORGET").at(&node.address.to_string()),
         );
     }
     findings
@@ -113,18 +117,18 @@ d 10.0.0.4:7003@17003 slave,fail a 0 1 1 disconnected
 
     #[test]
     fn nodes_are_read() {
-        let nodes = nodes(TABLE, &Place::Tcp("seed".to_owned(), 7000));
+        let nodes = nodes(TABLE, &Address::Tcp("seed".to_owned(), 7000));
         let slots: Vec<_> = nodes.iter().map(|node| node.slots).collect();
         assert_eq!(slots, [5461, 5462, 5461, 0]);
-        assert_eq!(nodes[0].place, Place::Tcp("seed".to_owned(), 7000));
+        assert_eq!(nodes[0].address, Address::Tcp("seed".to_owned(), 7000));
         assert!(nodes[3].is_down() && !nodes[0].is_down());
     }
 
     #[test]
     fn slots_that_nobody_serves_are_a_problem() {
-        let place = Place::Tcp("seed".to_owned(), 7000);
+        let address = Address::Tcp("seed".to_owned(), 7000);
         let judged = |table: &str, state: &str| {
-            let findings = judge(&nodes(table, &place), &format!("cluster_state:{state}\r\n"));
+            let findings = judge(&nodes(table, &address), &format!("cluster_state:{state}\r\n"));
             findings.iter().map(|finding| finding.severity).collect::<Vec<_>>()
         };
         assert_eq!(judged(TABLE, "ok"), [Severity::Ok, Severity::Warning], "a replica is down");

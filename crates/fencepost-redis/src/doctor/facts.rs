@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::probe::Visit;
+use super::probe::Probe;
 use crate::conn::info::fields;
 use crate::conn::run;
 use crate::error::Failure;
@@ -26,8 +26,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) async fn gather(visit: &mut Visit) -> Result<Facts, Failure> {
-        let text: String = match visit.ask(&["INFO"]).await {
+    pub(crate) async fn gather(probe: &mut Probe) -> Result<Facts, Failure> {
+        let text: String = match probe.ask(&["INFO"]).await {
             Err(failure) if failure.is_denial() => String::new(),
             answer => answer?,
         };
@@ -35,7 +35,7 @@ impl Facts {
         let mut readable = true;
         // One by one: before 7.0 CONFIG GET takes one name.
         for name in SETTINGS {
-            match visit.ask::<HashMap<String, String>>(&["CONFIG", "GET", name]).await {
+            match probe.ask::<HashMap<String, String>>(&["CONFIG", "GET", name]).await {
                 Ok(found) => settings.extend(found),
                 Err(failure) if failure.lasts() => {
                     readable = false;

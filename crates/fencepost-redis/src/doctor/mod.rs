@@ -18,12 +18,12 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::config::tls::Security;
-use crate::config::{Config, Place, Servers};
-use crate::conn::connect::Manner;
+use crate::config::{Address, Config, Servers};
+use crate::conn::connect::ConnectOptions;
 use crate::error::{Failure, closed};
 use crate::redlock::marker;
 use facts::Facts;
-use probe::{Door, Visit};
+use probe::{Probe, ProbeOptions};
 
 /// Examines the deployment of `config`. `longest`: it is a node of a quorum whose longest lease this is.
 ///
@@ -65,23 +65,24 @@ struct Examination {
 impl Examination {
     async fn report(&self) -> Vec<Finding> {
         match &self.config.servers {
-            Servers::One(place) => {
+            Servers::One(address) => {
                 let role = if self.longest.is_some() { Role::Node } else { Role::Alone };
-                self.server(place, role).await
+                self.server(address, role).await
             }
             Servers::Sentinel { sentinels, master, login } => {
-                let manner = Manner { login: login.clone(), database: 0, security: self.security.clone() };
-                let door = self.door(manner);
-                let (mut findings, place) = sentinels::look(&door, sentinels, master).await;
-                if let Some(place) = place {
-                    findings.extend(self.server(&place, Role::Master).await);
+                let connect_options =
+                    ConnectOptions { login: login.clone(), database: 0, security: self.security.clone() };
+                let options = self.options(connect_options);
+                let (mut findings, address) = sentinels::look(&options, sentinels, master).await;
+                if let Some(address) = address {
+                    findings.extend(self.server(&address, Role::Master).await);
                 }
                 findings
             }
             Servers::Cluster(seeds) => {
-                let door = self.servers();
-                let (mut findings, masters) = cluster::look(&door, seeds).await;
-                let each = masters.iter().map(|place| self.server(place, Role::Master));
+                let options = self.servers();
+                let (mut findings, masters) = cluster::look(&options, seeds).await;
+                let each = masters.iter().map(|address| self.server(address, Role::Master));
                 findings.extend(join_all(each).await.into_iter().flatten());
                 findings
             }
@@ -89,39 +90,39 @@ impl Examination {
     }
 
     /// One server, a master.
-    async fn server(&self, place: &Place, role: Role) -> Vec<Finding> {
-        let door = self.servers();
-        let address = place.to_string();
+    async fn server(&self, address: &Address, role: Role) -> Vec<Finding> {
+        let options = self.servers();
+        let shown = address.to_string();
         let found = async {
-            let mut visit = door.open(place).await?;
-            let facts = Facts::gather(&mut visit).await?;
-            let skew = clocks::measure(&mut visit).await?;
+            let mut probe = options.open(address).await?;
+            let facts = Facts::gather(&mut probe).await?;
+            let skew = clocks::measure(&mut probe).await?;
             let mut findings = server::judge(&facts, role);
             if facts.has_info() {
-                findings.extend(replicas::look(&door, &facts, &skew, role).await);
+                findings.extend(replicas::look(&options, &facts, &skew, role).await);
             }
             findings.push(clocks::judge(&skew, role));
-            findings.extend(server::rights(&mut visit, self.config.prefix()).await);
+            findings.extend(server::rights(&mut probe, self.config.prefix()).await);
             if let Some(longest) = self.longest {
-                findings.push(marker::look(&mut visit, &facts, self.config.prefix(), longest).await?);
+                findings.push(marker::look(&mut probe, &facts, self.config.prefix(), longest).await?);
             }
             Ok(findings)
         };
         let findings = found.await.unwrap_or_else(|failure| vec![unreached(&failure)]);
-        findings.into_iter().map(|finding| finding.at(&address)).collect()
+        findings.into_iter().map(|finding| finding.at(&shown)).collect()
     }
 
-    fn servers(&self) -> Door {
-        self.door(Manner {
+    fn servers(&self) -> ProbeOptions {
+        self.options(ConnectOptions {
             login: self.config.login.clone(),
             database: self.config.database,
             security: self.security.clone(),
         })
     }
 
-    fn door(&self, manner: Manner) -> Door {
-        Door {
-            manner,
+    fn options(&self, connect_options: ConnectOptions) -> ProbeOptions {
+        ProbeOptions {
+            connect_options,
             clock: self.clock.clone(),
             connecting: self.config.connect_timeout,
             asking: self.config.timeout,

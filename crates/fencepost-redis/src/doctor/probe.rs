@@ -5,13 +5,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue};
 use std::time::Duration;
 
-use crate::config::Place;
-use crate::conn::connect::{Manner, connect};
+use crate::config::Address;
+use crate::conn::connect::{ConnectOptions, connect};
 use crate::error::{Answer, Failure, broken, moving, read_only, silent};
 
 /// How servers are met.
-pub(crate) struct Door {
-    pub(crate) manner: Manner,
+pub(crate) struct ProbeOptions {
+    pub(crate) connect_options: ConnectOptions,
     pub(crate) clock: Clock,
     /// How long connecting may take.
     pub(crate) connecting: Duration,
@@ -19,31 +19,31 @@ pub(crate) struct Door {
     pub(crate) asking: Duration,
 }
 
-impl Door {
+impl ProbeOptions {
     /// To be called within a tokio runtime.
-    pub(crate) async fn open(&self, place: &Place) -> Result<Visit, Failure> {
+    pub(crate) async fn open(&self, address: &Address) -> Result<Probe, Failure> {
         let until = self.clock.now() + self.connecting;
         let connected = async {
-            let (connection, task) = connect(place, &self.manner, None).await?;
+            let (connection, task) = connect(address, &self.connect_options, None).await?;
             Ok((connection, Aborted(tokio::spawn(task).abort_handle())))
         };
-        let address = place.to_string();
+        let shown = address.to_string();
         let connected = self.clock.within(until, Box::pin(connected)).await;
         let (connection, task) = connected.unwrap_or_else(|| {
-            let security = self.manner.security.as_ref();
-            Err(security.and_then(|tls| tls.unanswered(&address)).unwrap_or_else(|| silent(&address)))
+            let security = self.connect_options.security.as_ref();
+            Err(security.and_then(|tls| tls.unanswered(&shown)).unwrap_or_else(|| silent(&shown)))
         })?;
-        Ok(Visit { connection, _task: task, clock: self.clock.clone(), asking: self.asking, address })
+        Ok(Probe { connection, _task: task, clock: self.clock.clone(), asking: self.asking, shown })
     }
 }
 
 /// A connection to one server.
-pub(crate) struct Visit {
+pub(crate) struct Probe {
     connection: MultiplexedConnection,
     _task: Aborted,
     clock: Clock,
     asking: Duration,
-    address: String,
+    shown: String,
 }
 
 /// A task that is aborted on drop.
@@ -55,7 +55,7 @@ impl Drop for Aborted {
     }
 }
 
-impl Visit {
+impl Probe {
     /// Asks, and reads the answer.
     pub(crate) async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Failure> {
         let mut command = Cmd::new();
@@ -64,20 +64,20 @@ impl Visit {
         }
         let until = self.clock.now() + self.asking;
         let sent = Box::pin(self.connection.send_packed_command(&command));
-        let Some(result) = self.clock.within(until, sent).await else { return Err(silent(&self.address)) };
-        match Answer::of(result, &self.address) {
+        let Some(result) = self.clock.within(until, sent).await else { return Err(silent(&self.shown)) };
+        match Answer::of(result, &self.shown) {
             Answer::Value(value) => T::from_redis_value(value).map_err(|error| {
                 Failure::new(
                     fencepost_core::ErrorKind::Internal,
-                    format!("{} answers {} in a way that is not known here", self.address, words[0]),
+                    format!("{} answers {} in a way that is not known here", self.shown, words[0]),
                 )
                 .because(error)
             }),
             Answer::Failed(failure) | Answer::Foreign(failure) | Answer::Later(failure) => Err(failure),
-            Answer::ReadOnly => Err(read_only(&self.address)),
+            Answer::ReadOnly => Err(read_only(&self.shown)),
             Answer::Elsewhere { .. } | Answer::Divided => Err(moving()),
             Answer::Lost(failure) => Err(failure),
-            Answer::NoScript => Err(broken(&self.address)),
+            Answer::NoScript => Err(broken(&self.shown)),
         }
     }
 
@@ -86,7 +86,7 @@ impl Visit {
         (self.clock.now(), self.clock.wall_micros())
     }
 
-    pub(crate) fn address(&self) -> &str {
-        &self.address
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
     }
 }

@@ -4,8 +4,8 @@ use fencepost_core::Finding;
 use futures_util::future::join_all;
 
 use super::clocks::{self, Skew};
-use super::{Door, Facts, Role};
-use crate::config::Place;
+use super::{Facts, ProbeOptions, Role};
+use crate::config::Address;
 
 /// A replica says where it is once a second; silent for longer than this it lags.
 const SILENT: u64 = 3;
@@ -15,7 +15,7 @@ const BEHIND: u64 = 64 * 1024;
 /// A replica as its master knows it.
 #[derive(PartialEq, Eq, Debug)]
 struct Replica {
-    place: Place,
+    address: Address,
     online: bool,
     /// Bytes that it has not confirmed.
     behind: u64,
@@ -23,7 +23,7 @@ struct Replica {
     silent: u64,
 }
 
-pub(super) async fn look(door: &Door, facts: &Facts, master: &Skew, role: Role) -> Vec<Finding> {
+pub(super) async fn look(options: &ProbeOptions, facts: &Facts, master: &Skew, role: Role) -> Vec<Finding> {
     let replicas = all(facts);
     let mut findings = vec![replication(&replicas, role)];
     findings.extend(cut_off(facts, &replicas, role));
@@ -32,9 +32,9 @@ pub(super) async fn look(door: &Door, facts: &Facts, master: &Skew, role: Role) 
     }
     // Replicas are often not for clients to see: one that cannot be reached from here is no finding.
     let skews = replicas.iter().map(|replica| async {
-        let mut visit = door.open(&replica.place).await.ok()?;
-        let skew = clocks::measure(&mut visit).await.ok()?;
-        clocks::between(master, &skew).map(|finding| finding.at(visit.address()))
+        let mut probe = options.open(&replica.address).await.ok()?;
+        let skew = clocks::measure(&mut probe).await.ok()?;
+        clocks::between(master, &skew).map(|finding| finding.at(probe.shown()))
     });
     findings.extend(join_all(skews).await.into_iter().flatten());
     findings
@@ -47,7 +47,7 @@ fn all(facts: &Facts) -> Vec<Replica> {
         let line = facts.info(&format!("slave{number}"));
         let field = |name: &str| line.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         Some(Replica {
-            place: Place::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?),
+            address: Address::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?),
             online: field("state") == Some("online"),
             behind: end.saturating_sub(field("offset")?.parse().unwrap_or(0)),
             silent: field("lag")?.parse().unwrap_or(0),
@@ -105,12 +105,12 @@ fn judge(replica: &Replica) -> Finding {
         }
         (true, _) => {
             return Finding::ok("replica", format!("in step: {behind} bytes behind"))
-                .at(&replica.place.to_string());
+                .at(&replica.address.to_string());
         }
     };
     Finding::warning("replica", says)
         .advice("look at its log, its load and its network")
-        .at(&replica.place.to_string())
+        .at(&replica.address.to_string())
 }
 
 #[cfg(test)]

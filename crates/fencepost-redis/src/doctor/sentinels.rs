@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use fencepost_core::{Finding, Severity};
 use futures_util::future::join_all;
 
-use super::{Door, unreached};
-use crate::config::Place;
+use super::{ProbeOptions, unreached};
+use crate::config::Address;
 use crate::error::Failure;
 
 /// One sentinel's view of the master.
@@ -17,21 +17,25 @@ struct View {
 }
 
 /// Returns the findings of each sentinel, and the master's address that most of them report.
-pub(super) async fn look(door: &Door, places: &[Place], name: &str) -> (Vec<Finding>, Option<Place>) {
-    let asked = places.iter().map(|place| async move { (place, ask(door, place, name).await) });
+pub(super) async fn look(
+    options: &ProbeOptions,
+    addresses: &[Address],
+    name: &str,
+) -> (Vec<Finding>, Option<Address>) {
+    let asked = addresses.iter().map(|address| async move { (address, ask(options, address, name).await) });
     let asked = join_all(asked).await;
     let seen: Vec<_> = asked.iter().filter_map(|(_, view)| view.as_ref().ok()).collect();
     let master = most(seen.iter().filter_map(|view| view.master()).collect());
     let well = seen.len();
     let mut findings = Vec::new();
-    for (place, view) in &asked {
+    for (address, view) in &asked {
         let found = match view {
             Ok(view) => view.judge(name, master.as_ref()),
             // As long as one answers, the master is found.
             Err(failure) if well > 0 => Finding { severity: Severity::Warning, ..unreached(failure) },
             Err(failure) => unreached(failure),
         };
-        findings.push(Finding { subject: "sentinel", ..found }.at(&place.to_string()));
+        findings.push(Finding { subject: "sentinel", ..found }.at(&address.to_string()));
     }
     if well > 0 && master.is_none() {
         findings.push(Finding::problem("sentinel", format!("no sentinel says where {name} is")));
@@ -39,10 +43,10 @@ pub(super) async fn look(door: &Door, places: &[Place], name: &str) -> (Vec<Find
     (findings, master)
 }
 
-async fn ask(door: &Door, place: &Place, name: &str) -> Result<View, Failure> {
-    let mut visit = door.open(place).await?;
-    let fields = visit.ask(&["SENTINEL", "MASTER", name]).await?;
-    let objection = match visit.ask::<String>(&["SENTINEL", "CKQUORUM", name]).await {
+async fn ask(options: &ProbeOptions, address: &Address, name: &str) -> Result<View, Failure> {
+    let mut probe = options.open(address).await?;
+    let fields = probe.ask(&["SENTINEL", "MASTER", name]).await?;
+    let objection = match probe.ask::<String>(&["SENTINEL", "CKQUORUM", name]).await {
         Ok(_) => None,
         Err(failure) => Some(failure.cause().to_owned()),
     };
@@ -50,9 +54,9 @@ async fn ask(door: &Door, place: &Place, name: &str) -> Result<View, Failure> {
 }
 
 /// Returns the most frequent value.
-fn most(places: Vec<Place>) -> Option<Place> {
-    let count = |place: &Place| places.iter().filter(|other| *other == place).count();
-    places.iter().max_by_key(|place| count(place)).cloned()
+fn most(addresses: Vec<Address>) -> Option<Address> {
+    let count = |address: &Address| addresses.iter().filter(|other| *other == address).count();
+    addresses.iter().max_by_key(|address| count(address)).cloned()
 }
 
 impl View {
@@ -64,16 +68,16 @@ impl View {
         self.field(name).parse().unwrap_or(0)
     }
 
-    fn master(&self) -> Option<Place> {
-        Some(Place::Tcp(self.field("ip").to_owned(), self.field("port").parse().ok()?))
+    fn master(&self) -> Option<Address> {
+        Some(Address::Tcp(self.field("ip").to_owned(), self.field("port").parse().ok()?))
     }
 
-    fn judge(&self, name: &str, master: Option<&Place>) -> Finding {
+    fn judge(&self, name: &str, master: Option<&Address>) -> Finding {
         let (sentinels, replicas) = (self.number("num-other-sentinels") + 1, self.number("num-slaves"));
         let (quorum, down) = (self.number("quorum"), self.number("down-after-milliseconds"));
-        let place = self.master().map_or_else(|| "?".to_owned(), |place| place.to_string());
+        let address = self.master().map_or_else(|| "?".to_owned(), |address| address.to_string());
         let says = format!(
-            "{name} is {place}, taken for down after {down} ms by {quorum} of {sentinels} sentinels; {replicas} can replace it"
+            "{name} is {address}, taken for down after {down} ms by {quorum} of {sentinels} sentinels; {replicas} can replace it"
         );
         if self.field("flags").contains("_down") {
             return Finding::problem("sentinel", format!("{says}; it finds the master down now"));
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_master_is_whom_most_name() {
-        let at = |port| Place::Tcp("host".to_owned(), port);
+        let at = |port| Address::Tcp("host".to_owned(), port);
         assert_eq!(most(vec![at(1), at(2), at(2)]), Some(at(2)));
         assert_eq!(most(Vec::new()), None);
     }

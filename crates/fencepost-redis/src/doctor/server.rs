@@ -2,7 +2,7 @@
 
 use fencepost_core::{Finding, Severity};
 
-use super::{Facts, Role, Visit};
+use super::{Facts, Probe, Role};
 
 /// From here on a limit is close.
 const FULL: u64 = 90;
@@ -178,9 +178,9 @@ fn events(facts: &Facts) -> Option<Finding> {
 }
 
 /// Reports the commands that this user may not run. Only commands that change nothing are tried.
-pub(super) async fn rights(visit: &mut Visit, prefix: &str) -> Vec<Finding> {
+pub(super) async fn rights(probe: &mut Probe, prefix: &str) -> Vec<Finding> {
     let channel = format!("{prefix}@doctor");
-    let name = visit.ask::<String>(&["ACL", "WHOAMI"]).await;
+    let name = probe.ask::<String>(&["ACL", "WHOAMI"]).await;
     let who = name.map_or_else(|_| "this user".to_owned(), |name| format!("user {name:?}"));
     let mut findings = Vec::new();
     let mut tried = |may: bool, command: &str, effect: &str| {
@@ -190,13 +190,13 @@ pub(super) async fn rights(visit: &mut Visit, prefix: &str) -> Vec<Finding> {
             findings.push(Finding::warning("rights", says).advice(advice));
         }
     };
-    let publish = visit.ask::<i64>(&["PUBLISH", &channel, ""]).await.is_ok();
+    let publish = probe.ask::<i64>(&["PUBLISH", &channel, ""]).await.is_ok();
     tried(
         publish,
         "PUBLISH",
         "the next in line learns that it is its turn only when it asks, up to a second later",
     );
-    let scan = visit.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
+    let scan = probe.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
     tried(scan, "SCAN", "locks cannot be listed");
     if findings.is_empty() {
         findings.push(Finding::ok(

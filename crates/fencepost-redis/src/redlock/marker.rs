@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost_core::Finding;
 
 use crate::doctor::facts::Facts;
-use crate::doctor::probe::Visit;
+use crate::doctor::probe::Probe;
 use crate::error::Failure;
 use crate::script::vote::marker;
 
@@ -13,15 +13,15 @@ use crate::script::vote::marker;
 const INIT: &str = "wait, or say fencepost doctor --init if it has lost nothing or nobody holds anything";
 
 pub(crate) async fn look(
-    visit: &mut Visit,
+    probe: &mut Probe,
     facts: &Facts,
     prefix: &str,
     longest: Duration,
 ) -> Result<Finding, Failure> {
     let key = marker(prefix);
     let (run, until, _): (Option<String>, Option<i64>, Option<i64>) =
-        visit.ask(&["HMGET", &key, "run", "until", "ttl"]).await?;
-    let (seconds, micros): (i64, i64) = visit.ask(&["TIME"]).await?;
+        probe.ask(&["HMGET", &key, "run", "until", "ttl"]).await?;
+    let (seconds, micros): (i64, i64) = probe.ask(&["TIME"]).await?;
     let left = until.unwrap_or(0).saturating_sub(seconds * 1_000_000 + micros);
     let own = facts.run();
     Ok(match run {

@@ -26,9 +26,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 
 use crate::backend::connect;
-use crate::client::Shared;
+use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL, Servers};
-use crate::conn::call::{Call, Lane, Trouble};
+use crate::conn::call::{Call, CallError, Lane};
 use crate::doctor::examine;
 use crate::script::answer::nonsense;
 use crate::script::queue::Setting;
@@ -38,7 +38,7 @@ use crate::script::vote::{FREED, VOUCH, WAITING};
 pub(crate) mod marker;
 mod node;
 
-use node::{Meeting, Runs, Unreached, unreached};
+use node::{NodeHandle, Runs, Unreached, unreached};
 
 /// The scheme.
 pub const SCHEME: &str = "redlock";
@@ -74,26 +74,26 @@ async fn meet(nodes: &[Node], need: usize, runtime: &Runtime) -> Result<()> {
     let until = runtime.clock().now() + GRACE;
     let runs = Runs::default();
     let opening = nodes.iter().map(|node| {
-        let _ = node.meeting.until.set(until);
-        let (meeting, config) = (Arc::clone(&node.meeting), node.config.clone());
+        let _ = node.handle.until.set(until);
+        let (handle, config) = (Arc::clone(&node.handle), node.config.clone());
         let opening = connect(config.clone(), runtime.clone(), Some(node.max_ttl));
         let retry = (config, node.max_ttl);
-        async move { (meeting, retry, opening.await) }
+        async move { (handle, retry, opening.await) }
     });
     let mut opening: FuturesUnordered<_> = opening.collect();
     let (mut met, mut first) = (0, None);
     // Dropped here nothing stays at the servers.
     while met < need
-        && let Some((meeting, retry, answer)) = opening.next().await
+        && let Some((handle, retry, answer)) = opening.next().await
     {
         match answer {
-            Ok(shared) => {
-                meeting.with(shared, &runs)?;
+            Ok(client) => {
+                handle.with(client, &runs)?;
                 met += 1;
             }
             Err(error) => {
                 first.get_or_insert(error);
-                meeting.keep_trying(retry, &runs, runtime);
+                handle.keep_trying(retry, &runs, runtime);
             }
         }
     }
@@ -102,9 +102,9 @@ async fn meet(nodes: &[Node], need: usize, runtime: &Runtime) -> Result<()> {
     }
     let ours = runtime.clone();
     runtime.spawn(async move {
-        while let Some((meeting, retry, answer)) = opening.next().await {
-            if answer.and_then(|shared| meeting.with(shared, &runs)).is_err() {
-                meeting.keep_trying(retry, &runs, &ours);
+        while let Some((handle, retry, answer)) = opening.next().await {
+            if answer.and_then(|client| handle.with(client, &runs)).is_err() {
+                handle.keep_trying(retry, &runs, &ours);
             }
         }
     });
@@ -131,10 +131,10 @@ pub async fn vouch(url: &str, runtime: Runtime) -> Result<()> {
     let each = configs.into_iter().map(|config| {
         let runtime = runtime.clone();
         async move {
-            let shared = connect(config, runtime, Some(max_ttl)).await?;
-            let call = Call::new(&VOUCH, 0, shared.setting.vouch());
-            let answer = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error);
-            shared.net.close().await;
+            let client = connect(config, runtime, Some(max_ttl)).await?;
+            let call = Call::new(&VOUCH, 0, client.setting.vouch());
+            let answer = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error);
+            client.deployment.close().await;
             answer.map(|_| ())
         }
     });
@@ -174,7 +174,7 @@ pub(crate) fn parse(address: &BackendUrl) -> Result<(Vec<Config>, Duration)> {
 
 /// One master, which may not have been reached yet.
 struct Node {
-    meeting: Arc<Meeting>,
+    handle: Arc<NodeHandle>,
     max_ttl: Duration,
     config: Config,
     runtime: Runtime,
@@ -182,7 +182,7 @@ struct Node {
 
 impl Node {
     fn new(config: Config, max_ttl: Duration, runtime: &Runtime) -> Node {
-        Node { meeting: Arc::new(Meeting::new(runtime.clock())), max_ttl, config, runtime: runtime.clone() }
+        Node { handle: Arc::new(NodeHandle::new(runtime.clock())), max_ttl, config, runtime: runtime.clone() }
     }
 }
 
@@ -192,14 +192,14 @@ impl Backend for Node {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        match self.meeting.redis.get() {
+        match self.handle.redis.get() {
             Some(redis) => redis.enter(claim),
             None => Unreached::of(self, claim, false),
         }
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        match self.meeting.redis.get() {
+        match self.handle.redis.get() {
             Some(redis) => redis.attach(claim),
             None => Unreached::of(self, claim, true),
         }
@@ -207,9 +207,9 @@ impl Backend for Node {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async move {
-            let redis = self.meeting.redis().await?;
+            let redis = self.handle.redis().await?;
             let names = std::slice::from_ref(name);
-            let (info, refused) = join(redis.inspect(name), refused(&redis.shared, names)).await;
+            let (info, refused) = join(redis.inspect(name), refused(&redis.client, names)).await;
             let mut info = info?;
             info.claims.extend(refused?.into_iter().flatten());
             Ok(info)
@@ -218,10 +218,10 @@ impl Backend for Node {
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         Reply::coming(async move {
-            let redis = self.meeting.redis().await?;
+            let redis = self.handle.redis().await?;
             let mut listing = redis.list(prefix, page).await?;
             let names: Vec<_> = listing.resources.iter().map(|info| info.name.clone()).collect();
-            let refused = refused(&redis.shared, &names).await?;
+            let refused = refused(&redis.client, &names).await?;
             for (info, refused) in listing.resources.iter_mut().zip(refused) {
                 info.claims.extend(refused);
             }
@@ -231,13 +231,13 @@ impl Backend for Node {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
-            let redis = self.meeting.redis().await?;
+            let redis = self.handle.redis().await?;
             redis.evict(name, token, how).await?;
             if how.now {
-                let (key, slot) = redis.shared.key(name);
-                let call = Call::new(&FREED, slot, redis.shared.setting.freed(&key));
+                let (key, slot) = redis.client.key(name);
+                let call = Call::new(&FREED, slot, redis.client.setting.freed(&key));
                 // Dropped here, or failed: a waiter asks again by itself, only later.
-                let _ = redis.shared.net.call(Lane::Caller, &call).await;
+                let _ = redis.client.deployment.call(Lane::Caller, &call).await;
             }
             Ok(())
         })
@@ -248,24 +248,24 @@ impl Backend for Node {
     }
 
     fn leave_caller_runtime(&self) {
-        if let Some(redis) = self.meeting.redis.get() {
+        if let Some(redis) = self.handle.redis.get() {
             redis.leave_caller_runtime();
         }
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        self.meeting.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
+        self.handle.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
     }
 }
 
 /// Returns the claims that wait for each of these names.
-async fn refused(shared: &Shared, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>> {
+async fn refused(client: &RedisClient, names: &[Name]) -> Result<Vec<Vec<ClaimInfo>>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<_> = names.iter().map(|name| Setting::refused(&shared.key(name).0)).collect();
-    let call = Call::new(&WAITING, 0, shared.setting.waiting(&keys));
-    let value = shared.net.call(Lane::Caller, &call).await.map_err(Trouble::into_error)?;
+    let keys: Vec<_> = names.iter().map(|name| Setting::refused(&client.key(name).0)).collect();
+    let call = Call::new(&WAITING, 0, client.setting.waiting(&keys));
+    let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
     let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
     let Some((Value::Int(now), each)) = answers.split_first() else { return Err(nonsense(&value)) };
     let now = u64::try_from(*now).unwrap_or_default();

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{ENGINE, Node};
 use crate::backend::{RedisBackend, connect};
-use crate::client::Shared;
+use crate::client::RedisClient;
 use crate::config::Config;
 
 /// The pause before a node that cannot be reached is tried again.
@@ -26,8 +26,8 @@ pub(super) struct Runs(Arc<Mutex<HashSet<Arc<str>>>>);
 
 impl Runs {
     /// Notes the server's run, if it says so. Fails if another node has it.
-    fn add(&self, shared: &Shared) -> Result<()> {
-        let Some(run) = shared.net.run() else { return Ok(()) };
+    fn add(&self, client: &RedisClient) -> Result<()> {
+        let Some(run) = client.deployment.run() else { return Ok(()) };
         if self.0.lock().insert(run) {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Runs {
 }
 
 /// One node, as soon as it is reached.
-pub(super) struct Meeting {
+pub(super) struct NodeHandle {
     pub(super) redis: OnceLock<RedisBackend>,
     /// The first attempt has ended.
     tried: watch::Sender<bool>,
@@ -47,17 +47,17 @@ pub(super) struct Meeting {
     clock: Clock,
 }
 
-impl Meeting {
-    pub(super) fn new(clock: &Clock) -> Meeting {
+impl NodeHandle {
+    pub(super) fn new(clock: &Clock) -> NodeHandle {
         let (redis, tried, until) = (OnceLock::new(), watch::Sender::new(false), OnceLock::new());
-        Meeting { redis, tried, until, clock: clock.clone() }
+        NodeHandle { redis, tried, until, clock: clock.clone() }
     }
 
     /// Takes the node in.
-    pub(super) fn with(&self, shared: Arc<Shared>, runs: &Runs) -> Result<()> {
-        let distinct = runs.add(&shared);
+    pub(super) fn with(&self, client: Arc<RedisClient>, runs: &Runs) -> Result<()> {
+        let distinct = runs.add(&client);
         if distinct.is_ok() {
-            let _ = self.redis.set(RedisBackend { shared });
+            let _ = self.redis.set(RedisBackend { client });
         }
         self.tried.send_replace(true);
         distinct
@@ -71,13 +71,13 @@ impl Meeting {
         runtime: &Runtime,
     ) {
         self.tried.send_replace(true);
-        let (meeting, runs, ours) = (Arc::downgrade(self), runs.clone(), runtime.clone());
+        let (handle, runs, ours) = (Arc::downgrade(self), runs.clone(), runtime.clone());
         runtime.spawn(async move {
-            while meeting.strong_count() > 0 {
+            while handle.strong_count() > 0 {
                 ours.clock().sleep_until(ours.clock().now() + RETRY).await;
-                if let Ok(shared) = connect(config.clone(), ours.clone(), Some(max_ttl)).await {
-                    let Some(meeting) = meeting.upgrade() else { return };
-                    if let Err(error) = meeting.with(shared, &runs) {
+                if let Ok(client) = connect(config.clone(), ours.clone(), Some(max_ttl)).await {
+                    let Some(handle) = handle.upgrade() else { return };
+                    if let Err(error) = handle.with(client, &runs) {
                         tracing::error!(%error, "a node has no vote");
                     }
                     return;
@@ -104,7 +104,7 @@ pub(super) fn unreached() -> Error {
 
 /// A claim at a node that was not there when it was made, and may come while it is asked for.
 pub(super) struct Unreached {
-    meeting: Arc<Meeting>,
+    handle: Arc<NodeHandle>,
     claim: Arc<Claim>,
     attached: bool,
     /// Since the node was there.
@@ -113,12 +113,12 @@ pub(super) struct Unreached {
 
 impl Unreached {
     pub(super) fn of(node: &Node, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        Box::new(Unreached { meeting: Arc::clone(&node.meeting), claim, attached, entry: None })
+        Box::new(Unreached { handle: Arc::clone(&node.handle), claim, attached, entry: None })
     }
 
     fn entry(&mut self) -> Option<&mut dyn Entry> {
         if self.entry.is_none() {
-            let (redis, claim) = (self.meeting.redis.get()?, Arc::clone(&self.claim));
+            let (redis, claim) = (self.handle.redis.get()?, Arc::clone(&self.claim));
             self.entry = Some(if self.attached { redis.attach(claim) } else { redis.enter(claim) });
         }
         match &mut self.entry {
@@ -135,7 +135,7 @@ impl Entry for Unreached {
         }
         Reply::coming(async move {
             // Dropped here nothing was sent.
-            self.meeting.redis().await?;
+            self.handle.redis().await?;
             match self.entry() {
                 Some(entry) => entry.attempt().await,
                 None => Err(unreached()),

@@ -9,17 +9,17 @@ fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
     let holder = HolderInfo::labelled("me");
     let claim = Arc::new(Claim::new(ClaimId::from_u128(1), want, ttl, holder, thread.runtime.clone()));
-    let (places, sent) = (Places::default(), clock.now());
-    let place = places.add(&claim);
+    let (table, sent) = (TrackedClaims::default(), clock.now());
+    let tracked = table.add(&claim);
     let found = |token| Pushed { token: Token::new(token), confirmed: Some((sent, ttl)) };
-    places.stand(&place, (sent, Token::new(4)), 1, sent);
-    place.push(found(5));
-    assert!(!place.waits());
+    table.stand(&tracked, (sent, Token::new(4)), 1, sent);
+    tracked.push(found(5));
+    assert!(!tracked.waits());
     // It was not collected in time, the lock went on, and the claim stands in line again.
-    places.stand(&place, (sent, Token::new(7)), 2, sent);
-    assert!(place.waits());
-    place.push(found(6));
-    assert!(place.waits(), "the answer to a request of before is late");
-    place.push(found(8));
-    assert!(matches!(place.collect(), Collected::Grant { pushed, .. } if pushed.token == Token::new(8)));
+    table.stand(&tracked, (sent, Token::new(7)), 2, sent);
+    assert!(tracked.waits());
+    tracked.push(found(6));
+    assert!(tracked.waits(), "the answer to a request of before is late");
+    tracked.push(found(8));
+    assert!(matches!(tracked.collect(), Collected::Grant { pushed, .. } if pushed.token == Token::new(8)));
 }

@@ -11,12 +11,12 @@ async fn a_failover_is_followed() {
     let mut servers = redis::Sentinel::start(3, &redis::Config::new()).expect("servers");
     let thread = Thread::start();
     let client = client(&servers.url(), &thread).await.expect("a client");
-    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
-    number(&client.net, Lane::Renewer, "a", 1).await.expect("a number");
+    number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
+    number(&client.deployment, Lane::Renewer, "a", 1).await.expect("a number");
     servers.fail_over().expect("a failover");
-    client.post.restored(1).await;
-    number(&client.net, Lane::Caller, "b", 1).await.expect("a number");
-    number(&client.net, Lane::Renewer, "b", 1).await.expect("a number");
+    client.recorder.restored(1).await;
+    number(&client.deployment, Lane::Caller, "b", 1).await.expect("a number");
+    number(&client.deployment, Lane::Renewer, "b", 1).await.expect("a number");
     assert_eq!(servers.master().look().ask::<i64>(&["HGET", "b", "n"]), 2);
 }
 
@@ -53,6 +53,6 @@ async fn passed_over(servers: &redis::Sentinel, port: u16) {
     let url = format!("redis+sentinel://{},{}/locks", stale.address(), servers.sentinels()[0].address());
     let thread = Thread::start();
     let client = client(&url, &thread).await.expect("a client");
-    number(&client.net, Lane::Caller, "a", 1).await.expect("a number");
+    number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
     assert_eq!(servers.master().look().ask::<i64>(&["HGET", "a", "n"]), 1);
 }
