@@ -147,3 +147,58 @@ impl Entry for GateEntry {
         self.inner.native()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::admission::Mode;
+    use crate::backend::claim::Want;
+    use crate::backend::claim_id::ClaimId;
+    use crate::operator::holder::HolderInfo;
+    use crate::runtime::Runtime;
+    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::flag;
+    use crate::time::Clock;
+
+    struct Nobody;
+
+    impl Spawner for Nobody {
+        fn spawn(&self, _: Task) {}
+    }
+
+    fn claim(client: u64, id: u128) -> Arc<Claim> {
+        let runtime = Runtime::for_client(client, Clock::manual(), Arc::new(Nobody));
+        let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
+        let holder = HolderInfo::labelled("test");
+        Arc::new(Claim::new(ClaimId::from_u128(id), want, Duration::from_secs(9), holder, runtime))
+    }
+
+    fn is_granted(entry: &mut dyn Entry) -> bool {
+        let Reply::Ready(Some(Ok(attempt))) = entry.attempt() else { panic!("memory answers on the spot") };
+        matches!(attempt, Attempt::Granted(_))
+    }
+
+    /// The first waits at the engine for another client, the second in the line of its own client for the first.
+    #[test]
+    fn a_waiter_is_woken_by_what_it_waits_for() {
+        let engine = Memory::with_process_identity();
+        let gate = LocalQueue::new(Arc::<Memory>::clone(&engine));
+        let mut other = engine.enter(claim(2, 1));
+        assert!(is_granted(&mut *other));
+        let (mut first, mut second) = (gate.enter(claim(1, 2)), gate.enter(claim(1, 3)));
+        let [by_engine, by_line] = [&mut first, &mut second].map(|entry| {
+            assert!(!is_granted(&mut **entry));
+            let (woken, waker) = flag();
+            assert!(entry.poll_wait(&mut Context::from_waker(&waker), Moment::NEVER).is_pending());
+            woken
+        });
+        drop(other.withdraw());
+        assert!(by_engine.is_set() && is_granted(&mut *first));
+        assert!(!by_line.is_set() && !is_granted(&mut *second));
+        drop(first.withdraw());
+        drop(first);
+        assert!(by_line.is_set() && is_granted(&mut *second));
+    }
+}
