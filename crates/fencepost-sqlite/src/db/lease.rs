@@ -127,3 +127,67 @@ impl LivenessCheck<'_> {
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencepost_core::{ClaimId, Clock, HolderInfo, Mode, Name, Runtime, Spawner, Task};
+
+    use super::*;
+    use crate::db::queue::{self, Request};
+    use crate::testing::{SECOND, TestDb};
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    struct Nobody;
+
+    impl Spawner for Nobody {
+        fn spawn(&self, _: Task) {}
+    }
+
+    fn ask(test: &TestDb, request: &Request<'_>) {
+        test.now(|db, liveness| queue::attempt(db, liveness, request));
+    }
+
+    fn cut_loose(test: &TestDb, id: u8) -> bool {
+        test.now(|db, liveness| detach(db, liveness, "r", &[id; 16], TTL))
+    }
+
+    #[test]
+    fn a_grant_is_detached_and_no_place_in_line_and_nothing_that_was_evicted() {
+        let test = TestDb::new();
+        ask(&test, &test.request(1, Mode::Exclusive));
+        ask(&test, &test.request(2, Mode::Exclusive));
+        assert!(!cut_loose(&test, 2), "it waits");
+        test.now(|db, _| rows::mark_evicted(db, "r", 1).map_err(Into::into));
+        assert!(!cut_loose(&test, 1), "it is evicted");
+        let test = TestDb::new();
+        ask(&test, &test.request(1, Mode::Exclusive));
+        assert!(cut_loose(&test, 1));
+        assert!(!cut_loose(&test, 3), "it was never there");
+    }
+
+    /// Where the side file says how long it lives, a renewal counts from the time there.
+    #[test]
+    fn a_lease_ends_by_its_row_if_it_is_fixed_or_detached() {
+        let test = TestDb::new();
+        let kept = |id: u8| {
+            let want = Want { name: Name::new("r").unwrap(), mode: Mode::Shared };
+            let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nobody));
+            let id = ClaimId::from_u128(u128::from_be_bytes([id; 16]));
+            let claim = Claim::new(id, want, TTL, HolderInfo::labelled("test"), runtime);
+            match test.later(SECOND, |db, liveness| keep(db, liveness, &claim)) {
+                Renewed::For { ttl, in_row } => (ttl, in_row),
+                Renewed::Lost(why) => panic!("{why}"),
+            }
+        };
+        let renewed = test.request(1, Mode::Shared);
+        ask(&test, &renewed);
+        ask(&test, &Request { id: [2; 16], fixed: true, ..renewed });
+        assert_eq!(kept(1), (TTL, false));
+        assert_eq!(kept(2), (TTL, true));
+        assert!(cut_loose(&test, 1));
+        assert_eq!(kept(1), (TTL, true));
+    }
+}

@@ -1,0 +1,126 @@
+use std::task::{Context, Poll, Waker};
+
+use fencepost_core::{
+    Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, Mode, Moment, Name, Runtime, Spawner, Task, Want,
+};
+use fencepost_testkit::server::TempDir;
+
+use super::*;
+use crate::config::Config;
+use crate::entry::SqliteEntry;
+use crate::testing;
+
+struct Nobody;
+
+impl Spawner for Nobody {
+    fn spawn(&self, _: Task) {}
+}
+
+/// One client of the database, whose tasks never run: no message reaches it.
+struct Stage {
+    client: Arc<Client>,
+    session: Arc<SqliteSession>,
+    clock: Clock,
+}
+
+impl Stage {
+    fn new(folder: &TempDir) -> Stage {
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
+        let clock = Clock::manual();
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(Nobody));
+        let client =
+            Arc::new(Client::open(&config, &runtime).unwrap_or_else(|failure| panic!("{failure:?}")));
+        Stage { session: Arc::new(SqliteSession::new(Arc::clone(&client))), client, clock }
+    }
+
+    /// A claim to the lock `name`, with the answer to its first attempt.
+    fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, SqliteEntry, Attempt) {
+        let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
+        let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
+        let ttl = Duration::from_secs(30);
+        let claim = Arc::new(Claim::new(id, want, ttl, holder, self.client.runtime.clone()));
+        let (client, session) = (Arc::clone(&self.client), Arc::clone(&self.session));
+        let mut entry = SqliteEntry::new(client, session, Arc::clone(&claim), false);
+        let attempt = now(entry.attempt()).unwrap();
+        (claim, entry, attempt)
+    }
+
+    fn sql(&self, sql: &str) {
+        self.client.database.write(|db| Ok(db.execute_batch(sql)?)).unwrap_or_else(|e| panic!("{e:?}"));
+    }
+}
+
+fn now<T>(reply: Reply<'_, T>) -> T {
+    let Reply::Ready(Some(answer)) = reply else { panic!("nobody else writes the database") };
+    answer
+}
+
+fn waits(entry: &mut SqliteEntry) -> bool {
+    entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER) == Poll::Pending
+}
+
+#[test]
+fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let held: Vec<_> = ["marked", "removed", "released", "kept"]
+        .into_iter()
+        .zip(1..)
+        .map(|(name, id)| stage.ask(id, name))
+        .collect();
+    let find = |name: &str, id: u128| {
+        let id = id.to_be_bytes();
+        stage.client.database.read(|db| Ok(rows::find(db, name, &id)?)).unwrap().expect("it is there")
+    };
+    let seq = find("marked", 1).seq;
+    stage.client.database.write(|db| Ok(rows::mark_evicted(db, "marked", seq)?)).unwrap();
+    stage.sql("DELETE FROM line WHERE resource IN ('removed', 'released')");
+    let released = stage.client.waiters.get(&3u128.to_be_bytes()).unwrap();
+    released.start_release();
+    eviction_file::write(&stage.client.eviction_file(stage.client.key), "").unwrap();
+    let due: Vec<_> = held.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
+    now(stage.session.renew(&due)).unwrap();
+    let ended: Vec<_> = due.iter().map(|claim| claim.validity.ended()).collect();
+    assert_eq!(ended, [Some(Loss::Evicted), Some(Loss::Evicted), None, None]);
+}
+
+/// Nobody rang for them: the process that held the locks is gone.
+#[test]
+fn a_round_wakes_the_waiters_whose_turn_it_is() {
+    let folder = testing::folder();
+    let (holder, stage) = (Stage::new(&folder), Stage::new(&folder));
+    let held = ["a", "b"].map(|name| holder.ask(u128::from(name.as_bytes()[0]), name));
+    let mut first = ["a", "b"].into_iter().zip(1..).map(|(name, id)| stage.ask(id, name)).collect::<Vec<_>>();
+    let (behind, mut behind_entry, _) = stage.ask(3, "a");
+    let (kept, ..) = stage.ask(4, "c");
+    for (_, entry, attempt) in &mut first {
+        assert!(matches!(attempt, Attempt::Blocked { .. }) && waits(entry));
+    }
+    let due: Vec<_> = first.iter().map(|(claim, ..)| Arc::clone(claim)).chain([behind, kept]).collect();
+    now(stage.session.renew(&due)).unwrap();
+    assert!(first.iter_mut().all(|(_, entry, _)| waits(entry)), "the locks are held");
+    holder.sql("DELETE FROM line WHERE token > 0 AND resource != 'c'");
+    now(stage.session.renew(&due)).unwrap();
+    assert!(first.iter_mut().all(|(_, entry, _)| !waits(entry)));
+    assert!(waits(&mut behind_entry), "the first is before it");
+    drop(held);
+}
+
+/// It may have died between the look at its row and the watch.
+#[test]
+fn a_waiter_looks_once_more_after_it_has_begun_to_watch_a_process() {
+    let folder = testing::folder();
+    let (holder, stage) = (Stage::new(&folder), Stage::new(&folder));
+    let held = holder.ask(1, "a");
+    let again = |attempt: Attempt| match attempt {
+        Attempt::Blocked { again, .. } => again,
+        other => panic!("{other:?}"),
+    };
+    let soon = stage.clock.now() + Duration::from_millis(5);
+    let (_claim, mut entry, first) = stage.ask(2, "a");
+    assert_eq!(again(first), Some(soon));
+    let second = again(now(entry.attempt()).unwrap());
+    assert!(second.is_none_or(|again| again > soon), "{second:?}");
+    drop(held);
+}
