@@ -12,6 +12,7 @@
 mod child;
 mod fault;
 mod link;
+mod phase;
 mod protocol;
 mod timer;
 mod tree;
@@ -42,6 +43,7 @@ pub(crate) use protocol::{Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
 pub(crate) use tree::{own_children, signal_descendants};
 
+use phase::{Phase, ROUND, Step};
 use protocol::{Begin, Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
@@ -50,24 +52,9 @@ pub(crate) const GUARDIAN: &str = "__guardian";
 /// The hidden subcommand that becomes the program.
 pub(crate) const CHILD: &str = "__child";
 
-/// The first pause between two rounds of killing, and the longest: what does not die of SIGKILL (it sleeps
-/// in the kernel, or belongs to another user) must not cost a core.
-const ROUND: u64 = 10_000_000;
-const LONGEST_ROUND: u64 = 500_000_000;
-
 /// The lock's descriptor is passed on under this number or above, out of the way of those that scripts choose themselves
 /// (`exec 9>file`, and `200` in flock(1)'s manual).
 const LOCK_DESCRIPTOR: i32 = 731;
-
-/// Where the program stands.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Phase {
-    Running,
-    /// SIGTERM was sent; SIGKILL follows then.
-    Ending(u64),
-    /// SIGKILL is sent again and again; the next time, and the pause after it.
-    Killing(u64, u64),
-}
 
 /// The guardian's state.
 struct Guardian {
@@ -194,7 +181,8 @@ impl Guardian {
     fn watch(mut self) -> io::Result<()> {
         while self.reap()? {
             self.act();
-            self.timer.set(self.due())?;
+            // What is due changes the phase, so a timer that has fired is set again.
+            self.timer.set(self.phase.due(self.last_term(), self.begin.limit))?;
             let mut waits = [
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
@@ -206,9 +194,6 @@ impl Guardian {
                 Err(error) => return Err(error.into()),
             }
             while let Ok(Some(_)) = self.signals.read_signal() {}
-            if self.timer_fired() {
-                self.timer.clear();
-            }
             self.listen();
         }
         if let Some(file) = self.begin.over.take().filter(|_| self.forsaken) {
@@ -222,11 +207,6 @@ impl Guardian {
         }
         self.say(Event::Gone);
         Ok(())
-    }
-
-    fn timer_fired(&self) -> bool {
-        let mut at = [PollFd::new(self.timer.as_fd(), PollFlags::POLLIN)];
-        poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Takes in every dead process; false when there is none left, dead or alive.
@@ -255,15 +235,6 @@ impl Guardian {
         }
     }
 
-    /// The next moment at which something is to be done.
-    fn due(&self) -> Option<u64> {
-        match self.phase {
-            Phase::Running => [self.last_term(), self.begin.limit].into_iter().flatten().min(),
-            Phase::Ending(kill) => Some(kill),
-            Phase::Killing(next, _) => Some(next),
-        }
-    }
-
     /// When SIGKILL must be sent at the latest.
     fn last_kill(&self) -> u64 {
         self.begin.end.saturating_sub(self.begin.floor)
@@ -277,23 +248,16 @@ impl Guardian {
     /// Does what is due.
     fn act(&mut self) {
         let now = now();
-        match self.phase {
-            Phase::Running if self.last_term().is_some_and(|term| now >= term) => {
-                self.forsaken = true;
-                self.say(Event::Ending(Why::DetachedLease));
+        match self.phase.step(now, self.last_term(), self.begin.limit, self.ended) {
+            Step::Wait => {}
+            Step::End(why) => {
+                self.forsaken |= why == Some(Why::DetachedLease);
+                if let Some(why) = why {
+                    self.say(Event::Ending(why));
+                }
                 self.end(now);
             }
-            Phase::Running if self.begin.limit.is_some_and(|limit| now >= limit) => {
-                self.say(Event::Ending(Why::Limit));
-                self.end(now);
-            }
-            // The program has ended and left others behind, else there would be nobody to reap.
-            Phase::Running if self.ended => self.end(now),
-            Phase::Ending(kill) if now >= kill => self.kill(now, ROUND),
-            Phase::Killing(next, pause) if now >= next => {
-                self.kill(now, pause.saturating_mul(2).min(LONGEST_ROUND));
-            }
-            _ => {}
+            Step::Kill(pause) => self.kill(now, pause),
         }
     }
 

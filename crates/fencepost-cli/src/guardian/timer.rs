@@ -57,13 +57,6 @@ impl Timer {
         }
     }
 
-    /// Forgets that it has fired.
-    pub(crate) fn clear(&mut self) {
-        // Nothing to read only means that it has not fired.
-        let _ = self.timer.wait();
-        self.set = None;
-    }
-
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

@@ -309,3 +309,32 @@ pub(crate) fn restarts_in_line(place: &Place) {
     running.kid.said().expect(143).complains(&["evicted", "--on-lost restart"]);
     assert!(!running.pipe.is_open());
 }
+
+/// The guardian reaps what the program has left behind.
+#[test]
+fn the_end_of_an_orphan_is_not_the_end_of_the_program() {
+    let place = Place::new();
+    for end in ["kill -KILL $$", "exit 5"] {
+        let orphan = place.file("orphan", end);
+        let script = format!(
+            "pid=$(sh -c 'sh {} >/dev/null 2>&1 & echo $!'); while [ -d /proc/$pid ]; do sleep 0.01; done; exit 7",
+            orphan.display()
+        );
+        place.output(["run", "hello", "--", "sh", "-c", &script]).expect(7);
+    }
+}
+
+#[test]
+fn a_signal_reaches_a_program_that_has_left_its_group() {
+    let place = Place::new();
+    let program = "import os, signal, time\n\
+        os.setpgid(0, os.getpgid(os.getppid()))\n\
+        def bye(*_): os.write(9, b\"bye\\n\"); os._exit(7)\n\
+        signal.signal(signal.SIGUSR1, bye)\n\
+        os.write(9, b\"up\\n\")\n\
+        while True: signal.pause()\n";
+    let mut running = place.running(&[], "hello", &format!("exec python3 -c '{program}'"));
+    running.kid.send(Signal::SIGUSR1);
+    assert_eq!(running.pipe.line(), "bye");
+    running.kid.said().expect(7);
+}
