@@ -51,6 +51,13 @@ fn a_holder_is_shown_if_a_majority_may_have_it_and_a_waiter_if_one_has_it() {
 }
 
 #[test]
+fn holders_come_before_waiters_and_the_oldest_first() {
+    let at = |label, token, since_micros| ClaimInfo { since_micros, ..claim(label, token) };
+    let all = [at("waits", None, 1), at("late", Some(2), 3), at("early", Some(1), 2)];
+    assert_eq!(shown(&[&all, &all, &all]), ["early", "late", "waits"]);
+}
+
+#[test]
 fn claims_that_differ_in_what_they_say_are_several() {
     let reasons =
         ["x", "y"].map(|reason| ClaimInfo { reason: Some(reason.to_owned()), ..claim("one", Some(1)) });

@@ -132,11 +132,11 @@ fn nanos(d: Duration) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use fencepost_core::{ClaimId, Clock, HolderInfo, Mode, Name, Runtime, Spawner, Task};
+    use fencepost_core::{ClaimId, Clock, HolderInfo, Mode, Name, Removed, Runtime, Spawner, Task};
 
     use super::*;
     use crate::db::queue::{self, Request};
-    use crate::testing::{SECOND, TestDb};
+    use crate::testing::{NOW, SECOND, TestDb};
 
     const TTL: Duration = Duration::from_secs(30);
 
@@ -166,6 +166,28 @@ mod tests {
         ask(&test, &test.request(1, Mode::Exclusive));
         assert!(cut_loose(&test, 1));
         assert!(!cut_loose(&test, 3), "it was never there");
+    }
+
+    #[test]
+    fn a_detached_lease_that_has_ended_is_not_released() {
+        for (after, removed) in [(29, Removed::Released), (30, Removed::Nothing)] {
+            let test = TestDb::new();
+            ask(&test, &test.request(1, Mode::Exclusive));
+            assert!(cut_loose(&test, 1));
+            let left =
+                test.later(after * SECOND, |db, liveness| queue::withdraw(db, liveness, "r", &[1; 16], None));
+            assert_eq!(left.removed, removed, "after {after} s");
+        }
+    }
+
+    #[test]
+    fn a_fixed_lease_has_its_end_in_its_row_once_it_is_granted() {
+        let test = TestDb::new();
+        for (id, end) in [(1, Some(NOW.boot + 30 * SECOND)), (2, None)] {
+            ask(&test, &Request { fixed: true, ..test.request(id, Mode::Exclusive) });
+            let row = test.now(|db, _| Ok(rows::find(db, "r", &[id; 16])?));
+            assert_eq!(row.expect("it is there").until, end);
+        }
     }
 
     /// Where the side file says how long it lives, a renewal counts from the time there.

@@ -334,3 +334,29 @@ fn every_answer_is_that_of_the_pure_rule() {
         }
     }
 }
+
+/// The poll itself changes nothing.
+#[test]
+fn a_poll_says_who_is_next_and_whether_rows_are_to_be_repaired() {
+    let test = TestDb::new();
+    granted(&attempt_at(&test, 0, &test.request(1, X)));
+    blocked(&attempt_at(&test, 0, &test.request(2, X)));
+    let look = || {
+        let found = test.now(|db, liveness| state(db, liveness, "r"));
+        (ids(&found.to_wake), found.first, found.needs_repair)
+    };
+    let repair = || ids(&test.now(|db, liveness| next(db, liveness, "r")));
+    assert_eq!(look(), (vec![], Some([2; 16]), false));
+    // A detached lease of before a restart of the machine: its end is to be written down.
+    let wall = NOW.wall + 5_000_000;
+    test.sql(&format!(
+        "UPDATE line SET process = NULL, until = 1, wall = {wall}, boot = zeroblob(16) WHERE seq = 1"
+    ));
+    assert_eq!(look(), (vec![], Some([2; 16]), true));
+    assert!(repair().is_empty());
+    assert_eq!(look(), (vec![], Some([2; 16]), false));
+    test.now(|db, _| Ok(db.execute("UPDATE line SET process = ?1 WHERE seq = 1", [test.dead])?));
+    assert_eq!(look(), (vec![2], None, true));
+    assert_eq!((repair(), rows(&test)), (vec![2], 1));
+    assert_eq!(look(), (vec![2], None, false));
+}
