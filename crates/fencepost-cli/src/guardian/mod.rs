@@ -181,7 +181,7 @@ impl Guardian {
     fn watch(mut self) -> io::Result<()> {
         while self.reap()? {
             self.act();
-            // What is due changes the phase, so a timer that has fired is set again.
+            // Each step changes the phase, so a timer that has fired is set again.
             self.timer.set(self.phase.due(self.last_term(), self.begin.limit))?;
             let mut waits = [
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
