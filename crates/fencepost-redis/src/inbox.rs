@@ -92,3 +92,63 @@ fn said(message: &[u8]) -> &[u8] {
 fn id(bytes: &[u8]) -> Option<ClaimId> {
     bytes.get(..16)?.try_into().ok().map(|bytes| ClaimId::from_u128(u128::from_be_bytes(bytes)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use fencepost_core::{Claim, HolderInfo, Mode, Name, Want};
+
+    use super::*;
+    use crate::claim::waiters::{Collected, TrackedClaim};
+
+    fn message(parts: &[&[u8]]) -> Vec<u8> {
+        parts.concat()
+    }
+
+    /// Two claims that are known, and what they are told by `payload`: the token that each is handed, whether somebody asks for it,
+    /// and its loss.
+    fn told(payload: &[u8]) -> [(Option<u64>, bool, Option<Loss>); 2] {
+        let thread = crate::testing::Thread::start();
+        let messages = Messages { tracked: Arc::default(), client: OnceLock::new() };
+        let tracked = [1, 2].map(|id| {
+            let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
+            let (holder, ttl) = (HolderInfo::labelled("me"), Duration::from_secs(9));
+            let claim = Claim::new(ClaimId::from_u128(id), want, ttl, holder, thread.runtime.clone());
+            messages.tracked.add(&Arc::new(claim))
+        });
+        messages.message(payload);
+        tracked.map(|tracked: Arc<TrackedClaim>| {
+            let token = match tracked.collect() {
+                Collected::Grant { pushed, .. } => Some(pushed.token.get()),
+                _ => None,
+            };
+            (token, tracked.is_asked_for(), tracked.claim.validity.ended())
+        })
+    }
+
+    #[test]
+    fn a_message_reaches_the_claim_that_it_names() {
+        let [one, two] = [1u128, 2].map(u128::to_be_bytes);
+        let token = 7f64.to_be_bytes();
+        let none = (None, false, None);
+        assert_eq!(told(&message(&[b"G", &two, &token])), [none, (Some(7), false, None)]);
+        assert_eq!(told(&message(&[b"L", &two])), [none, (None, true, None)]);
+        assert_eq!(told(&message(&[b"E", &one])), [(None, false, Some(Loss::Evicted)), none]);
+        let both = message(&[b"E", &one, b"N\0\x02me", b"G", &two, &token]);
+        assert_eq!(told(&both), [(None, false, Some(Loss::Evicted)), (Some(7), false, None)]);
+        assert_eq!(told(&message(&[b"G", &[9; 16], &token])), [none; 2]);
+    }
+
+    #[test]
+    fn a_message_that_was_cut_short_tells_nothing() {
+        let (one, none) = (1u128.to_be_bytes(), (None, false, None));
+        for letter in [b"G", b"L", b"E", b"H", b"S", b"X"] {
+            for length in [0, 1, 15] {
+                assert_eq!(told(&message(&[letter, &one[..length]])), [none; 2]);
+            }
+        }
+        assert_eq!(told(&message(&[b"G", &one, &[0; 7]])), [none; 2]);
+    }
+}

@@ -296,3 +296,35 @@ impl Session for RedisSession {
         Reply::coming(self.round(due))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use fencepost_core::ErrorKind;
+
+    use super::*;
+
+    /// Claims of sessions with one id are renewed together.
+    #[test]
+    fn each_client_each_slot_and_each_durability_has_a_session_of_its_own() {
+        let mut ids = HashSet::new();
+        for number in [1, 2, 3, 1 << 20] {
+            for slot in [0, 1, 2, 16_383] {
+                for durable in [false, true] {
+                    ids.insert(RedisSession { client: Weak::new(), number, slot, durable }.id());
+                }
+            }
+        }
+        assert_eq!(ids.len(), 4 * 4 * 2);
+    }
+
+    #[test]
+    fn an_error_lasts_if_a_person_has_to_mend_it_at_the_key() {
+        let error = |kind| Error::new(kind, "it fails");
+        assert!(lasts(&error(ErrorKind::Configuration)));
+        assert!(!lasts(&error(ErrorKind::Configuration).transient(true)));
+        assert!(!lasts(&error(ErrorKind::Denied)));
+        assert!(!lasts(&error(ErrorKind::Unreachable)));
+    }
+}

@@ -64,3 +64,20 @@ async fn whoever_does_not_wait_gets_a_lock_whose_holders_are_all_dead() {
     eventually("nothing of them is left", async || redis.look().ask::<i64>(&["HLEN", "fencepost:book"]) == 1)
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_readers_than_one_call_renews_are_all_renewed() {
+    needs!(REDIS);
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), SOON).await;
+    let book = locks.rwlock("book").expect("a name");
+    let guards = join_all((0..300).map(|_| book.read().into_future())).await;
+    let guards: Vec<Guard> = guards.into_iter().map(|guard| guard.expect("nobody writes")).collect();
+    let first: Vec<_> = guards.iter().map(Guard::valid_until).collect();
+    eventually("each is renewed", async || {
+        guards.iter().zip(&first).all(|(guard, first)| guard.valid_until() > *first)
+    })
+    .await;
+    drop(guards);
+    within(3 * SOON, locks.close()).await;
+}

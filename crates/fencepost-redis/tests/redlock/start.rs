@@ -1,5 +1,6 @@
 //! A client comes while not all nodes answer.
 
+use fencepost_core::{Client, Registry};
 use fencepost_testkit::needs;
 use std::future::ready;
 use std::time::{Duration, Instant};
@@ -73,4 +74,18 @@ async fn a_claim_asks_a_node_that_comes_after_it() {
     let permit = waiting.await.expect("no panic").expect("all nodes are there");
     permit.release().await.expect("it was held");
     locks.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_a_minority_is_refused() {
+    needs!(REDIS);
+    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
+    vouch(&masters.url()).await;
+    masters.node(1).kill().expect("it can be killed");
+    client(&masters.url()).await.close().await;
+    masters.node(2).kill().expect("it can be killed");
+    let registry = Registry::new().with("redlock", fencepost_redis::redlock::open);
+    let opened = Client::builder().connect(&registry, &masters.url()).await;
+    let error = opened.err().expect("one of three is no majority");
+    assert!(error.is_unreachable(), "{error}");
 }

@@ -2,13 +2,48 @@ use fencepost_core::{HolderInfo, Mode, Want};
 
 use super::*;
 
+fn claim(id: u128, thread: &crate::testing::Thread) -> Arc<Claim> {
+    let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
+    let (holder, ttl) = (HolderInfo::labelled("me"), Duration::from_secs(1));
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, thread.runtime.clone()))
+}
+
+/// While the server knows none of those that it was asked about, it may have lost the whole line.
+#[test]
+fn a_line_that_may_be_lost_is_asked_about_in_growing_parts() {
+    let thread = crate::testing::Thread::start();
+    let (table, sent, last) = (TrackedClaims::default(), thread.runtime.clock().now(), Token::new(4));
+    let name = Name::new("lock").unwrap();
+    for number in 1..=2_000 {
+        let tracked = table.add(&claim(u128::from(number), &thread));
+        assert_eq!(table.number(&tracked), None);
+        table.stand(&tracked, (sent, last), number, sent);
+        assert_eq!(table.number(&tracked), Some(number));
+    }
+    let asked = || match table.oldest(&name, sent + Duration::from_secs(9)) {
+        Ok(oldest) => oldest.len(),
+        Err(due) => panic!("not before {due:?}"),
+    };
+    let first = Some((1, last));
+    assert_eq!(asked(), OLDEST);
+    for (found, count) in [
+        ((None, true), 64),
+        ((None, false), 256),
+        ((first, true), 1_024),
+        ((None, true), 1_024),
+        ((first, false), OLDEST),
+        ((first, false), OLDEST),
+    ] {
+        table.anchored(&name, found, sent, sent);
+        assert_eq!(asked(), count, "{found:?}");
+    }
+}
+
 #[test]
 fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     let thread = crate::testing::Thread::start();
     let (clock, ttl) = (thread.runtime.clock(), Duration::from_secs(1));
-    let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
-    let holder = HolderInfo::labelled("me");
-    let claim = Arc::new(Claim::new(ClaimId::from_u128(1), want, ttl, holder, thread.runtime.clone()));
+    let claim = claim(1, &thread);
     let (table, sent) = (TrackedClaims::default(), clock.now());
     let tracked = table.add(&claim);
     let found = |token| Pushed { token: Token::new(token), confirmed: Some((sent, ttl)) };
