@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, ClaimId, Entry, Error, ErrorKind, Loss, Moment, Removed, Renewal, Reply, Result, State,
-    Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
 };
 use redis::Value;
 
 use crate::claim::session;
+use crate::claim::spread::spread;
 use crate::claim::waiters::{Collected, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
@@ -305,12 +305,6 @@ impl RedisEntry {
     }
 }
 
-/// Returns 1 to 21.5 ms, other for other claims.
-fn spread(id: ClaimId) -> Duration {
-    let spread = (id.as_u128() >> 100) as u64 % 1024;
-    Duration::from_micros(1_000 + 20 * spread)
-}
-
 impl Drop for RedisEntry {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
@@ -395,19 +389,5 @@ impl Entry for RedisEntry {
             };
             Err(Error::lost(self.claim.want().name.clone(), why))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_that_were_refused_ask_again_one_after_the_other() {
-        let mut all: Vec<_> = (0..500).map(|id| spread(ClaimId::from_u128(0).derive(id))).collect();
-        all.sort_unstable();
-        let (first, last) = (all[0], all[499]);
-        assert!(first >= Duration::from_millis(1) && first < Duration::from_millis(2), "{first:?}");
-        assert!(last > Duration::from_millis(20) && last < Duration::from_millis(22), "{last:?}");
     }
 }
