@@ -83,6 +83,13 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         passed()
     });
     run.step("each feature alone", || features::alone(workspace, metadata));
+    run.step("macOS", || {
+        let sources = ["core", "etcd", "quorum", "redis", "tls"];
+        let sources = sources.map(|name| Path::new("crates").join(format!("fencepost-{name}")).join("src"));
+        let input =
+            |path: &Path| rare::is_build_input(path) || sources.iter().any(|folder| path.starts_with(folder));
+        rare::check(workspace, extent.all, "macOS", input, || features::macos(workspace))
+    });
     run.step("oldest Rust", || {
         rare::check(workspace, extent.all, "oldest Rust", rare::is_build_input, || {
             oldest_rust(workspace, metadata)

@@ -49,6 +49,11 @@
 //! [`Holding::side_file`] once it has killed all children of a wrapper that was stopped. A guard's
 //! [`native`](fencepost_core::Guard::native) gives the [`Holding`].
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the engine SQLite needs Linux (inotify, /proc); build fencepost with default-features = false and the features of other engines"
+);
+
 mod backend;
 mod checks;
 mod client;

@@ -7,7 +7,7 @@
 //! - [`sim`]: all of core over an engine in one thread, by a seed, with the checker.
 //! - [`chaos`], [`witness`]: layers that make faults in an engine, and that record what it confirmed.
 //! - [`faults`]: the faults that a test can make in an engine.
-//! - [`needs`]: the programs that a test needs, and the skip where one is missing.
+//! - [`mod@needs`]: the programs that a test needs, and the skip where one is missing.
 //! - [`server`]: real servers on free ports that end with the test, and a proxy that cuts and delays.
 //! - [`zookeeper`]: one ZooKeeper server, and an ensemble of three.
 //! - [`etcd`]: etcd with one member and with three.

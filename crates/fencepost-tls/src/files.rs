@@ -7,10 +7,10 @@ use fencepost_core::ErrorKind;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::trouble::Trouble;
+use crate::error::TlsError;
 
 /// The certificates of authorities.
-pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = std::fs::read(path).map_err(|error| no_authorities(path).because(&error))?;
     match certificates(&bytes) {
         Ok(found) if found.is_empty() => Err(no_authorities(path).because(&"it holds none")),
@@ -20,12 +20,12 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, T
 }
 
 /// `ca` is not what it should be.
-pub(crate) fn no_authorities(path: &Path) -> Trouble {
+pub(crate) fn no_authorities(path: &Path) -> TlsError {
     bad(format!("ca names {}, which is no readable file of PEM certificates", path.display()))
 }
 
 /// Our certificate, and those between it and its authority.
-pub(crate) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+pub(crate) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read("cert", path)?;
     let shown = path.display();
     match certificates(&bytes) {
@@ -41,7 +41,7 @@ pub(crate) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble
 }
 
 /// The key of our certificate.
-pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let bytes = read("key", path)?;
     let shown = path.display();
     if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
@@ -61,7 +61,7 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
 }
 
 /// Certificate and key do not go together, or are of no kind that we know.
-pub(crate) fn mismatch(cert: &Path, key: &Path) -> Trouble {
+pub(crate) fn mismatch(cert: &Path, key: &Path) -> TlsError {
     bad(format!("cert and key name {} and {}, which do not belong together", cert.display(), key.display()))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn to_pem(certificate: &CertificateDer<'_>) -> String {
 }
 
 /// The text of a file that an option names.
-pub(crate) fn text(option: &str, path: &Path) -> Result<String, Trouble> {
+pub(crate) fn text(option: &str, path: &Path) -> Result<String, TlsError> {
     read(option, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -80,14 +80,14 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pk
     CertificateDer::pem_slice_iter(bytes).collect()
 }
 
-fn read(option: &str, path: &Path) -> Result<Vec<u8>, Trouble> {
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|error| {
         bad(format!("{option} names {}, which cannot be read", path.display())).because(&error)
     })
 }
 
-fn bad(message: String) -> Trouble {
-    Trouble::new(ErrorKind::Configuration, message)
+fn bad(message: String) -> TlsError {
+    TlsError::new(ErrorKind::Configuration, message)
 }
 
 #[cfg(test)]

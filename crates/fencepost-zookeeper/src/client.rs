@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimRecord, Error, ErrorKind, Loss, Name, Result, Runtime, Token};
-use fencepost_tls::Trouble;
+use fencepost_tls::TlsError;
 use zookeeper_client as zk;
 
 use crate::claim::held::{HeldGrants, give_back};
@@ -41,7 +41,7 @@ struct Current {
     /// Why there is none.
     last: Option<zk::Error>,
     /// The failures of TLS, at most one for each server.
-    tls: Vec<Trouble>,
+    tls: Vec<TlsError>,
     closed: bool,
     waiting: Vec<Waker>,
 }
@@ -194,10 +194,7 @@ impl Client {
         let hosts = self.config.hosts().join(",");
         let driver = match &self.tls {
             None => runner::with_sessions_here(connector.connect(&hosts)).await?,
-            Some(tls) => {
-                let connector = connector.with_tls(tls.options.clone());
-                runner::with_sessions_here(connector.secure_connect(&hosts)).await?
-            }
+            Some(tls) => runner::with_sessions_here(tls.connect(connector, &hosts)).await?,
         };
         // Connecting may have taken longer than the session lasts: its validity counts from a request of its own.
         let sent = self.runtime.clock().now();
@@ -234,7 +231,7 @@ impl Client {
 }
 
 /// Returns whether the connection fails until somebody changes a setting.
-fn is_setting(trouble: &Trouble) -> bool {
+fn is_setting(trouble: &TlsError) -> bool {
     trouble.kind == ErrorKind::Configuration
 }
 

@@ -91,9 +91,7 @@ impl Config {
         let open = match address.option("acl") {
             None => login.is_none(),
             Some("open") => true,
-            Some("creator") if login.is_some() || tls.as_ref().is_some_and(|tls| tls.identity.is_some()) => {
-                false
-            }
+            Some("creator") if login.is_some() || tls.as_ref().is_some_and(Tls::has_identity) => false,
             Some("creator") => {
                 let rule = "acl=creator needs a user or a certificate; write user:password@, or cert= and key= with zookeepers:";
                 return Err(Error::invalid(rule));

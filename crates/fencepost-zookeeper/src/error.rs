@@ -1,7 +1,7 @@
 //! Errors: what failed, why, and what to do.
 
 use fencepost_core::{Error, ErrorKind};
-use fencepost_tls::Trouble;
+use fencepost_tls::TlsError;
 use zookeeper_client as zk;
 
 /// The engine's name in errors.
@@ -89,7 +89,7 @@ pub(crate) fn disconnected() -> Error {
 }
 
 /// Returns the error for a session that could not be made in time.
-pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Option<Trouble>) -> Error {
+pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Option<TlsError>) -> Error {
     if let Some(zk::Error::AuthFailed) = last {
         return failure(&zk::Error::AuthFailed);
     }

@@ -17,15 +17,16 @@
 //! that engine adds or lacks. To test a program without a server, start with [`testing`]. To write an engine, start with [`backend`].
 //!
 //! # Features
-//! - `etcd` (default): the engines `etcd://HOSTS` and `etcds:`.
-//! - `redis` (default): the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
+//! - `etcd`: the engines `etcd://HOSTS` and `etcds:`.
+//! - `redis`: the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
-//! - `zookeeper` (default): the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
+//! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
+//! - `tls`: connections with TLS to Redis, etcd and ZooKeeper. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
-//! The engine `memory:` is always there.
+//! The engine `memory:` is always there. A URL of an engine whose feature is off is refused with an error that names the feature.
 
 mod builder;
 pub mod testing;

@@ -8,7 +8,7 @@ async fn refusal(url: &str) -> String {
     error.to_string()
 }
 
-/// With the default features nothing is missing; `--no-default-features` checks each message.
+/// With all features nothing is missing; `cargo xtask test` runs this also without any.
 #[tokio::test]
 async fn an_engine_whose_feature_is_off_is_named_with_it() {
     for (there, feature, urls) in [
@@ -24,6 +24,21 @@ async fn an_engine_whose_feature_is_off_is_named_with_it() {
         for url in urls.iter().filter(|_| !there) {
             let said = refusal(url).await;
             assert!(said.contains(&format!("built without the feature `{feature}`")), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tls_whose_feature_is_off_is_named_with_it() {
+    for (engine, url) in [
+        (cfg!(feature = "redis"), "rediss://h"),
+        (cfg!(feature = "redis"), "redlock:rediss://h"),
+        (cfg!(feature = "etcd"), "etcds://h"),
+        (cfg!(feature = "zookeeper"), "zookeepers://h/locks"),
+    ] {
+        if engine && !cfg!(feature = "tls") {
+            let said = refusal(url).await;
+            assert!(said.contains("built without the feature `tls`"), "{url}: {said}");
         }
     }
 }

@@ -6,6 +6,14 @@ pub(crate) mod renewer;
 pub(crate) mod single_flight;
 pub(crate) mod spawner;
 pub(crate) mod thread;
+// Its test runs on Linux as well.
+#[cfg(any(test, not(target_os = "linux")))]
+#[cfg_attr(target_os = "linux", allow(dead_code))]
+mod portable_timer;
+#[cfg(not(target_os = "linux"))]
+use portable_timer as timer;
+#[cfg(target_os = "linux")]
+mod timer;
 
 use std::fmt;
 use std::future::Future;

@@ -5,22 +5,19 @@ use crate::sync::Mutex;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
 use crate::runtime::spawner::HandleSpawner;
-use crate::time::{Clock, Moment};
+use crate::runtime::timer::Timer;
+use crate::time::Clock;
 
 /// How long a client that was dropped goes on cleaning up, at most.
 const LAST_CLEANUP: Duration = Duration::from_secs(60);
@@ -119,55 +116,13 @@ impl Drop for Thread {
     }
 }
 
-/// A timer on `CLOCK_BOOTTIME`: tokio's own stop while the machine is suspended.
-struct Timer(AsyncFd<Fd>);
-
-/// nix gives the descriptor out by one trait, tokio wants another.
-struct Fd(TimerFd);
-
-impl AsRawFd for Fd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
-impl Timer {
-    fn new() -> io::Result<Timer> {
-        let fd = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
-        // The successor of `new` is unsafe, for types that may swap their descriptor; ours owns one and keeps it.
-        #[expect(deprecated, reason = "its successor is unsafe")]
-        AsyncFd::new(Fd(fd)).map(Timer)
-    }
-
-    fn arm(&self, at: Option<Moment>) -> nix::Result<()> {
-        match at {
-            Some(at) => {
-                // Zero would disarm it.
-                let at = TimeSpec::from_duration(Duration::from_nanos(at.as_nanos().max(1)));
-                let set = TimerSetTimeFlags::TFD_TIMER_ABSTIME;
-                self.0.get_ref().0.set(Expiration::OneShot(at), set)
-            }
-            None => self.0.get_ref().0.unset(),
-        }
-    }
-
-    /// Ready after the timer has fired.
-    fn poll_fired(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut ready = std::task::ready!(self.0.poll_read_ready(cx))?;
-        // EAGAIN means that it was re-armed meanwhile: the next look at the timers is due all the same.
-        let _ = self.0.get_ref().0.wait();
-        ready.clear_ready();
-        Poll::Ready(Ok(()))
-    }
-}
-
-async fn drive(clock: Clock, timer: Timer) {
+async fn drive(clock: Clock, mut timer: Timer) {
     let mut armed = None;
     poll_fn(|cx| {
         loop {
             let next = clock.poll_drive(cx);
             if next != armed {
-                if let Err(error) = timer.arm(next) {
+                if let Err(error) = timer.arm(&clock, next) {
                     tracing::error!(%error, "the timer cannot be armed; locks of this client will be lost");
                 }
                 armed = next;

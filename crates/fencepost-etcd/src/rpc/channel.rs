@@ -52,7 +52,7 @@ impl Member {
             };
             let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|e| bad(&e))?;
             let endpoint = match &tls {
-                Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| bad(&error))?,
+                Some(tls) => tls::configure(endpoint, tls).map_err(|error| bad(&error))?,
                 None => endpoint,
             };
             let endpoint = endpoint

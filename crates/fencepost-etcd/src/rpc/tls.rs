@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Runtime};
-use fencepost_tls::{Schemes, Tls, Trouble};
+use fencepost_tls::{Schemes, Tls, TlsError};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::Failure;
 
@@ -40,6 +40,14 @@ pub(crate) fn client_config(tls: &Tls) -> Result<ClientTlsConfig, Failure> {
     })
 }
 
+/// Returns the endpoint with these certificates.
+pub(crate) fn configure(
+    endpoint: Endpoint,
+    config: &ClientTlsConfig,
+) -> Result<Endpoint, tonic::transport::Error> {
+    endpoint.tls_config(config.clone())
+}
+
 /// Returns the reason for which the member refuses this client, if it does. A server accepts a connection before it checks the client's
 /// certificate, and its reason is often lost with a request that was sent meanwhile. This connection sends nothing.
 pub(crate) async fn refusal(tls: &Tls, member: &str, runtime: &Runtime) -> Option<Failure> {
@@ -51,7 +59,7 @@ pub(crate) async fn refusal(tls: &Tls, member: &str, runtime: &Runtime) -> Optio
         let connected = clock.within(clock.now() + REJECTION_TIMEOUT, connect(&tls, &member)).await;
         let error = connected.and_then(Result::err);
         let known = tls.identity.is_some();
-        let _ = sender.send(error.and_then(|error| Trouble::of(&error, &member, SCHEMES, known)));
+        let _ = sender.send(error.and_then(|error| TlsError::of(&error, &member, SCHEMES, known)));
     });
     refused.await.ok()?.map(failure)
 }
@@ -68,7 +76,7 @@ async fn connect(tls: &Tls, member: &str) -> io::Result<()> {
     stream.read_u8().await.map(drop)
 }
 
-fn failure(trouble: Trouble) -> Failure {
+fn failure(trouble: TlsError) -> Failure {
     let failure = Failure::new(trouble.kind, trouble.message);
     match trouble.cause {
         Some(cause) => failure.because(cause),

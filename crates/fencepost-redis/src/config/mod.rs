@@ -1,5 +1,9 @@
 //! The contents of a URL: `redis://user:password@host:6379/0?prefix=locks:`.
 
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
 pub(crate) mod tls;
 
 use std::fmt;

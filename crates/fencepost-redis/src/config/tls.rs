@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fencepost_tls::{Schemes, Tls, Trouble};
+use fencepost_tls::{Schemes, Tls, TlsError};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -43,7 +43,7 @@ impl Security {
     /// Words for a time that is over, if it went by with a greeting that nobody answered: to a server without TLS it is the
     /// beginning of a line.
     pub(crate) fn unanswered(&self, address: &dyn std::fmt::Display) -> Option<Failure> {
-        self.unanswered.load(Ordering::Relaxed).then(|| Trouble::none(address, SCHEMES).into())
+        self.unanswered.load(Ordering::Relaxed).then(|| TlsError::none(address, SCHEMES).into())
     }
 
     /// Words for what a connection failed with, if that is an affair of TLS.
@@ -52,12 +52,12 @@ impl Security {
         error: &(dyn std::error::Error + 'static),
         address: &dyn std::fmt::Display,
     ) -> Option<Failure> {
-        Trouble::of(error, address, SCHEMES, self.known).map(Failure::from)
+        TlsError::of(error, address, SCHEMES, self.known).map(Failure::from)
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(failed: Trouble) -> Failure {
+impl From<TlsError> for Failure {
+    fn from(failed: TlsError) -> Failure {
         let failure = Failure::new(failed.kind, failed.message);
         match failed.cause {
             Some(cause) => failure.because(cause),

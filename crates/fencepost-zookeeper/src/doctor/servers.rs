@@ -7,7 +7,7 @@ use fencepost_core::{Clock, Finding};
 use futures_util::future::join_all;
 
 use crate::client::Client;
-use crate::session::tls::srvr;
+use crate::session::srvr::srvr;
 
 /// The most time that a server has for its answer.
 const PATIENCE: Duration = Duration::from_secs(1);

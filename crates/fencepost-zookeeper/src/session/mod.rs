@@ -1,6 +1,11 @@
 //! One session with ZooKeeper: its end deletes the ephemeral nodes that were made in it.
 
 pub(crate) mod runner;
+pub(crate) mod srvr;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
 pub(crate) mod tls;
 
 use std::future::{Future, poll_fn};

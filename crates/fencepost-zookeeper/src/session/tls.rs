@@ -10,23 +10,20 @@ use std::time::{Duration, Instant};
 use async_io::Timer;
 use async_net::TcpStream;
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_tls::{Schemes, Trouble};
+use fencepost_tls::{Schemes, TlsError};
 use futures_rustls::TlsConnector;
 use futures_util::future::{Either, join_all, select};
-use futures_util::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zookeeper_client as zk;
 
 use crate::config::shown;
 use crate::error::ENGINE;
+use crate::session::srvr::srvr;
 
 const SCHEMES: Schemes = Schemes { plain: "zookeeper:", tls: "zookeepers:" };
 
-/// The most bytes that are read of a server's answer to `srvr`.
-const LONGEST: u64 = 1 << 16;
-
 pub(crate) struct Tls {
     /// The driver's settings.
-    pub(crate) options: zk::TlsOptions,
+    options: zk::TlsOptions,
     connector: TlsConnector,
     has_identity: bool,
     /// The most time that one connection takes.
@@ -34,6 +31,15 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
+    /// Connects the driver.
+    pub(crate) async fn connect(
+        &self,
+        connector: zk::Connector,
+        hosts: &str,
+    ) -> std::result::Result<zk::Client, zk::Error> {
+        connector.with_tls(self.options.clone()).secure_connect(hosts).await
+    }
+
     /// Reads the files that the URL names. `timeout`: the most time that one request takes.
     ///
     /// # Errors
@@ -42,9 +48,9 @@ impl Tls {
         Tls::try_read(tls, timeout).map_err(|trouble| Error::from(trouble).on(ENGINE))
     }
 
-    fn try_read(tls: &fencepost_tls::Tls, timeout: Duration) -> Result<Tls, Trouble> {
+    fn try_read(tls: &fencepost_tls::Tls, timeout: Duration) -> Result<Tls, TlsError> {
         let bad = |error: zk::Error| {
-            Trouble::new(ErrorKind::Configuration, "ZooKeeper's driver does not take the files for TLS")
+            TlsError::new(ErrorKind::Configuration, "ZooKeeper's driver does not take the files for TLS")
                 .because(&error)
         };
         let connector = TlsConnector::from(tls.config()?);
@@ -60,7 +66,7 @@ impl Tls {
     }
 
     /// Connects to each server and returns what is wrong, where something is.
-    pub(crate) async fn examine(&self, servers: &[(String, u16)]) -> Vec<Trouble> {
+    pub(crate) async fn examine(&self, servers: &[(String, u16)]) -> Vec<TlsError> {
         let examined = servers.iter().map(|(host, port)| async move { self.srvr(host, *port).await.err() });
         join_all(examined).await.into_iter().flatten().collect()
     }
@@ -69,14 +75,14 @@ impl Tls {
     ///
     /// # Errors
     /// The server cannot be reached, does not speak TLS, or refuses this client.
-    pub(crate) async fn srvr(&self, host: &str, port: u16) -> Result<String, Trouble> {
+    pub(crate) async fn srvr(&self, host: &str, port: u16) -> Result<String, TlsError> {
         let (address, until) = (shown(host, port), Instant::now() + self.patience);
         let unreachable = |error: &dyn std::fmt::Display| {
             let message = format!("{address} cannot be reached; does ZooKeeper run there?");
-            Trouble::new(ErrorKind::Unreachable, message).because(error)
+            TlsError::new(ErrorKind::Unreachable, message).because(error)
         };
-        let no_tls = || Trouble::none(&address, SCHEMES);
-        let of_tls = |error: &io::Error| Trouble::of(error, &address, SCHEMES, self.has_identity);
+        let no_tls = || TlsError::none(&address, SCHEMES);
+        let of_tls = |error: &io::Error| TlsError::of(error, &address, SCHEMES, self.has_identity);
         let stream = match before(until, TcpStream::connect((host, port))).await {
             Some(stream) => stream.map_err(|error| unreachable(&error))?,
             None => return Err(unreachable(&"it takes too long")),
@@ -92,7 +98,7 @@ impl Tls {
             let message = format!(
                 "{address} accepts TLS and does not answer as ZooKeeper; check that it runs, and read its log"
             );
-            Trouble::new(ErrorKind::Unreachable, message)
+            TlsError::new(ErrorKind::Unreachable, message)
         };
         match before(until, srvr(stream)).await {
             Some(Ok(text)) if text.is_empty() => Err(silent()),
@@ -101,18 +107,6 @@ impl Tls {
             Some(Err(error)) => Err(of_tls(&error).unwrap_or_else(|| silent().because(&error))),
             None => Err(silent()),
         }
-    }
-}
-
-/// Asks a server how it is, with the four letters `srvr`.
-pub(crate) async fn srvr(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
-    stream.write_all(b"srvr").await?;
-    stream.flush().await?;
-    let mut text = Vec::new();
-    match stream.take(LONGEST).read_to_end(&mut text).await {
-        // Over TLS a server may close the connection without a last message.
-        Err(error) if text.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-        _ => Ok(String::from_utf8_lossy(&text).into_owned()),
     }
 }
 

@@ -1,69 +1,27 @@
-//! Failures of TLS: their meaning, and what to do.
+//! The meaning of rustls's errors.
 
 use std::error::Error as StdError;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::ErrorKind;
 use rustls::{AlertDescription, CertificateError};
 
-/// A failure of TLS in words, to be told to any number of callers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// The failure, and what to do.
-    pub message: String,
-    /// The cause, in the words of rustls or the system.
-    pub cause: Option<String>,
-}
+use crate::error::{Schemes, TlsError};
 
-/// How URLs of an engine begin, without TLS and with it.
-#[derive(Clone, Copy, Debug)]
-pub struct Schemes {
-    /// As in `redis:`.
-    pub plain: &'static str,
-    /// As in `rediss:`.
-    pub tls: &'static str,
-}
-
-impl Trouble {
-    /// A failure of this kind.
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Trouble {
-        Trouble { kind, message: message.into(), cause: None }
-    }
-
-    /// The same with a cause.
-    #[must_use]
-    pub fn because(mut self, cause: &dyn Display) -> Trouble {
-        self.cause = Some(cause.to_string());
-        self
-    }
-
-    /// Explains a handshake without an answer in TLS: a server without TLS takes it for the beginning of a request.
-    pub fn none(address: &dyn Display, schemes: Schemes) -> Trouble {
-        let Schemes { plain, tls } = schemes;
-        Trouble::new(
-            ErrorKind::Unreachable,
-            format!(
-                "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: a URL with \
-                 {tls} is for TLS, one with {plain} goes without"
-            ),
-        )
-    }
-
+impl TlsError {
     /// Explains why a connection failed, if the cause is TLS. `known`: the client has a certificate of its own.
     pub fn of(
         error: &(dyn StdError + 'static),
         address: &dyn Display,
         schemes: Schemes,
         known: bool,
-    ) -> Option<Trouble> {
+    ) -> Option<TlsError> {
         let cause = cause(error)?;
-        let trouble = |message: String| Trouble::new(ErrorKind::Configuration, message);
+        let trouble = |message: String| TlsError::new(ErrorKind::Configuration, message);
         let found = match cause {
-            rustls::Error::InvalidMessage(_) => Trouble::none(address, schemes),
+            rustls::Error::InvalidMessage(_) => TlsError::none(address, schemes),
             rustls::Error::InvalidCertificate(bad) => trouble(match bad {
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                     format!(
@@ -104,7 +62,7 @@ impl Trouble {
             rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => trouble(format!(
                 "{address} does not go by this name in TLS; write one that stands in its certificate into the URL"
             )),
-            _ => Trouble::new(
+            _ => TlsError::new(
                 ErrorKind::Unreachable,
                 format!("{address} and we do not get on in TLS; see to its log"),
             ),
@@ -147,22 +105,6 @@ fn is_of_certificates(alert: AlertDescription) -> bool {
     )
 }
 
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Error {
-        let error = Error::new(trouble.kind, trouble.message);
-        match trouble.cause {
-            Some(cause) => error.because(cause),
-            None => error,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,7 +114,7 @@ mod tests {
         let schemes = Schemes { plain: "redis:", tls: "rediss:" };
         let read = |error: rustls::Error, known| {
             let error = io::Error::new(io::ErrorKind::InvalidData, error);
-            Trouble::of(&error, &"h:1", schemes, known).expect("an affair of TLS")
+            TlsError::of(&error, &"h:1", schemes, known).expect("an affair of TLS")
         };
         let alert = rustls::Error::AlertReceived;
         let bad = rustls::Error::InvalidCertificate;
@@ -192,6 +134,6 @@ mod tests {
         }
         let trouble = read(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), false);
         assert!(trouble.kind == ErrorKind::Unreachable && trouble.message.contains("redis:"), "{trouble}");
-        assert_eq!(Trouble::of(&io::Error::other("x"), &"h:1", schemes, false), None);
+        assert_eq!(TlsError::of(&io::Error::other("x"), &"h:1", schemes, false), None);
     }
 }

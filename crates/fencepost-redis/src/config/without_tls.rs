@@ -1,0 +1,30 @@
+//! A build without TLS. There is no value of [`Security`].
+
+use std::fmt::Display;
+use std::io;
+
+use fencepost_tls::Tls;
+use tokio::net::TcpStream;
+
+use crate::error::Failure;
+
+#[derive(Clone)]
+pub(crate) enum Security {}
+
+impl Security {
+    pub(crate) fn new(tls: &Tls) -> Result<Security, Failure> {
+        match *tls {}
+    }
+
+    pub(crate) async fn wrap(&self, _host: &str, _stream: TcpStream) -> io::Result<TcpStream> {
+        match *self {}
+    }
+
+    pub(crate) fn unanswered(&self, _address: &dyn Display) -> Option<Failure> {
+        match *self {}
+    }
+
+    pub(crate) fn failure(&self, _: &(dyn std::error::Error + 'static), _: &dyn Display) -> Option<Failure> {
+        match *self {}
+    }
+}

@@ -1,0 +1,34 @@
+//! A build without TLS.
+
+use fencepost_core::{BackendUrl, Error, Result};
+
+/// The options of a URL for TLS. Without the feature there is no such value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tls {}
+
+impl Tls {
+    /// Refuses a URL that asks for TLS.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid), always: it names the feature.
+    pub fn read(address: &BackendUrl) -> Result<Tls> {
+        let message = format!(
+            "{}: this program was built without the feature `tls`; build it with that feature",
+            address.scheme
+        );
+        Err(Error::invalid(message))
+    }
+
+    /// Returns whether the client has a certificate.
+    pub fn has_identity(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// Accepts each host: no certificate is checked.
+///
+/// # Errors
+/// Never.
+pub fn server_name(_host: &str) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! A build without TLS. There is no value of [`Tls`].
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use fencepost_core::Result;
+use fencepost_tls::TlsError;
+use zookeeper_client as zk;
+
+pub(crate) struct Tls(Infallible);
+
+impl Tls {
+    pub(crate) fn read(tls: &fencepost_tls::Tls, _timeout: Duration) -> Result<Tls> {
+        match *tls {}
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        _: zk::Connector,
+        _hosts: &str,
+    ) -> std::result::Result<zk::Client, zk::Error> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn examine(&self, _servers: &[(String, u16)]) -> Vec<TlsError> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn srvr(&self, _host: &str, _port: u16) -> std::result::Result<String, TlsError> {
+        match self.0 {}
+    }
+}
