@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::verbs::{
-    acquire, completions, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
+    acquire, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
 };
 
 /// Run a program only while a lock is held; see and evict holders.
@@ -14,9 +14,11 @@ use crate::verbs::{
     version,
     propagate_version = true,
     after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder (root's: \
-                  /var/lib/fencepost) unless -b or FENCEPOST_BACKEND says otherwise."
+                  /var/lib/fencepost) unless -b, FENCEPOST_BACKEND or a file of settings says otherwise: see 'fencepost config'."
 )]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -35,18 +37,21 @@ pub(crate) enum Verb {
     Evict(evict::Args),
     Hold(hold::Args),
     Doctor(doctor::Args),
+    Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
 
-/// Where the locks live.
+/// Options of every verb.
 #[derive(Debug, Args)]
-pub(crate) struct BackendArgs {
-    /// Where the locks live, like sqlite:/var/lib/locks.db. Other users see arguments: give a URL that holds a password in
-    /// FENCEPOST_BACKEND instead
-    // The help must not print the variable's value: it may hold a password.
-    #[arg(short, long, value_name = "URL", env = "FENCEPOST_BACKEND", hide_env_values = true)]
+pub(crate) struct GlobalArgs {
+    /// Where the locks live: a URL like redis://host or sqlite:/var/lib/locks.db, or the name of a backend in the settings. Other users
+    /// see arguments: give a URL that holds a password in FENCEPOST_BACKEND, or in a file of settings
+    #[arg(short, long, value_name = "URL|NAME", global = true)]
     pub(crate) backend: Option<String>,
+    /// Fail with 64 if the engine reaches one machine only. FENCEPOST_ACROSS_HOSTS=1 does the same
+    #[arg(long, value_name = "BOOL", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) across_hosts: Option<bool>,
 }
 
 /// How long to wait.

@@ -2,16 +2,18 @@
 
 use std::env;
 use std::fs::DirBuilder;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fencepost_core::{Client, ClientBuilder, Registry};
 use nix::unistd::Uid;
 
-use crate::cli::BackendArgs;
 use crate::exit::{CONFIG, DENIED, Failure};
+use crate::reach::{Reach, reach};
+use crate::settings::{LOCAL, Settings, Source};
+use crate::settings_file::is_name;
 
 /// The settings that a verb needs beside the URL.
 #[derive(Debug, Default)]
@@ -38,14 +40,14 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Opens the engine that the user chose.
-pub(crate) async fn connect(backend: &BackendArgs, options: Options) -> Result<Client, Failure> {
-    let url = url(backend)?;
+pub(crate) async fn connect(settings: &Settings, options: Options) -> Result<Client, Failure> {
+    let url = url(settings)?;
     Ok(builder(options).connect(&registry(), &url).await?)
 }
 
 /// The same for a program that runs under the lock: where the engine can, what the program inherits keeps the grant.
-pub(crate) async fn connect_pinned(backend: &BackendArgs, options: Options) -> Result<Client, Failure> {
-    let url = pinned(url(backend)?);
+pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Result<Client, Failure> {
+    let url = pinned(url(settings)?);
     Ok(builder(options).connect(&registry(), &url).await?)
 }
 
@@ -97,38 +99,114 @@ fn builder(options: Options) -> ClientBuilder {
     builder.outage(options.wait.map_or(OUTAGE, |wait| wait.max(OUTAGE)))
 }
 
-/// The URL that the user chose, or that of the file in the state folder, which is created with private permissions.
-pub(crate) fn url(backend: &BackendArgs) -> Result<String, Failure> {
-    match backend.backend.as_deref() {
+/// An engine that was chosen.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) url: String,
+    pub(crate) source: Source,
+    /// It is the file in the state folder.
+    file: Option<PathBuf>,
+}
+
+/// Returns the engine that the settings name, else the file in the state folder.
+///
+/// # Errors
+///
+/// The settings name no engine, or there is no state folder.
+pub(crate) fn choose(settings: &Settings) -> Result<Engine, Failure> {
+    let (name, source) = match &settings.backend {
+        Some(backend) => (&*backend.value, backend.source.clone()),
+        None => (LOCAL, Source::Default),
+    };
+    match settings.backends.get(name) {
         // Most likely a variable that is not set: a file of this machine alone is not what was meant.
-        Some("") => {
-            return Err(Failure::usage(
-                "-b or FENCEPOST_BACKEND is empty; say where the locks live, or leave it out for this machine's own file",
-            ));
+        _ if name.is_empty() => Err(Failure::usage(
+            "-b or FENCEPOST_BACKEND is empty; say where the locks live, or leave it out for this machine's own file",
+        )),
+        _ if name == LOCAL => {
+            let file = local_file()?;
+            let path = file.to_str().ok_or_else(|| {
+                let advice = "say where the locks live with -b sqlite:/some/file.db";
+                Failure::new(CONFIG, format!("the state folder's path is not UTF-8: {advice}"))
+            })?;
+            Ok(Engine { url: format!("sqlite:{}", escape(path)), source, file: Some(file) })
         }
-        Some(url) => return Ok(url.to_owned()),
-        None => {}
+        Some(url) => Ok(Engine { url: url.value.clone(), source, file: None }),
+        // The text may be a password that stands in the wrong place.
+        None if is_name(name) => {
+            let known: Vec<&str> = settings.backends.keys().map(String::as_str).chain([LOCAL]).collect();
+            Err(Failure::usage(format!(
+                "{source} is neither a URL, like redis://host, nor the name of a backend; the settings name {}",
+                known.join(", ")
+            )))
+        }
+        None => Ok(Engine { url: name.to_owned(), source, file: None }),
     }
+}
+
+/// Returns the URL of the chosen engine. The state folder is created with private permissions.
+///
+/// # Errors
+///
+/// Those of [`choose`]; the engine does not reach other machines, as it has to; the folder cannot be created.
+pub(crate) fn url(settings: &Settings) -> Result<String, Failure> {
+    let engine = choose(settings)?;
+    if settings.across_hosts.value {
+        check_reach(&engine, &settings.across_hosts.source)?;
+    }
+    let Some(folder) = engine.file.as_deref().and_then(Path::parent) else { return Ok(engine.url) };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+        let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
+        let folder = folder.display();
+        let advice = "make it writable, or say where the locks live with -b sqlite:/some/file.db";
+        Failure::new(code, format!("cannot create the state folder {folder}: {error}; {advice}"))
+    })?;
+    Ok(engine.url)
+}
+
+/// Refuses an engine that no other machine reaches, where other machines have to.
+fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
+    match reach(&engine.url) {
+        Reach::ManyMachines => {}
+        Reach::LocalServer => say!(
+            "fencepost: warning: the engine's address means this machine, and {demand} demands one for many; see that all hosts reach the same engine"
+        ),
+        Reach::ThisMachine => {
+            let what = match &engine.file {
+                Some(file) => format!("the file {}", file.display()),
+                None => format!("the engine '{}'", engine.url.split(':').next().unwrap_or_default()),
+            };
+            return Err(Failure::usage(format!(
+                "{what} locks on this machine only, and {demand} demands more; name an engine with a server, like -b redis://host"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Says that locks are in the file of this machine if nobody chose it. On a terminal there is one machine, and a reader who sees it.
+pub(crate) fn notice(settings: &Settings) -> Result<(), Failure> {
+    if settings.backend.is_some() || settings.across_hosts.value || std::io::stderr().is_terminal() {
+        return Ok(());
+    }
+    if let Some(file) = choose(settings)?.file {
+        let file = file.display();
+        say!(
+            "fencepost: no backend is set: the locks are in {file} and reach this machine only; name an engine with -b URL, or say -b {LOCAL}"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the file of this machine.
+fn local_file() -> Result<PathBuf, Failure> {
     let folder = state_folder().ok_or_else(|| {
         Failure::new(
             CONFIG,
             "neither XDG_STATE_HOME nor HOME is set: say where the locks live with -b sqlite:/some/file.db",
         )
     })?;
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
-        let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
-        let folder = folder.display();
-        let advice = "make it writable, or say where the locks live with -b sqlite:/some/file.db";
-        Failure::new(code, format!("cannot create the state folder {folder}: {error}; {advice}"))
-    })?;
-    let file = folder.join("locks.db");
-    let file = file.to_str().ok_or_else(|| {
-        Failure::new(
-            CONFIG,
-            "the state folder's path is not UTF-8: say where the locks live with -b sqlite:/some/file.db",
-        )
-    })?;
-    Ok(format!("sqlite:{}", escape(file)))
+    Ok(folder.join("locks.db"))
 }
 
 /// Returns the folder of the default file.
@@ -194,11 +272,5 @@ mod tests {
         ] {
             assert_eq!(pinned(url.to_owned()), expected);
         }
-    }
-
-    #[test]
-    fn the_users_url_goes_first() {
-        let args = BackendArgs { backend: Some("memory:".to_owned()) };
-        assert_eq!(url(&args).unwrap(), "memory:");
     }
 }

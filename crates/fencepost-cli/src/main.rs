@@ -11,6 +11,9 @@ mod exit;
 mod guardian;
 mod holding;
 mod lease;
+mod reach;
+mod settings;
+mod settings_file;
 mod show;
 mod signals;
 mod supervise;
@@ -27,9 +30,10 @@ use clap::error::ErrorKind;
 
 use crate::cli::{Cli, Verb};
 use crate::exit::{Failure, USAGE};
+use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::verbs::{
-    acquire as acquire_verb, completions, doctor, evict, extend, hold, ls, man, queue, release, run,
+    acquire as acquire_verb, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run,
 };
 
 fn main() -> ExitCode {
@@ -61,44 +65,50 @@ fn main() -> ExitCode {
                     USAGE.into()
                 }
                 ErrorKind::UnknownArgument if verb.starts_with('-') => {
-                    say!("Options stand behind the verb: fencepost run -b URL NAME -- CMD ARG…");
+                    say!("Options of a verb stand behind it: fencepost run -n NAME -- CMD ARG…");
                     USAGE.into()
                 }
                 _ => USAGE.into(),
             };
         }
     };
-    match start(cli.verb) {
+    match start(cli) {
         Ok(code) => code.into(),
         Err(failure) => failure.said().code.into(),
     }
 }
 
 /// Runs a verb. Signals are blocked before any thread exists, in the verbs that deal with them.
-fn start(verb: Verb) -> Result<u8, Failure> {
-    match verb {
+fn start(cli: Cli) -> Result<u8, Failure> {
+    match &cli.verb {
+        Verb::Completions(args) => return completions::run(args),
+        Verb::Man(args) => return man::run(args),
+        _ => {}
+    }
+    let settings = &Settings::load(&cli.global)?;
+    match cli.verb {
         Verb::Run(args) => {
             let mut signals = Signals::block()?;
-            wait_for(run::run(args, &mut signals))
+            wait_for(run::run(args, settings, &mut signals))
         }
         Verb::Acquire(args) => {
             let mut signals = Signals::block()?;
-            wait_for(acquire_verb::run(args, &mut signals))
+            wait_for(acquire_verb::run(args, settings, &mut signals))
         }
         Verb::Hold(args) => {
             let mut signals = Signals::block()?;
-            wait_for(hold::run(args, &mut signals))
+            wait_for(hold::run(args, settings, &mut signals))
         }
-        Verb::Extend(args) => wait_for(extend::run(args)),
-        Verb::Release(args) => wait_for(release::run(args)),
-        Verb::Ls(args) => wait_for(ls::run(args)),
-        Verb::Show(args) => wait_for(verbs::show::run(args)),
-        Verb::Queue(args) => wait_for(queue::run(args)),
-        Verb::Watch(args) => wait_for(verbs::watch::run(args)),
-        Verb::Evict(args) => wait_for(evict::run(args)),
-        Verb::Doctor(args) => wait_for(doctor::run(args)),
-        Verb::Completions(args) => completions::run(&args),
-        Verb::Man(args) => man::run(&args),
+        Verb::Extend(args) => wait_for(extend::run(args, settings)),
+        Verb::Release(args) => wait_for(release::run(args, settings)),
+        Verb::Ls(args) => wait_for(ls::run(args, settings)),
+        Verb::Show(args) => wait_for(verbs::show::run(args, settings)),
+        Verb::Queue(args) => wait_for(queue::run(args, settings)),
+        Verb::Watch(args) => wait_for(verbs::watch::run(args, settings)),
+        Verb::Evict(args) => wait_for(evict::run(args, settings)),
+        Verb::Doctor(args) => wait_for(doctor::run(args, settings)),
+        Verb::Config(args) => config::run(&args, settings),
+        Verb::Completions(_) | Verb::Man(_) => Ok(0),
     }
 }
 

@@ -6,10 +6,11 @@ use fencepost_core::{Client, DetachedLease, Name};
 use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, WaitArgs, check_reason};
-use crate::connect::{CLEANUP, Options, connect, finish};
+use crate::cli::{ModeArgs, WaitArgs, check_reason};
+use crate::connect::{CLEANUP, Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{DEFECT, Failure, OWN};
+use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 use crate::wait::{Wait, unless_ended};
@@ -29,11 +30,9 @@ pub(crate) struct Args {
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// How long the lock is held unless it is extended
-    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
-    ttl: Duration,
-    #[command(flatten)]
-    backend: BackendArgs,
+    /// How long the lock is held unless it is extended: 30s, unless the settings say otherwise
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
     /// Print JSON: lease, name, token, ttl_ms
     #[arg(long)]
     json: bool,
@@ -42,15 +41,18 @@ pub(crate) struct Args {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     check_reason(args.mode.reason.as_deref())?;
+    notice(settings)?;
+    let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);
-    let options = Options { ttl: Some(args.ttl), wait: wait.left(), ..Options::default() };
-    let locks = unless_ended(signals, connect(&args.backend, options)).await??;
+    let options =
+        Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), ..Options::default() };
+    let locks = unless_ended(signals, connect(settings, options)).await??;
     let names = [args.name.clone()];
     warn(&locks, &names, &wait);
-    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl: args.ttl };
+    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => {
             let guard = holding.into_guards().pop();

@@ -5,9 +5,9 @@ use std::io::{BufRead, IsTerminal, Write};
 use fencepost_core::{Client, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
-use crate::cli::BackendArgs;
 use crate::connect::{self, CLEANUP, Options, close, connect};
 use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
+use crate::settings::Settings;
 use crate::show;
 
 /// Examine where the locks live: how it is set up and how it fares, and what that means for locks.
@@ -32,20 +32,18 @@ pub(crate) struct Args {
     /// Do not ask, with --init
     #[arg(short, long, requires = "init")]
     yes: bool,
-    #[command(flatten)]
-    backend: BackendArgs,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
-    let url = connect::url(&args.backend)?;
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
+    let url = connect::url(settings)?;
     if args.init {
         check(&url)?;
         if !args.yes {
             confirm()?;
         }
     }
-    let locks = match connect(&args.backend, Options::default()).await {
+    let locks = match connect(settings, Options::default()).await {
         Ok(locks) => locks,
         Err(failure) if failure.code == UNREACHABLE && is_redis(&url) => {
             // The report matters most when nothing works.

@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{ClaimInfo, Client, Eviction, HolderInfo, Name, Token};
 
-use crate::cli::{BackendArgs, check_reason};
+use crate::cli::check_reason;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
+use crate::settings::Settings;
 use crate::show;
 use crate::time::utc;
 
@@ -34,17 +35,15 @@ pub(crate) struct Args {
     /// Why, in up to 1024 bytes: for the holder and the audit line
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// The lock's name
     name: String,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     check_reason(args.reason.as_deref())?;
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let outcome = evict(&args, &locks).await;
     close(&locks, CLEANUP).await;
     outcome.map(|()| 0)

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
+use crate::settings::Settings;
 
 /// Make a lease end later: so long from now.
 #[derive(Debug, clap::Args)]
@@ -17,15 +17,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
     #[command(flatten)]
-    backend: BackendArgs,
-    #[command(flatten)]
     lease: LeaseArgs,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let lease = args.lease.read()?;
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let outcome = locks.extend(&lease, args.ttl.unwrap_or(lease.ttl())).await;
     close(&locks, CLEANUP).await;
     outcome.map_err(failure)?;

@@ -7,11 +7,12 @@ use fencepost_core::Name;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, ReleaseArgs, WaitArgs, check_reason};
-use crate::connect::{Options, connect, finish};
+use crate::cli::{ModeArgs, ReleaseArgs, WaitArgs, check_reason};
+use crate::connect::{Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
+use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 use crate::supervise::HeldLocks;
@@ -29,33 +30,33 @@ pub(crate) struct Args {
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// The lease, renewed at a third of it
-    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
-    ttl: Duration,
+    /// The lease, renewed at a third of it: 30s, unless the settings say otherwise
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
     /// Do not look at standard input: hold until a signal comes
     #[arg(long)]
     no_stdin: bool,
     #[command(flatten)]
     release: ReleaseArgs,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// The lock's name, or several
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
     for name in &args.names {
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
+    notice(settings)?;
+    let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);
     let release = Some(args.release.release_wait);
-    let options = Options { ttl: Some(args.ttl), wait: wait.left(), release, ..Options::default() };
-    let locks = unless_ended(signals, connect(&args.backend, options)).await??;
+    let options = Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release };
+    let locks = unless_ended(signals, connect(settings, options)).await??;
     warn(&locks, &args.names, &wait);
-    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl: args.ttl };
+    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl };
     let mut end = End::new(&args.release);
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => hold(&args, holding, &mut end, signals).await,

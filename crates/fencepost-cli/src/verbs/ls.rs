@@ -2,9 +2,9 @@
 
 use fencepost_core::{Client, Error, Info, Page};
 
-use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
+use crate::settings::Settings;
 use crate::show;
 
 /// List what is held or waited for, by name.
@@ -16,16 +16,14 @@ pub(crate) struct Args {
     /// Print JSON: an array of locks with holders and waiters
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// Only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
-    let locks = connect(&args.backend, Options::default()).await?;
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
+    let locks = connect(settings, Options::default()).await?;
     let found = all(&locks, &args.prefix).await;
     close(&locks, CLEANUP).await;
     let found = found?;

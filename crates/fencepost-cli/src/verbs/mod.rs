@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod evict;
 pub(crate) mod extend;

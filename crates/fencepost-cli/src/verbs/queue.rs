@@ -3,9 +3,9 @@
 use fencepost_core::Name;
 use serde_json::Value;
 
-use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
+use crate::settings::Settings;
 use crate::show;
 
 /// Show who waits for a lock, in order.
@@ -16,16 +16,14 @@ pub(crate) struct Args {
     /// Print JSON: an array of waiters
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// The lock's name
     name: String,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     Name::new(&args.name)?;
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(&args.name).await;
     close(&locks, CLEANUP).await;
     let info = info?;

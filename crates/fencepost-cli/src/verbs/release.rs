@@ -1,9 +1,9 @@
 //! `fencepost release`: the end of a lease.
 
-use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
+use crate::settings::Settings;
 
 /// End a lease: the lock is free for the next.
 ///
@@ -13,15 +13,13 @@ use crate::lease::{LeaseArgs, failure};
   FENCEPOST_LEASE=$lease fencepost release")]
 pub(crate) struct Args {
     #[command(flatten)]
-    backend: BackendArgs,
-    #[command(flatten)]
     lease: LeaseArgs,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let lease = args.lease.read()?;
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let outcome = locks.release(&lease).await;
     close(&locks, CLEANUP).await;
     outcome.map_err(failure)?;

@@ -9,12 +9,13 @@ use fencepost_core::{HolderInfo, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{BackendArgs, ModeArgs, ReleaseArgs, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect, connect_pinned, finish};
+use crate::cli::{ModeArgs, ReleaseArgs, WaitArgs, check_reason};
+use crate::connect::{Options, close, connect, connect_pinned, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
+use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
 use crate::supervise::{Ended, HeldLocks, Job, OnLost, Status, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   fencepost run backup -- ./backup.sh
-  fencepost run -n --at-least 1m nightly -- ./report.sh   # cron on three hosts, one of them runs it
+  fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh   # cron on three hosts, one of them runs it
   fencepost run -w 30s --permits 4 gpu -- python train.py
 
 The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. \
@@ -47,10 +48,11 @@ pub(crate) struct Args {
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; at least 2s. On
+    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; 30s unless the settings say
+    /// otherwise, at least 2s. On
     /// ZooKeeper it then stays taken until the session ends (?session= in the URL)
-    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = duration::parse)]
-    ttl: Duration,
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
     /// Stop the program after so long
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     max_hold: Option<Duration>,
@@ -71,8 +73,6 @@ pub(crate) struct Args {
     grace: Option<Duration>,
     #[command(flatten)]
     release: ReleaseArgs,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// The lock's name, or several
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
@@ -88,29 +88,31 @@ enum Round {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure> {
-    if args.ttl < SHORTEST {
-        let ttl = duration::show(args.ttl);
+pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
+    let ttl = settings.ttl(args.ttl);
+    if ttl < SHORTEST {
+        let ttl = duration::show(ttl);
         return Err(Failure::usage(format!(
-            "--ttl {ttl} is too short: a lease of 2s or more can be renewed in time"
+            "a lease of {ttl} is too short: one of 2s or more can be renewed in time; give a longer --ttl"
         )));
     }
     for name in &args.names {
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
-    let third = grace(Duration::MAX, args.ttl);
+    let third = grace(Duration::MAX, ttl);
     if let Some(wish) = args.grace.filter(|wish| *wish > third) {
         let (wish, third) = (duration::show(wish), duration::show(third));
         say!("fencepost: --grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
     }
+    notice(settings)?;
     // Children that this process has from before an `exec` must not be killed.
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
     hear_children()?;
     let (mut wait, mut lost, mut said) = (Wait::start(&args.wait), false, false);
     loop {
-        let failure = match round(&args, &wait, lost, &strangers, signals).await {
+        let failure = match round(&args, settings, &wait, lost, &strangers, signals).await {
             Ok(Round::Done(code)) => return Ok(code),
             Ok(Round::Again) => {
                 (wait, lost, said) = (Wait::start(&args.wait), true, false);
@@ -132,32 +134,34 @@ pub(crate) async fn run(args: Args, signals: &mut Signals) -> Result<u8, Failure
 /// One grant, from the wait to the release.
 async fn round(
     args: &Args,
+    settings: &Settings,
     wait: &Wait,
     again: bool,
     strangers: &HashSet<i32>,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
-    let label = label(&args.program);
+    let label = settings.label().unwrap_or_else(|| label(&args.program));
+    let ttl = settings.ttl(args.ttl);
     let options = Options {
         label: Some(label.clone()),
-        ttl: Some(args.ttl),
+        ttl: Some(ttl),
         wait: wait.left(),
         release: Some(args.release.release_wait),
     };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
         match args.on_lost {
-            OnLost::Ignore => connect(&args.backend, options).await,
-            _ => connect_pinned(&args.backend, options).await,
+            OnLost::Ignore => connect(settings, options).await,
+            _ => connect_pinned(settings, options).await,
         }
     });
     let locks = locks.await??;
     warn(&locks, &args.names, wait);
     let mut end = End::new(&args.release);
-    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl: args.ttl };
+    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl };
     let answer = request.get(signals).await;
     let outcome = match answer {
-        Ok(Answer::Held(holding)) => held(args, holding, label, strangers, &mut end, signals).await,
+        Ok(Answer::Held(holding)) => held(args, ttl, holding, label, strangers, &mut end, signals).await,
         Ok(Answer::Busy(message)) if args.skip_ok => {
             say!("fencepost: {message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))
@@ -179,6 +183,7 @@ async fn round(
 /// Runs the program under the lock and releases it.
 async fn held(
     args: &Args,
+    ttl: Duration,
     mut holding: Holding,
     label: String,
     strangers: &HashSet<i32>,
@@ -210,7 +215,7 @@ async fn held(
     let job = Job {
         program: &args.program,
         environment: &environment,
-        ttl: args.ttl,
+        ttl,
         grace: args.grace.unwrap_or(GRACE),
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
         on_lost: args.on_lost,

@@ -3,10 +3,10 @@
 use fencepost_core::{DetachedLease, Info, Name};
 use serde_json::json;
 
-use crate::cli::BackendArgs;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, LOST};
 use crate::lease;
+use crate::settings::Settings;
 use crate::show;
 
 /// Show who holds a lock and who waits for it, or how a lease stands.
@@ -20,8 +20,6 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// The lock's name; or a lease, '-' to read it from standard input, nothing to take it from FENCEPOST_LEASE
     // Not by clap: a lease in the environment must not hide that a name is missing from the help.
     #[arg(value_name = "NAME|LEASE")]
@@ -29,7 +27,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let what = match args.what {
         Some(what) => lease::text(&what)?,
         None => std::env::var("FENCEPOST_LEASE")
@@ -45,7 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         Some(lease) => lease.name().clone(),
         None => Name::new(&what)?,
     };
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
     close(&locks, CLEANUP).await;
     let info = info?;

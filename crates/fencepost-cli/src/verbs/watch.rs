@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencepost_core::{ClaimInfo, Info, Name};
 use serde_json::{Value, json};
 
-use crate::cli::BackendArgs;
 use crate::connect::{Options, connect};
 use crate::duration;
 use crate::exit::Failure;
+use crate::settings::Settings;
 use crate::show;
 use crate::time::utc;
 
@@ -28,21 +28,19 @@ pub(crate) struct Args {
     /// The time between two looks
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::parse)]
     every: Duration,
-    #[command(flatten)]
-    backend: BackendArgs,
     /// Only this lock
     name: Option<String>,
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     if let Some(name) = &args.name {
         Name::new(name)?;
     }
     if args.every < Duration::from_millis(10) {
         return Err(Failure::usage("--every is 10ms at least"));
     }
-    let locks = connect(&args.backend, Options::default()).await?;
+    let locks = connect(settings, Options::default()).await?;
     let (mut before, mut blind) = (Claims::new(), false);
     loop {
         let look = match &args.name {

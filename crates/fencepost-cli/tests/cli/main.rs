@@ -17,6 +17,7 @@ mod paused;
 mod pipe;
 mod redis;
 mod removed;
+mod settings;
 mod signals;
 mod terminal;
 mod tokens;

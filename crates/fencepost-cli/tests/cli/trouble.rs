@@ -82,7 +82,6 @@ fn wrong_usage() {
     let place = Place::new();
     for (arguments, hint) in [
         (&["run", "hello"][..], "two dashes"),
-        (&["-b", "memory:", "run", "hello", "--", "true"], "behind the verb"),
         (&["run", "--", "true"], "NAME"),
         (&["run", "--nonsense", "hello", "--", "true"], "--nonsense"),
         (&["run", "-w", "30", "hello", "--", "true"], "like 30s"),

@@ -1,0 +1,92 @@
+//! `fencepost config`: the settings that apply.
+
+use serde_json::{Value, json};
+
+use crate::connect::{Engine, choose};
+use crate::duration;
+use crate::exit::Failure;
+use crate::reach::{Reach, reach, redacted};
+use crate::settings::{Settings, Sourced};
+use crate::show;
+
+/// Show the settings that apply, and where each comes from.
+///
+/// An option goes before a variable, a variable before the user's file, and the user's file before /etc/fencepost.toml. Passwords are
+/// not shown.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fencepost config
+  fencepost config --json | jq -r .backend.value")]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, settings: &Settings) -> Result<u8, Failure> {
+    let engine = choose(settings)?;
+    let rows = rows(settings, &engine);
+    if args.json {
+        show::line(&json(settings, &engine, &rows).to_string())?;
+        return Ok(0);
+    }
+    let cells: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(key, row)| vec![key, show::plain(&shown(&row.value)), show::plain(&row.source)])
+        .collect();
+    show::print(&show::table(&["SETTING", "VALUE", "FROM"], &cells))?;
+    for (path, found) in &settings.files {
+        let state = if *found { "read" } else { "not there" };
+        show::line(&format!("{}: {state}", show::plain(&path.display().to_string())))?;
+    }
+    Ok(0)
+}
+
+type Row = Sourced<Value, String>;
+
+fn rows(settings: &Settings, engine: &Engine) -> Vec<(String, Row)> {
+    let row = |value: Value, source: String| Sourced { value, source };
+    let mut rows = vec![
+        ("backend".to_owned(), row(redacted(&engine.url).into(), engine.source.to_string())),
+        (
+            "across_hosts".to_owned(),
+            row(settings.across_hosts.value.into(), settings.across_hosts.source.to_string()),
+        ),
+        ("ttl".to_owned(), row(duration::show(settings.ttl.value).into(), settings.ttl.source.to_string())),
+    ];
+    rows.push(match &settings.label {
+        Some(label) => ("label".to_owned(), row(label.value.clone().into(), label.source.to_string())),
+        None => ("label".to_owned(), row("user@host/program".into(), "default".to_owned())),
+    });
+    rows.extend(settings.backends.iter().map(|(name, url)| {
+        (format!("backends.{name}"), row(redacted(&url.value).into(), url.source.to_string()))
+    }));
+    rows
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+fn json(settings: &Settings, engine: &Engine, rows: &[(String, Row)]) -> Value {
+    let mut all = serde_json::Map::new();
+    let mut backends = serde_json::Map::new();
+    for (key, row) in rows {
+        let value = json!({ "value": row.value, "from": row.source });
+        match key.strip_prefix("backends.") {
+            Some(name) => backends.insert(name.to_owned(), value),
+            None => all.insert(key.clone(), value),
+        };
+    }
+    all.insert("backends".to_owned(), backends.into());
+    let reaches = match reach(&engine.url) {
+        Reach::ThisMachine => "this machine",
+        Reach::LocalServer => "an address of this machine",
+        Reach::ManyMachines => "many machines",
+    };
+    all.insert("reaches".to_owned(), reaches.into());
+    let file = |(path, found): &(std::path::PathBuf, bool)| json!({ "path": path, "found": found });
+    all.insert("files".to_owned(), settings.files.iter().map(file).collect());
+    all.into()
+}
