@@ -1,13 +1,14 @@
 //! Getting the lock: the same for `run`, `hold` and `acquire`.
 
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{ClaimInfo, Client, Info};
 
 use crate::cli::ModeArgs;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
 use crate::holding::Holding;
+use crate::log;
 use crate::show;
 use crate::signals::Signals;
 use crate::wait::{Wait, unless_ended};
@@ -39,7 +40,13 @@ impl Request<'_> {
     ///
     /// The engine's error, or the exit code of the signal that ended the wait.
     pub(crate) async fn get(&self, signals: &mut Signals) -> Result<Answer, Failure> {
-        unless_ended(signals, self.ask()).await?
+        let start = Instant::now();
+        log::about(self.names.iter().map(String::as_str));
+        let answer = unless_ended(signals, self.ask()).await??;
+        if let Answer::Held(holding) = &answer {
+            log::granted(holding.token_numbers(), start.elapsed());
+        }
+        Ok(answer)
     }
 
     async fn ask(&self) -> Result<Answer, Failure> {
@@ -98,10 +105,13 @@ impl Request<'_> {
         Failure::new(UNREACHABLE, format!("'{names}': the engine does not answer; check it, and try again"))
     }
 
-    /// Shows on a terminal who holds what is waited for and the place in line, until dropped. Elsewhere it says nothing.
+    /// Shows who holds what is waited for and the place in line, until dropped: on a terminal by a line that changes, elsewhere in the log.
     async fn show_waiting(&self) {
-        if self.wait.no_wait || !std::io::stderr().is_terminal() {
+        if self.wait.no_wait || log::is_quiet() {
             return std::future::pending().await;
+        }
+        if !log::is_status_shown() {
+            return self.report_waiting().await;
         }
         let mut line = Line { shown: false };
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -115,6 +125,26 @@ impl Request<'_> {
                 }
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Logs that it waits, and again after 1, 2, 4 minutes and so on.
+    async fn report_waiting(&self) {
+        let start = Instant::now();
+        tokio::time::sleep(log::REPORTED).await;
+        for reports in 1.. {
+            let mut text = None;
+            for name in self.names {
+                let info = self.locks.inspect(name).await.ok();
+                text = info.as_ref().and_then(waiting_text);
+                if text.is_some() {
+                    break;
+                }
+            }
+            log::waiting(text.as_deref().unwrap_or("waiting for the lock"), start.elapsed());
+            tokio::time::sleep(log::report_pause(reports)).await;
         }
     }
 }
@@ -170,14 +200,14 @@ pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
 /// Warns of what is allowed and hardly meant: a lock that nobody else can see, and a wait for oneself.
 pub(crate) fn warn(locks: &Client, names: &[String], wait: &Wait) {
     if locks.capabilities().engine == "memory" {
-        say!("fencepost: the memory engine ends with this process: no other process sees this lock");
+        warning!("the memory engine ends with this process: no other process sees this lock");
     }
     let held = std::env::var("FENCEPOST_NAME").unwrap_or_default();
     if let Some(name) = names.iter().find(|name| wait.is_endless() && held.lines().any(|held| held == *name))
     {
         let name = show::plain(name);
-        say!(
-            "fencepost: this runs under '{name}' already; if that is the same lock, it waits for itself (see -n and -w)"
+        warning!(
+            "this runs under '{name}' already; if that is the same lock, it waits for itself (see -n and -w)"
         );
     }
 }

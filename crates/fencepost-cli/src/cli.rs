@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use fencepost_core::{Error, HolderInfo, Kind};
 
+use crate::log::Format;
 use crate::verbs::{
     acquire, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
 };
@@ -52,6 +53,15 @@ pub(crate) struct GlobalArgs {
     /// Fail with 64 if the engine reaches one machine only. FENCEPOST_ACROSS_HOSTS=1 does the same
     #[arg(long, value_name = "BOOL", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) across_hosts: Option<bool>,
+    /// The form of the lines on standard error. FENCEPOST_LOG does the same
+    #[arg(long, value_enum, value_name = "FORM", global = true)]
+    pub(crate) log: Option<Format>,
+    /// Say also what goes well: that the lock is granted, and how its time under the lock ended
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Print errors only
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
 }
 
 /// How long to wait.

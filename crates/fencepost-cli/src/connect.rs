@@ -168,8 +168,8 @@ pub(crate) fn url(settings: &Settings) -> Result<String, Failure> {
 fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
     match reach(&engine.url) {
         Reach::ManyMachines => {}
-        Reach::LocalServer => say!(
-            "fencepost: warning: the engine's address means this machine, and {demand} demands one for many; see that all hosts reach the same engine"
+        Reach::LocalServer => warning!(
+            "warning: the engine's address means this machine, and {demand} demands one for many; see that all hosts reach the same engine"
         ),
         Reach::ThisMachine => {
             let what = match &engine.file {
@@ -191,8 +191,8 @@ pub(crate) fn notice(settings: &Settings) -> Result<(), Failure> {
     }
     if let Some(file) = choose(settings)?.file {
         let file = file.display();
-        say!(
-            "fencepost: no backend is set: the locks are in {file} and reach this machine only; name an engine with -b URL, or say -b {LOCAL}"
+        warning!(
+            "no backend is set: the locks are in {file} and reach this machine only; name an engine with -b URL, or say -b {LOCAL}"
         );
     }
     Ok(())

@@ -4,6 +4,8 @@ use std::fmt;
 
 use fencepost_core::{Error, ErrorKind};
 
+use crate::log;
+
 /// The answer was no: the token to evict, say, is not there.
 pub(crate) const NO: u8 = 1;
 /// The command line breaks a rule (EX_USAGE).
@@ -44,7 +46,8 @@ impl Failure {
     /// The same, once its message has been shown.
     pub(crate) fn said(mut self) -> Self {
         if !self.message.is_empty() {
-            say!("fencepost: {self}");
+            let fields = [("exit_code", self.code.into())];
+            log::line(log::Level::Error, &self.message, &fields);
             self.message.clear();
         }
         self

@@ -12,6 +12,7 @@ use fencepost_sqlite as sqlite;
 use crate::acquire::Request;
 use crate::duration;
 use crate::exit::Failure;
+use crate::log::Outcome;
 use crate::show;
 use crate::supervise::HeldLocks;
 
@@ -115,27 +116,31 @@ impl Holding {
         tokens.join("\n")
     }
 
+    /// The tokens as numbers.
+    pub(crate) fn token_numbers(&self) -> Vec<u64> {
+        self.0.iter().map(|guard| guard.token().get()).collect()
+    }
+
     /// How long all of it is valid without another renewal.
     pub(crate) fn remaining(&self) -> Duration {
         self.0.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then; false when
-    /// the lock was lost before, so that another may have worked beside the program.
-    pub(crate) async fn release(self, limit: Duration) -> bool {
+    /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then.
+    pub(crate) async fn release(self, limit: Duration) -> Outcome {
         let names = self.names().replace('\n', "', '");
         match tokio::time::timeout(limit, self.release_all()).await {
-            Ok(Ok(())) => true,
+            Ok(Ok(())) => Outcome::Released,
             Ok(Err(error)) => {
-                say!("fencepost: {error}");
-                !error.is_lost()
+                error!("{error}");
+                if error.is_lost() { Outcome::Lost } else { Outcome::Unconfirmed }
             }
             Err(_) => {
                 let (names, limit) = (show::plain(&names), duration::show(limit));
-                say!(
-                    "fencepost: '{names}': the engine has not confirmed the release within {limit}; the lock ends with its lease"
+                error!(
+                    "'{names}': the engine has not confirmed the release within {limit}; the lock ends with its lease"
                 );
-                true
+                Outcome::Unconfirmed
             }
         }
     }

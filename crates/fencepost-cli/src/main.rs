@@ -1,7 +1,7 @@
 //! The command `fencepost`: run a program only while a lock is held; see and evict holders.
 
 #[macro_use]
-mod say;
+mod log;
 
 mod acquire;
 mod cli;
@@ -39,7 +39,11 @@ use crate::verbs::{
 fn main() -> ExitCode {
     signals::let_writes_fail();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    match arguments.get(1).and_then(|word| word.to_str()) {
+    let first = arguments.get(1).and_then(|word| word.to_str());
+    if matches!(first, Some(guardian::GUARDIAN | guardian::CHILD)) {
+        log::set_up_inner();
+    }
+    match first {
         Some(guardian::GUARDIAN) => return guardian::main(&arguments[2..]).into(),
         Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
         _ => {}
@@ -85,6 +89,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Man(args) => return man::run(args),
         _ => {}
     }
+    log::set_up(&cli.global)?;
     let settings = &Settings::load(&cli.global)?;
     match cli.verb {
         Verb::Run(args) => {

@@ -115,7 +115,7 @@ pub(crate) async fn supervise(
     let latest = if job.on_lost == OnLost::Ignore { end } else { end.saturating_sub(nanos(floor)) };
     fault_point("wrapper");
     if now() >= latest {
-        say!("fencepost: {LATE}: nothing was run");
+        error!("{LATE}: nothing was run");
         return Ok(Ended {
             status: Some(Status::Code(LOST)),
             lost: Some(LATE.to_owned()),
@@ -205,10 +205,10 @@ impl Watch {
                 self.lost.get_or_insert_with(|| LATE.to_owned());
                 self.warned = true;
                 self.status = Some(Status::Code(LOST));
-                say!("fencepost: {LATE}: nothing was run");
+                error!("{LATE}: nothing was run");
             }
             Event::Failed(errno) => {
-                say!("fencepost: cannot make a process: {}", io::Error::from_raw_os_error(errno));
+                error!("cannot make a process: {}", io::Error::from_raw_os_error(errno));
                 self.status = Some(Status::Code(125));
             }
             Event::Stopped(signal) => self.stopped(signal),
@@ -217,10 +217,10 @@ impl Watch {
                 self.warned = true;
                 let trouble =
                     view.last_renewal_error().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
-                say!("fencepost: the lock could not be renewed in time{trouble}: stopping the program");
+                error!("the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {
-                say!("fencepost: held as long as --max-hold allows: stopping the program");
+                warning!("held as long as --max-hold allows: stopping the program");
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
             Event::Signaled(signal) => self.ended(Status::Signal(signal)),
@@ -274,9 +274,7 @@ impl Watch {
         self.warned = true;
         let order = match self.on_lost {
             OnLost::Ignore => {
-                say!(
-                    "fencepost: the lock is lost ({why}); the program runs on without it (--on-lost ignore)"
-                );
+                error!("the lock is lost ({why}); the program runs on without it (--on-lost ignore)");
                 return;
             }
             OnLost::Term | OnLost::Restart => Order::Stop,
@@ -284,7 +282,7 @@ impl Watch {
         };
         // The order first: saying it may take as long as somebody does not read it.
         self.link.tell(order);
-        say!("fencepost: the lock is lost ({why}): stopping the program");
+        error!("the lock is lost ({why}): stopping the program");
         self.lost = Some(why);
     }
 

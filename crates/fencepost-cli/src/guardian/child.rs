@@ -23,12 +23,12 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     let start = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     let start = start.and_then(|socket| receive_start::<Setup>(&socket).map(|start| (start, socket)));
     let (Ok(((setup, descriptors), mut guardian)), [name, rest @ ..]) = (start, program) else {
-        say!("fencepost: {CHILD} is for fencepost's own use: try 'fencepost run --help'");
+        error!("{CHILD} is for fencepost's own use: try 'fencepost run --help'");
         return 125;
     };
     let Some(stdin) = descriptors.into_iter().next() else { return 125 };
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        say!("fencepost: cannot tie the program to the life of its guardian: {error}");
+        error!("cannot tie the program to the life of its guardian: {error}");
         return 125;
     }
     // The guardian may have died before the call above; the kernel then tells nobody.
@@ -43,7 +43,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     }
     let unblock: SigSet = setup.blocked.iter().filter_map(|number| Signal::try_from(*number).ok()).collect();
     if let Err(error) = unblock.thread_unblock() {
-        say!("fencepost: cannot restore the signal mask: {error}");
+        error!("cannot restore the signal mask: {error}");
         return 125;
     }
     fault_point("child");
@@ -57,18 +57,18 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     let name = name.display();
     match error.kind() {
         io::ErrorKind::NotFound => {
-            say!(
-                "fencepost: cannot run '{name}': not found. Check the spelling and PATH; for a script, check \
+            error!(
+                "cannot run '{name}': not found. Check the spelling and PATH; for a script, check \
                  that the interpreter in its first line exists."
             );
             127
         }
         io::ErrorKind::PermissionDenied => {
-            say!("fencepost: cannot run '{name}': not executable. Try 'chmod +x {name}'.");
+            error!("cannot run '{name}': not executable. Try 'chmod +x {name}'.");
             126
         }
         _ => {
-            say!("fencepost: cannot run '{name}': {error}");
+            error!("cannot run '{name}': {error}");
             126
         }
     }

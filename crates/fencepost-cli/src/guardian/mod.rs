@@ -83,7 +83,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     match Guardian::start(program).and_then(Guardian::watch) {
         Ok(()) => 0,
         Err(error) => {
-            say!("fencepost: the guardian failed: {error}");
+            error!("the guardian failed: {error}");
             125
         }
     }
@@ -202,7 +202,7 @@ impl Guardian {
             if let Err(error) = fencepost_sqlite::mark_over(&file)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                say!("fencepost: cannot mark the lock as free in {}: {error}", file.display());
+                error!("cannot mark the lock as free in {}: {error}", file.display());
             }
         }
         self.say(Event::Gone);
@@ -309,7 +309,7 @@ impl Guardian {
             self.kill(now(), ROUND);
         }
         note(&format!(
-            "fencepost: the process {} of 'fencepost run' was killed: killed the program and all that it had started",
+            "the process {} of 'fencepost run' was killed: killed the program and all that it had started",
             self.wrapper
         ));
     }
@@ -346,7 +346,7 @@ fn note(line: &str) {
     let stderr = io::stderr();
     let mut at = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-        say!("{line}");
+        error!("{line}");
     }
 }
 

@@ -87,7 +87,7 @@ async fn unreached(url: &str) -> Result<Report, Failure> {
 async fn examine(args: &Args, url: &str, locks: &Client) -> Result<Report, Failure> {
     if args.init {
         fencepost_redis::redlock::vouch(url, locks.runtime().clone()).await?;
-        say!("fencepost: vouched for all nodes");
+        info!("vouched for all nodes");
     }
     Ok(locks.examine().await?)
 }

@@ -8,6 +8,7 @@ use fencepost_core::{ClaimInfo, Client, Eviction, HolderInfo, Name, Token};
 use crate::cli::check_reason;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
+use crate::log;
 use crate::settings::Settings;
 use crate::show;
 use crate::time::utc;
@@ -92,10 +93,14 @@ fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
     let what = if done { "evicted" } else { "failed to evict" };
     let now = if args.now { " at once" } else { "" };
     let reason = args.reason.as_deref().map_or_else(|| "none given".to_owned(), show::plain);
-    say!(
-        "fencepost: audit: {time} {by} {what}{now}: '{}' token {}, held by {}; reason: {reason}",
-        show::plain(&args.name),
-        args.token,
-        show::who(holder),
+    log::line(
+        log::Level::Audit,
+        &format!(
+            "audit: {time} {by} {what}{now}: '{}' token {}, held by {}; reason: {reason}",
+            show::plain(&args.name),
+            args.token,
+            show::who(holder),
+        ),
+        &[],
     );
 }

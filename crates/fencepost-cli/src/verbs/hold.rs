@@ -1,7 +1,7 @@
 //! `fencepost hold`: a lock is held without a program.
 
 use std::io::Read;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::Name;
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use crate::connect::{Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
+use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
@@ -67,6 +68,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
 }
 
 async fn hold(args: &Args, holding: Holding, end: &mut End, signals: &mut Signals) -> Result<u8, Failure> {
+    let since = Instant::now();
     for (name, token) in holding.names().lines().zip(holding.tokens().lines()) {
         show::line(&format!("holding {} token {token}", show::plain(name)))?;
     }
@@ -90,11 +92,15 @@ async fn hold(args: &Args, holding: Holding, end: &mut End, signals: &mut Signal
     });
     let code = match held.await {
         Ok(Some(why)) => {
-            say!("fencepost: the lock is lost: {why}");
+            error!("the lock is lost: {why}");
+            log::ended(since.elapsed(), LOST, Outcome::Lost);
             return Ok(LOST);
         }
         Ok(None) => 0,
         Err(signal) => signal.code,
     };
-    Ok(if holding.release(end.left()).await { code } else { LOST })
+    let outcome = holding.release(end.left()).await;
+    let code = if outcome == Outcome::Lost { LOST } else { code };
+    log::ended(since.elapsed(), code, outcome);
+    Ok(code)
 }

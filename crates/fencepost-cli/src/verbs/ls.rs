@@ -31,7 +31,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         let list: Vec<_> = found.iter().map(show::info_json).collect();
         show::line(&serde_json::Value::from(list).to_string())?;
     } else if found.is_empty() {
-        say!("fencepost: nothing is held or waited for");
+        info!("nothing is held or waited for");
     } else {
         show::print(&show::table(&["NAME", "TOKEN", "HELD", "WAITERS", "HOLDER"], &rows(&found)))?;
     }

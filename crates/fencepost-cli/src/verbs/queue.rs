@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         })
         .collect();
     if rows.is_empty() {
-        say!("fencepost: nobody waits for '{}'", show::plain(&args.name));
+        info!("nobody waits for '{}'", show::plain(&args.name));
     } else {
         show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows))?;
     }

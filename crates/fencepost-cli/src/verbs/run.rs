@@ -15,6 +15,7 @@ use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
+use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
 use crate::supervise::{Ended, HeldLocks, Job, OnLost, Status, supervise};
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     /// Exit with CODE instead of 75 when the lock is busy
     #[arg(short = 'E', long, value_name = "CODE", conflicts_with = "skip_ok")]
     busy_exit: Option<u8>,
-    /// Exit with 0 when the lock is busy: somebody else does the work
+    /// Exit with 0 when the lock is busy: somebody else does the work. Means -n where no -w is given
     #[arg(long)]
     skip_ok: bool,
     /// The action on the program when the lock is lost
@@ -88,7 +89,7 @@ enum Round {
 }
 
 /// Runs the verb.
-pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
+pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
     let ttl = settings.ttl(args.ttl);
     if ttl < SHORTEST {
         let ttl = duration::show(ttl);
@@ -100,10 +101,13 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
+    if args.skip_ok && args.wait.wait.is_none() {
+        args.wait.no_wait = true;
+    }
     let third = grace(Duration::MAX, ttl);
     if let Some(wish) = args.grace.filter(|wish| *wish > third) {
         let (wish, third) = (duration::show(wish), duration::show(third));
-        say!("fencepost: --grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
+        warning!("--grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
     }
     notice(settings)?;
     // Children that this process has from before an `exec` must not be killed.
@@ -125,7 +129,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
             return Err(failure);
         }
         if !std::mem::replace(&mut said, true) {
-            say!("fencepost: {failure}; asking again until it answers (--on-lost restart)");
+            warning!("{failure}; asking again until it answers (--on-lost restart)");
         }
         unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
     }
@@ -163,7 +167,7 @@ async fn round(
     let outcome = match answer {
         Ok(Answer::Held(holding)) => held(args, ttl, holding, label, strangers, &mut end, signals).await,
         Ok(Answer::Busy(message)) if args.skip_ok => {
-            say!("fencepost: {message}; nothing was run (--skip-ok)");
+            info!("{message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))
         }
         Ok(Answer::Busy(message)) => {
@@ -206,12 +210,14 @@ async fn held(
             return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
         }
     };
-    let environment = [
+    let mut environment = vec![
         ("FENCEPOST_NAME", holding.names()),
         ("FENCEPOST_TOKEN", holding.tokens()),
         ("FENCEPOST_HOLDER", label),
         ("FENCEPOST_DEADLINE_MS", deadline(holding.remaining()).to_string()),
     ];
+    // For the processes between this one and the program, and for a fencepost that the program calls.
+    environment.extend(log::format().map(|format| (log::VARIABLE, format.as_str().to_owned())));
     let job = Job {
         program: &args.program,
         environment: &environment,
@@ -233,32 +239,34 @@ async fn held(
         keep_until(since.saturating_add(nanos(at_least)), &holding, signals).await;
     }
     let was_lost = lost.is_some();
-    let released = match lost {
+    let outcome = match lost {
         None => holding.release(end.left()).await,
         // The rest of it is removed while the client is closed. The engine may be away. A run that waits for the lock again starts to
         // wait now.
         Some(_) => {
             end.left();
             drop(holding);
-            false
+            Outcome::Lost
         }
     };
     let killed = "the program's guardian was killed: the program and all it had started were killed with it";
     let status = match status {
         Some(status) => status,
         None if was_lost => {
-            say!("fencepost: {killed}");
+            error!("{killed}");
             Status::Code(LOST)
         }
         None => return Err(Failure::new(OWN, killed)),
     };
-    match (!released, args.on_lost) {
-        (false, _) | (true, OnLost::Ignore) => Ok(Round::Done(status.code())),
-        (true, OnLost::Restart) if !asked_to_end => {
-            say!("fencepost: waiting for the lock again (--on-lost restart)");
+    let lost = outcome == Outcome::Lost;
+    let code = if lost && args.on_lost != OnLost::Ignore { LOST } else { status.code() };
+    log::ended(Duration::from_nanos(now().saturating_sub(since)), code, outcome);
+    match args.on_lost {
+        OnLost::Restart if lost && !asked_to_end => {
+            info!("waiting for the lock again (--on-lost restart)");
             Ok(Round::Again)
         }
-        (true, _) => Ok(Round::Done(LOST)),
+        _ => Ok(Round::Done(code)),
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         match look {
             Ok(found) => {
                 if std::mem::take(&mut blind) {
-                    say!("fencepost: the locks are seen again");
+                    info!("the locks are seen again");
                 }
                 let now = claims(found);
                 for event in changes(&before, &now) {
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             // The next look may see again. Said once, however long it lasts.
             Err(error) if error.is_transient() || error.is_unreachable() => {
                 if !std::mem::replace(&mut blind, true) {
-                    say!("fencepost: {error}; the watch goes on");
+                    error!("{error}; the watch goes on");
                 }
             }
             Err(error) => return Err(error.into()),

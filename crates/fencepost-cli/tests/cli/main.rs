@@ -11,6 +11,7 @@ mod guard;
 mod kit;
 mod leases;
 mod limits;
+mod log;
 mod operators;
 mod pages;
 mod paused;
