@@ -33,7 +33,7 @@ use crate::token::Token;
 ///
 /// # Drop
 /// When the last clone and the last lock made from it are dropped, the drop waits until the releases under way are confirmed, at most
-/// [`drop_timeout`](ClientBuilder::drop_timeout). So a process that drops its guards and returns from `main` leaves its locks
+/// [`drop_timeout`](crate::ClientBuilder::drop_timeout). So a process that drops its guards and returns from `main` leaves its locks
 /// free. Without a release under way the drop does not wait. A guard that is dropped after its client is not waited for, nor is
 /// a client in a `static`, nor a process that ends by `std::process::exit`. Then the lock is free at the end of its lease at the latest.
 ///
