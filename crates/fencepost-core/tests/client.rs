@@ -93,7 +93,7 @@ async fn a_label_or_reason_that_is_too_long_is_refused_with_its_rule() {
     refused("label", mutex.lock().label(&long).await.unwrap_err());
     refused("reason", mutex.lock().reason(&long).await.unwrap_err());
     refused("reason", mutex.try_lock().reason(&long).await.unwrap_err());
-    let how = Eviction { reason: Some(long.clone()), ..Eviction::default() };
+    let how = Eviction::default().because(long.clone());
     refused("reason", locks.evict("a", guard.token(), &how).await.unwrap_err());
     refused("reason", locks.multi(["b", "c"]).unwrap().lock().reason(&long).await.unwrap_err());
     refused("label", Client::builder().label(&long).open(|_| panic!("nothing is opened")).unwrap_err());

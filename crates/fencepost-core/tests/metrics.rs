@@ -175,7 +175,7 @@ fn a_loss_is_told_when_it_happens() {
             match lose {
                 0 => assert_eq!(engine.lose("a"), 1),
                 1 => {
-                    let why = Eviction { reason: Some("too slow".into()), ..Eviction::default() };
+                    let why = Eviction::default().because("too slow");
                     locks.evict("a", guard.token(), &why).await?;
                 }
                 _ => {

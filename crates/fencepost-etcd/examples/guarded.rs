@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the first holder writes 9: revision {}", held.put("example-count", "9").await?);
 
     // Somebody loses patience with it and breaks in. The same happens to one that is paused past its lease.
-    locks.evict("example-stock", first.token(), &Eviction { now: true, reason: None }).await?;
+    locks.evict("example-stock", first.token(), &Eviction::new(true)).await?;
     let mut second = stock.lock().await?;
     let next = second.native().and_then(|native| native.downcast_ref::<Held>()).ok_or("no grant")?.clone();
     println!("the second holder writes 8: revision {}", next.put("example-count", "8").await?);

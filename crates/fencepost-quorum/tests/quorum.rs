@@ -143,7 +143,7 @@ async fn an_eviction_that_the_holder_heeds_early_is_one() {
     let (locks, quorum, _) = client(&nodes);
     let name = Name::new("lock").unwrap();
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
-    let how = Eviction { now: true, reason: None };
+    let how = Eviction::new(true);
     for node in &nodes[..3] {
         node.evict(&name, guard.token(), &how).await.unwrap();
     }

@@ -60,7 +60,8 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     if !args.yes {
         confirm(args, holder)?;
     }
-    let how = Eviction { now: args.now, reason: args.reason.clone() };
+    let how = Eviction::new(args.now);
+    let how = args.reason.iter().fold(how, |how, reason| how.because(reason));
     let result = locks.evict(&args.name, args.token, &how).await;
     audit(args, holder, result.is_ok());
     Ok(result?)

@@ -123,7 +123,7 @@ mod tests {
             guards.push(locks.mutex(name).unwrap().lock().await.unwrap());
         }
         for limit in [1, 2, 3, 4] {
-            let mut listing = locks.list_by("a/", Page { after: None, limit });
+            let mut listing = locks.list_by("a/", Page::of(limit));
             let mut names = Vec::new();
             while let Some(info) = listing.next().await {
                 names.push(info.unwrap().name.to_string());

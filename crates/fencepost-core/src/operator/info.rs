@@ -36,33 +36,61 @@ pub struct Listing {
     pub next: Option<Name>,
 }
 
-/// Which part of a listing.
+/// The part of a listing to read: `Page::of(100)`, or all names up to a default limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Page {
     /// Names after this one.
     pub after: Option<Name>,
-    /// At most so many; at least 1.
+    /// The most names on the page; at least 1.
     pub limit: usize,
+}
+
+impl Page {
+    /// Returns the first page, of at most `limit` names.
+    pub const fn of(limit: usize) -> Page {
+        Page { after: None, limit }
+    }
+
+    /// Begins the page after this name.
+    #[must_use]
+    pub fn after(mut self, name: Name) -> Page {
+        self.after = Some(name);
+        self
+    }
 }
 
 impl Default for Page {
     fn default() -> Page {
-        Page { after: None, limit: 1_000 }
+        Page::of(1_000)
     }
 }
 
-/// How to evict.
+/// The way to evict: the holder is told and stops (the default), or the resource is free at once ([`Eviction::now`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Eviction {
     /// Free the resource at once, although the evicted holder may still be at work: this breaks mutual exclusion.
     /// Without it the holder is refused further renewals and told, and the next grant follows its release or the
     /// end of its lease.
     pub now: bool,
-    /// Why, for the holder and the log.
+    /// The reason, for the holder and the log.
     pub reason: Option<String>,
 }
 
 impl Eviction {
+    /// Returns the way to evict. `now`: see [the field](Eviction::now).
+    pub const fn new(now: bool) -> Eviction {
+        Eviction { now, reason: None }
+    }
+
+    /// Adds the reason, for the holder and the log.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Eviction {
+        self.reason = Some(reason.into());
+        self
+    }
+
     /// Returns the same with a reason that names `operator`, too: what engines carry to the holder as a loss's
     /// [detail](crate::Validity::end_with). It has no control characters.
     pub(crate) fn signed(&self, operator: &HolderInfo) -> Eviction {

@@ -127,7 +127,7 @@ async fn a_run_whose_lock_is_gone_at_the_release_does_not_count() {
         async move {
             if run == 1 {
                 // Nothing is awaited after that.
-                let now = Eviction { now: true, reason: None };
+                let now = Eviction::new(true);
                 other.evict("lock", held.token(), &now).await.unwrap();
             }
             run

@@ -46,7 +46,7 @@ async fn run_drops_its_work_when_the_lock_is_lost_and_says_so() {
             .await
     });
     let token = begins.await.unwrap();
-    operator.evict("lock", token, &Eviction { now: true, ..Eviction::default() }).await.unwrap();
+    operator.evict("lock", token, &Eviction::new(true)).await.unwrap();
     stage.pass(TTL).await;
     let error = work.await.unwrap().unwrap_err();
     assert!(error.is_lost(), "{error}");

@@ -100,7 +100,7 @@ async fn a_holder_that_is_evicted_at_once_is_told_so() {
     for number in 0..10 {
         let guard = locks.mutex(&format!("stock{number}")).unwrap().lock().await.unwrap();
         watched(&etcd, 2).await;
-        let now = Eviction { now: true, reason: None };
+        let now = Eviction::new(true);
         operator.evict(guard.name().as_str(), guard.token(), &now).await.unwrap();
         assert_eq!(told(&guard).await.0, Loss::Evicted);
         drop(guard);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::kit::{connect, server, stand};
 use fencepost_core::{Client, Eviction, Page};
 
-const NOW: Eviction = Eviction { now: true, reason: None };
+const NOW: Eviction = Eviction::new(true);
 
 async fn told(locks: &Client) -> String {
     let report = locks.examine().await.expect("it answers");

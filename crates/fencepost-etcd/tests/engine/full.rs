@@ -22,7 +22,7 @@ async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
     let (locks, operator) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
     fill(&etcd);
-    let how = |now| Eviction { now, reason: Some("maintenance".into()) };
+    let how = |now| Eviction::new(now).because("maintenance");
     let error = operator.evict("stock", guard.token(), &how(false)).await.unwrap_err();
     assert!(error.to_string().contains("out of space") && error.effect() == Effect::None, "{error}");
     assert!(error.to_string().contains("--now"), "{error}");

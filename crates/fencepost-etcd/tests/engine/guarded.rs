@@ -23,7 +23,7 @@ async fn a_stale_holder_is_refused_by_the_store() {
     assert_eq!(stale.create_revision(), first.token().get() as i64);
     let revision = stale.put("count", "9").await.unwrap();
     assert!(revision > stale.create_revision());
-    locks.evict("stock", first.token(), &Eviction { now: true, reason: None }).await.unwrap();
+    locks.evict("stock", first.token(), &Eviction::new(true)).await.unwrap();
     let mut second = locks.mutex("stock").unwrap().lock().await.unwrap();
     let writes = [
         Write::Put { key: b"count".into(), value: b"8".into() },

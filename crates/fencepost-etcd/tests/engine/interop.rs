@@ -57,7 +57,7 @@ async fn etcdctl_cannot_be_told_that_it_is_evicted_and_is_evicted_at_once() {
     let error = locks.evict("stock", token, &Eviction::default()).await.unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("--now"), "{error}");
     assert_eq!(etcd.look().keys(&key).len(), 1, "nothing has happened to it");
-    locks.evict("stock", token, &Eviction { now: true, reason: None }).await.unwrap();
+    locks.evict("stock", token, &Eviction::new(true)).await.unwrap();
     waiting.granted().await.release().await.unwrap();
     assert!(locks.evict("stock", token, &Eviction::default()).await.unwrap_err().is_mismatch());
     locks.close().await;

@@ -190,7 +190,7 @@ async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
     // The reply is slower than the check that the request took effect, even on a busy machine.
     etcd.delay(Duration::from_millis(1_500)).unwrap();
     let asked = far.clone();
-    let now = Eviction { now: true, reason: None };
+    let now = Eviction::new(true);
     let evicted = tokio::spawn(async move { asked.evict("stock", token, &now).await });
     eventually("the key is gone", async || etcd.look().keys("stock/").is_empty()).await;
     etcd.cut().unwrap();

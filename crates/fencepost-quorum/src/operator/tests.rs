@@ -86,7 +86,7 @@ fn a_page_ends_where_the_shortest_of_the_nodes_ends() {
         next: next.map(name),
     };
     let names = |limit, parts: Vec<Listing>| {
-        let page = Page { after: None, limit };
+        let page = Page::of(limit);
         let listing = listing(parts, &page, NODES, NEED);
         let names: Vec<_> = listing.resources.iter().map(|info| info.name.as_str().to_owned()).collect();
         (names.join(" "), listing.next.map(|next| next.as_str().to_owned()))

@@ -222,7 +222,7 @@ impl Five {
     }
 
     pub(crate) async fn evict(&self, nodes: Range<usize>, token: Token) {
-        let how = Eviction { now: true, reason: None };
+        let how = Eviction::new(true);
         for node in &self.nodes[nodes] {
             node.memory.evict(&name(), token, &how).await.unwrap();
         }

@@ -59,7 +59,7 @@ async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }));
     five.down(0, false);
     five.down(1, false);
-    five.quorum.evict(&name(), token, &Eviction { now: false, reason: None }).await.expect("all know it");
+    five.quorum.evict(&name(), token, &Eviction::new(false)).await.expect("all know it");
     assert_eq!(entry.release().await.unwrap(), Removed::Released);
     assert_eq!(five.held_at(token).await, 0);
     let (_, _, next) = five.attempt().await;

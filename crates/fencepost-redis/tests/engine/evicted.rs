@@ -16,7 +16,7 @@ async fn a_holder_whose_message_is_lost_learns_who_evicted_it_and_why() {
     let operator = connect(&proxied.direct_url(), ttl).await;
     let guard = lock(&locks, "lock").await;
     proxied.cut().unwrap();
-    let how = Eviction { now: false, reason: Some("the host is replaced".to_owned()) };
+    let how = Eviction::new(false).because("the host is replaced");
     operator.evict("lock", guard.token(), &how).await.unwrap();
     proxied.mend().unwrap();
     assert_eq!(within(ttl + SOON, guard.lost()).await, Loss::Evicted);

@@ -188,7 +188,7 @@ async fn listings_are_paged_and_sorted() {
         guards.push(locks.mutex(name).unwrap().lock().await.unwrap());
     }
     drop(locks.mutex("b/0").unwrap().lock().await.unwrap());
-    let mut page = Page { limit: 2, ..Page::default() };
+    let mut page = Page::of(2);
     let mut seen = Vec::new();
     loop {
         let listing = locks.list("b", &page).await.unwrap();

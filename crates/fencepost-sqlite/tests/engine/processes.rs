@@ -262,7 +262,7 @@ async fn evicting_now_frees_at_once() {
     let locks = database.locks().await;
     let holder = database.start("hold until lost");
     let first = token(&holder);
-    let now = Eviction { now: true, ..Eviction::default() };
+    let now = Eviction::new(true);
     locks.evict(NAME, fencepost_core::Token::new(first), &now).await.unwrap();
     assert!(!is_busy(&locks).await);
     assert_eq!(holder.hears("lost"), "Evicted");

@@ -171,7 +171,7 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
 
 /// Lists the entries left at the engine, page by page.
 fn note_leftovers(bare: &dyn Backend, recorder: &Recorder) {
-    let mut page = Page { after: None, limit: 2 };
+    let mut page = Page::of(2);
     loop {
         let Listing { resources, next } = at_once(bare.list("", &page)).expect("the engine can be listed");
         for info in resources {

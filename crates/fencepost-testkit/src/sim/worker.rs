@@ -195,7 +195,7 @@ impl Worker {
             let now = self.rng.chance(300);
             self.recorder
                 .note(self.client, What::Evicted { resource: resource.clone(), token: token.get(), now });
-            let how = Eviction { now, reason: Some("simulated".to_owned()) };
+            let how = Eviction::new(now).because("simulated");
             // The conformance suite checks whether the holder still had the lock.
             let _ = at_once(self.bare.evict(&name, token, &how));
         }

@@ -42,7 +42,7 @@ async fn a_holder_of_another_library_is_evicted_at_once_or_not_at_all() {
     let token = info.claims[0].token.expect("it holds");
     let error = locks.evict("lock", token, &Eviction::default()).await.expect_err("nothing can tell it");
     assert!(error.is_unsupported() && error.to_string().contains("them"), "{error}");
-    locks.evict("lock", token, &Eviction { now: true, reason: None }).await.expect("it is deleted");
+    locks.evict("lock", token, &Eviction::new(true)).await.expect("it is deleted");
     mutex.lock().await.expect("it is free").release().await.expect("it was held");
 }
 
@@ -54,9 +54,7 @@ async fn an_evicted_reader_is_the_only_one_told() {
     let pair = |locks: &fencepost_core::Client| locks.rwlock("lock").expect("a good name");
     let (first, second) =
         (pair(&one).read().await.expect("it is free"), pair(&two).read().await.expect("it is free"));
-    two.evict("lock", first.token(), &Eviction { now: false, reason: Some("moved".into()) })
-        .await
-        .expect("it holds");
+    two.evict("lock", first.token(), &Eviction::new(false).because("moved")).await.expect("it holds");
     let lost = tokio::time::timeout(SOON, first.lost()).await.expect("it is told");
     assert_eq!(lost, Loss::Evicted);
     second.ensure_held().expect("nobody evicted it");

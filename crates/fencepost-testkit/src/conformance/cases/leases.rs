@@ -141,7 +141,7 @@ pub(super) async fn tokens_grow(stage: Stage) {
         if client.capabilities().evict {
             let guard = mutex.lock().await.expect("it is free");
             grown(guard.token());
-            let how = fencepost_core::Eviction { now: true, reason: None };
+            let how = fencepost_core::Eviction::new(true);
             client.evict("lock", guard.token(), &how).await.expect("it is held");
             // From another client: in an engine whose identity is the process, the evicted guard still blocks
             // its own client.

@@ -66,7 +66,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
     for now in [false, true] {
         let holder = stage.client_of(Duration::from_secs(6)).await;
         let guard = lock(&holder, "lock", X).await.expect("it is free");
-        let how = Eviction { now, reason: None };
+        let how = Eviction::new(now);
         client.evict("lock", guard.token(), &how).await.expect("it is held");
         let why = tokio::time::timeout(LONG, guard.lost()).await.expect("the holder is told");
         let error = guard.release().await.expect_err("it was evicted");

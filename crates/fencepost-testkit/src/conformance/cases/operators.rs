@@ -53,7 +53,7 @@ pub(super) async fn list_by_prefix_and_page(stage: Stage) {
         expected.sort_unstable();
         for limit in [1, 2, 3, 1000] {
             let mut seen = Vec::new();
-            let mut page = Page { after: None, limit };
+            let mut page = Page::of(limit);
             loop {
                 let listing = client.list(prefix, &page).await.expect("the engine can list");
                 assert!(listing.resources.len() <= limit, "a page of more than {limit}");
@@ -81,7 +81,7 @@ pub(super) async fn evict_wants_the_right_token(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     for now in [false, true] {
-        let how = Eviction { now, reason: None };
+        let how = Eviction::new(now);
         let error =
             client.evict("lock", another(guard.token()), &how).await.expect_err("nobody has that token");
         assert!(error.is_mismatch(), "{error}");
@@ -104,7 +104,7 @@ pub(super) async fn evict_marks(stage: Stage) {
     let guard = lock(&holder, "lock", X).await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
     let start = Instant::now();
-    let how = Eviction { now: false, reason: Some("maintenance".to_owned()) };
+    let how = Eviction::new(false).because("maintenance");
     operator.evict("lock", guard.token(), &how).await.expect("it is held");
     let lost = tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert_eq!(lost, Loss::Evicted, "after {:?}", start.elapsed());
@@ -124,7 +124,7 @@ pub(super) async fn evict_says_who_and_why(stage: Stage) {
     let holder = stage.client_of(ttl).await;
     let operator = stage.client_called("operator@desk").await;
     let guard = lock(&holder, "lock", X).await.expect("it is free");
-    let how = Eviction { now: false, reason: Some("the host \"a\"\nis replaced".to_owned()) };
+    let how = Eviction::new(false).because("the host \"a\"\nis replaced");
     operator.evict("lock", guard.token(), &how).await.expect("it is held");
     let lost = tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert_eq!(lost, Loss::Evicted);
@@ -143,7 +143,7 @@ pub(super) async fn evict_now(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
-    let how = Eviction { now: true, reason: None };
+    let how = Eviction::new(true);
     client.evict("lock", guard.token(), &how).await.expect("it is held");
     let next = waiting.granted().await;
     // The evicted guard frees nothing any more, whether it was told or not.
