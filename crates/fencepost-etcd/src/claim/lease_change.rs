@@ -35,8 +35,7 @@ pub(crate) async fn move_key(
         let at = match reply.key(0).filter(|kv| kv.create_revision == revision) {
             _ if reply.succeeded => reply.revision(),
             None => return Ok(false),
-            // An earlier attempt took effect, and its reply was lost.
-            Some(kv) if kv.lease == lease.id => kv.mod_revision,
+            // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
             Some(kv) => {
                 written = kv.mod_revision;
                 let evicted = ClaimRecord::read(&kv.value).evicted;

@@ -212,3 +212,23 @@ impl Leases {
         all.into_values().filter_map(|shared| shared.current()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reason of a loss differs: a lease that had time was revoked, another one has expired.
+    #[test]
+    fn a_lease_has_time_until_its_margin_whether_it_has_ended_or_not() {
+        let (sent, ttl) = (Moment::from_nanos(7), Duration::from_secs(10));
+        let lease = Lease::new(1, ttl, false, sent);
+        let until = sent + (ttl - margin(ttl));
+        let before = until.less(Duration::from_nanos(1));
+        assert_eq!(lease.until(), until);
+        assert!(lease.has_time(before) && !lease.is_over(before));
+        assert!(!lease.has_time(until) && lease.is_over(until));
+        lease.end();
+        assert!(lease.has_time(before) && lease.is_over(before));
+        assert!(!lease.has_time(until));
+    }
+}

@@ -163,3 +163,24 @@ async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
     one.close().await;
     two.close().await;
 }
+
+/// The extension finds the key rewritten, with the lease of somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extended_claim_keeps_its_key_when_another_lease_that_it_was_given_ends() {
+    needs!(ETCD);
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 5).await.unwrap();
+    let look = etcd.look();
+    let keys = look.keys("");
+    let [key] = &keys[..] else { panic!("{keys:?}") };
+    let value = look.run(&["get", key, "--print-value-only"]);
+    let granted = look.run(&["lease", "grant", "60"]);
+    let other = granted.split_whitespace().nth(1).expect("an id").to_owned();
+    look.run(&["put", &format!("--lease={other}"), key, value.trim_end()]);
+    guard.extend(SHORT * 10).await.expect("the key is there");
+    look.run(&["lease", "revoke", &other]);
+    assert_eq!(look.keys(""), keys);
+    guard.release().await.expect("it was held");
+    locks.close().await;
+}

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Guard, State};
+use fencepost_core::{Client, Guard, Registry, State};
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::zookeeper::{Config, Proxied};
+use fencepost_testkit::zookeeper::{Config, Proxied, word};
 
 use crate::kit::{SOON, address, client, eventually, nodes, path, try_client};
 
@@ -306,4 +306,24 @@ async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
         done += went;
         assert!(start.elapsed() < SOON, "the server was asked");
     }
+}
+
+/// Tasks of a host of its own outlive the client. Its session must not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_dropped_ends_its_session() {
+    needs!(ZOOKEEPER);
+    let server = server();
+    let host = Client::builder().connect(&Registry::new(), "memory:").await.expect("memory opens");
+    let registry = fencepost_zookeeper::register(Registry::new());
+    let builder = Client::builder().runtime(host.runtime().clone());
+    let url = format!("{}/s?session=60s", server.url());
+    let locks = builder.connect(&registry, &url).await.expect("it connects");
+    let sessions = || {
+        let text = word(server.address(), "mntr").expect("the server answers");
+        let line = text.lines().find_map(|line| line.strip_prefix("zk_global_sessions"));
+        line.and_then(|number| number.trim().parse::<u32>().ok()).expect("a count")
+    };
+    eventually("its session is there", || sessions() == 1).await;
+    drop(locks);
+    eventually("its session is over", || sessions() == 0).await;
 }
