@@ -185,6 +185,7 @@ mod tests {
     fn a_waiter_is_woken_by_what_it_waits_for() {
         let engine = Memory::with_process_identity();
         let gate = LocalQueue::new(Arc::<Memory>::clone(&engine));
+        assert_eq!(gate.capabilities().identity, Identity::Claim);
         let mut other = engine.enter(claim(2, 1));
         assert!(is_granted(&mut *other));
         let (mut first, mut second) = (gate.enter(claim(1, 2)), gate.enter(claim(1, 3)));

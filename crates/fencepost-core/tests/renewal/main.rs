@@ -136,6 +136,18 @@ async fn a_place_in_line_whose_renewals_have_no_answer_is_given_up() {
     assert!(error.is_unreachable(), "{error}");
 }
 
+/// It is not asked again after an attempt without an answer.
+#[tokio::test]
+async fn a_place_in_line_is_given_up_by_the_attempt_that_has_no_answer() {
+    let stage = Stage::new();
+    let (_holder, waiting) = waiting(&stage).await;
+    stage.renewals([Answer::Never; 10]);
+    stage.attempts([Answer::Never, Answer::Fails]);
+    stage.pass(TTL / 3 + secs(11)).await;
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("place in line"), "{error}");
+}
+
 #[tokio::test]
 async fn an_answer_for_a_place_in_line_is_waited_for() {
     let stage = Stage::new();

@@ -93,8 +93,10 @@ fn failure() -> Error {
 impl Entry for EngineEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         let answer = self.engine.attempts.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
-        if let Answer::Fails = answer {
-            return Reply::ready(Err(failure()));
+        match answer {
+            Answer::Fails => return Reply::ready(Err(failure())),
+            Answer::Never => return Reply::coming(pending()),
+            _ => {}
         }
         let attempt = self.entry.attempt();
         if let Reply::Ready(Some(Ok(Attempt::Blocked { .. }))) = attempt {
