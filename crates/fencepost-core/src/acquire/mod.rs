@@ -210,7 +210,7 @@ impl Request<'_> {
                     outage.pause(error, self, clock.now())?
                 }
                 None => {
-                    if let Some(error) = given_up().filter(|_| clock.now() < deadline) {
+                    if let Some(error) = given_up() {
                         return Err(error);
                     }
                     // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
