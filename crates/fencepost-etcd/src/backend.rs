@@ -54,7 +54,10 @@ struct EtcdBackend {
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
-        Capabilities { replicas: false, min_ttl: SHORTEST, ..Capabilities::full(ENGINE) }
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.replicas = false;
+        capabilities.min_ttl = SHORTEST;
+        capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

@@ -46,7 +46,7 @@ pub(crate) async fn inspect(client: &Arc<EtcdClient>, name: &Name) -> Result<Inf
         claims[at].expires_in = left.map(Duration::from_secs);
     }
     let last_token = claims.iter().filter_map(|claim| claim.token).max();
-    Ok(Info { name: name.clone(), last_token, claims })
+    Ok(Info::new(name.clone(), last_token, claims))
 }
 
 /// Returns how many of the first contenders hold the lock.
@@ -69,7 +69,9 @@ fn claim_info(kv: &KeyValue, mode: Mode, token: Option<Token>, wall: u64) -> Cla
         let (key, value) = (String::from_utf8_lossy(&kv.key), &record.holder.label);
         record.holder.label = HolderInfo::cut(format!("unknown, by the key {key} without a lease: {value}"));
     }
-    ClaimInfo { endless, ..record.into_info(mode, token, wall, 0) }
+    let mut info = record.into_info(mode, token, wall, 0);
+    info.endless = endless;
+    info
 }
 
 /// Lists a page of the locks that are held or waited for.

@@ -211,8 +211,8 @@ async fn gather<T>(
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         // Its nodes are what others have replicas for.
-        let all = Capabilities { replicas: false, ..Capabilities::full(self.0.engine) };
-        let mut all = Capabilities { fair: false, ..all };
+        let mut all = Capabilities::full(self.0.engine);
+        (all.replicas, all.fair) = (false, false);
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
             all.permits &= node.permits;

@@ -34,10 +34,13 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
         let enough = if waits { 0 } else { (need - 1).saturating_sub(missing) };
         let times = group.get(enough).map_or(0, Vec::len);
         let shown = group.swap_remove(0).into_iter().take(times);
-        claims.extend(shown.map(|claim| ClaimInfo { evicted, ..claim }));
+        claims.extend(shown.map(|mut claim| {
+            claim.evicted = evicted;
+            claim
+        }));
     }
     claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-    Info { name, last_token, claims }
+    Info::new(name, last_token, claims)
 }
 
 fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {
@@ -59,18 +62,18 @@ pub(crate) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: us
     let mut resources = Vec::new();
     for (name, mut infos) in by_name {
         // A node that lists nothing of it has said so.
-        infos.resize_with(answered, || Info { name: name.clone(), last_token: None, claims: Vec::new() });
+        infos.resize_with(answered, || Info::new(name.clone(), None, Vec::new()));
         let merged = info(name, infos, nodes, need);
         if merged.claims.is_empty() {
             continue;
         }
         if resources.len() == limit {
             let next = resources.last().map(|last: &Info| last.name.clone());
-            return Listing { resources, next };
+            return Listing::new(resources, next);
         }
         resources.push(merged);
     }
-    Listing { resources, next: end }
+    Listing::new(resources, end)
 }
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
         let nodes = [full.clone(), full, (last, Answer::Done)];
         client(nodes).capabilities().clone()
     };
-    let all = Capabilities { fair: false, replicas: false, ..Capabilities::full("quorum") };
+    let mut all = Capabilities::full("quorum");
+    (all.fair, all.replicas) = (false, false);
     assert_eq!(of(Capabilities::full("node")), all, "it is not fair, and its nodes are its replicas");
     let lacks: [fn(&mut Capabilities); 7] = [
         |it| it.shared = false,

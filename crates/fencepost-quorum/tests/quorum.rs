@@ -1,7 +1,7 @@
 //! A quorum of engines in memory: who waits is woken by a release, once.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ async fn a_token_is_one_that_a_majority_has_given() {
     let (locks, quorum, runtime) = client(&nodes);
     // One node has given a token far above what the quorum proposes.
     let mut ahead = Arc::into_inner(claim(100, &runtime)).expect("nobody else has it");
-    ahead.vote = Some(Box::new(Vote { proposal: AtomicU64::new(1 << 60), ..Vote::default() }));
+    ahead.vote = Some(Box::new(Vote::new(0, 1 << 60)));
     let mut other = nodes[0].enter(Arc::new(ahead));
     assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
     other.release().await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -265,8 +264,7 @@ async fn a_lease_that_is_attached_has_the_token_of_its_majority() {
     for (number, node) in nodes.iter().enumerate() {
         let mut seat = Arc::into_inner(claim(7, &runtime)).expect("nobody else has it");
         seat.id = seat.id.derive(number as u32);
-        let proposal = AtomicU64::new(given(number));
-        seat.vote = Some(Box::new(Vote { proposal, ..Vote::default() }));
+        seat.vote = Some(Box::new(Vote::new(0, given(number))));
         let mut entry = node.node.enter(Arc::new(seat));
         let Ok(Attempt::Granted(grant)) = entry.attempt().await else { panic!("it is free") };
         assert_eq!(grant, Token::new(given(number)));

@@ -80,7 +80,9 @@ pub(crate) struct RedisBackend {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { tokens: Tokens::ClockBounded, ..Capabilities::full(ENGINE) }
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.tokens = Tokens::ClockBounded;
+        capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

@@ -20,7 +20,7 @@ const BATCH: usize = 100;
 /// One resource.
 pub(crate) async fn inspect(client: &Arc<RedisClient>, name: &Name) -> Result<Info> {
     let mut infos = look(client, std::slice::from_ref(name)).await?;
-    infos.pop().unwrap_or_else(|| Ok(Info { name: name.clone(), last_token: None, claims: Vec::new() }))
+    infos.pop().unwrap_or_else(|| Ok(Info::new(name.clone(), None, Vec::new())))
 }
 
 /// A page of the resources that somebody holds or waits for.

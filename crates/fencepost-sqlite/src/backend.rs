@@ -60,7 +60,9 @@ struct SqliteBackend {
 
 impl Backend for SqliteBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { replicas: false, ..Capabilities::full(ENGINE) }
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.replicas = false;
+        capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

@@ -42,14 +42,13 @@ struct ZooBackend {
 impl Backend for ZooBackend {
     fn capabilities(&self) -> Capabilities {
         let layout = &self.client.config.layout;
-        Capabilities {
-            replicas: false,
-            detach: false,
-            shared: layout.has_shared(),
-            permits: layout.has_permits(),
-            modes: layout.lacks(),
-            ..Capabilities::full(ENGINE)
-        }
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.replicas = false;
+        capabilities.detach = false;
+        capabilities.shared = layout.has_shared();
+        capabilities.permits = layout.has_permits();
+        capabilities.modes = layout.lacks();
+        capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

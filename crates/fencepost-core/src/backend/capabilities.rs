@@ -6,6 +6,7 @@ use std::time::Duration;
 /// The capabilities of an engine as it is deployed. The conformance suite checks each line; a lock that requires
 /// something is checked when it is built, never silently weakened.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The engine's name, as in its URLs and errors.
     pub engine: &'static str,
@@ -72,7 +73,7 @@ impl Capabilities {
     /// The longest lease that core allows.
     pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-    /// Everything an engine can have; an engine takes away what it lacks.
+    /// Returns everything that an engine can have. An engine sets the fields of what it lacks.
     pub const fn full(engine: &'static str) -> Capabilities {
         Capabilities {
             engine,

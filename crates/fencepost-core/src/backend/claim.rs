@@ -104,6 +104,7 @@ impl Claim {
 /// (if the claim [joins](Claim::join)) and wakes the oldest of those when it is worth asking again. Lines on every node,
 /// with contenders in different order, would lock each other out.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Vote {
     /// Its place in the one order of all claims: the older, the smaller. It decides who yields when a vote is split, and
     /// nothing else: clocks that differ cost time, not safety.
@@ -116,6 +117,20 @@ pub struct Vote {
     /// The claim holds already, and this node, which had lost its vote or never gave it, is asked for one: with the claim's token
     /// as the proposal, which is mostly an old one. See [`Entry::raise`](crate::Entry::raise).
     pub again: bool,
+}
+
+impl Vote {
+    /// Makes a vote with this [order](Vote::order) and [proposal](Vote::proposal), for a claim that does not hold yet.
+    pub fn new(order: u64, proposal: u64) -> Vote {
+        Vote { order, proposal: proposal.into(), ..Vote::default() }
+    }
+
+    /// Makes it a vote for a claim that holds already: see [`Vote::again`].
+    #[must_use]
+    pub fn again(mut self, again: bool) -> Vote {
+        self.again = again;
+        self
+    }
 }
 
 impl fmt::Debug for Claim {

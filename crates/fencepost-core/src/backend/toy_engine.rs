@@ -43,8 +43,10 @@ impl Toy {
 
 impl Backend for Toy {
     fn capabilities(&self) -> Capabilities {
-        let none = Capabilities { fair: false, shared: false, permits: false, ..Capabilities::full("toy") };
-        Capabilities { replicas: false, detach: false, inspect: false, evict: false, ..none }
+        let mut toy = Capabilities::full("toy");
+        (toy.fair, toy.shared, toy.permits, toy.replicas) = (false, false, false, false);
+        (toy.detach, toy.inspect, toy.evict) = (false, false, false);
+        toy
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

@@ -9,6 +9,7 @@ use crate::token::Token;
 
 /// A holder as operators see it. It carries no rights: two processes may show the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HolderInfo {
     /// Any text of up to [`MAX_BYTES`](HolderInfo::MAX_BYTES); by default `user@host/program`.
     pub label: String,
@@ -22,6 +23,11 @@ impl HolderInfo {
     /// The longest label, and the longest reason of a claim, in bytes: engines keep both with each claim and read them with
     /// each look at it.
     pub const MAX_BYTES: usize = 1024;
+
+    /// Describes a process.
+    pub fn new(label: impl Into<String>, host: impl Into<String>, pid: u32) -> HolderInfo {
+        HolderInfo { label: label.into(), host: host.into(), pid }
+    }
 
     /// This process. A user's name or a program's path cannot make its label too long: it is cut off.
     pub fn this_process() -> HolderInfo {
@@ -76,6 +82,7 @@ impl fmt::Display for HolderInfo {
 
 /// One claim on a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ClaimInfo {
     /// Who.
     pub holder: HolderInfo,
@@ -102,6 +109,23 @@ pub struct ClaimInfo {
 }
 
 impl ClaimInfo {
+    /// Describes a claim that waits, of which no more is known: set the fields that are.
+    pub fn new(holder: HolderInfo, mode: Mode) -> ClaimInfo {
+        ClaimInfo {
+            holder,
+            mode,
+            token: None,
+            since_micros: 0,
+            from_arrival: false,
+            age: Duration::ZERO,
+            expires_in: None,
+            reason: None,
+            evicted: false,
+            detached: false,
+            endless: false,
+        }
+    }
+
     /// Does it hold the resource (or wait)?
     pub fn holds(&self) -> bool {
         self.token.is_some()

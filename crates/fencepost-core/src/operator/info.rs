@@ -6,6 +6,7 @@ use crate::token::Token;
 
 /// A resource as an operator sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Info {
     /// Its name.
     pub name: Name,
@@ -16,6 +17,11 @@ pub struct Info {
 }
 
 impl Info {
+    /// Describes a resource. `claims`: its holders, then its waiters in order.
+    pub fn new(name: Name, last_token: Option<Token>, claims: Vec<ClaimInfo>) -> Info {
+        Info { name, last_token, claims }
+    }
+
     /// Those who hold it.
     pub fn holders(&self) -> impl Iterator<Item = &ClaimInfo> {
         self.claims.iter().filter(|claim| claim.holds())
@@ -29,11 +35,19 @@ impl Info {
 
 /// A part of a listing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Listing {
     /// Resources that are held or waited for, by name.
     pub resources: Vec<Info>,
     /// Where the next page begins: give it as [`Page::after`]. `None`: this was the last one.
     pub next: Option<Name>,
+}
+
+impl Listing {
+    /// Makes a page. `next`: the name after which the next page begins, if there is one.
+    pub fn new(resources: Vec<Info>, next: Option<Name>) -> Listing {
+        Listing { resources, next }
+    }
 }
 
 /// The part of a listing to read: `Page::of(100)`, or all names up to a default limit.

@@ -36,6 +36,7 @@ impl fmt::Display for Severity {
 
 /// One thing that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,

@@ -106,7 +106,7 @@ impl NodeClaim {
         claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
         claim.reason.clone_from(&outer.reason);
-        claim.vote = Some(Box::new(Vote { order, again, ..Vote::default() }));
+        claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));
         let claim = Arc::new(claim);
         let entry = match attached {
             true => node.backend.attach(Arc::clone(&claim)),

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use fencepost_core::{HolderInfo, Mode, Token};
 
 use super::*;
@@ -13,23 +11,13 @@ fn name(name: &str) -> Name {
 
 /// A claim with this label: a holder if it has a token.
 fn claim(label: &str, token: Option<u64>) -> ClaimInfo {
-    ClaimInfo {
-        holder: HolderInfo { label: label.to_owned(), host: String::new(), pid: 1 },
-        mode: Mode::Shared,
-        token: token.map(Token::new),
-        since_micros: 0,
-        from_arrival: false,
-        age: Duration::ZERO,
-        expires_in: None,
-        reason: None,
-        evicted: false,
-        detached: false,
-        endless: false,
-    }
+    let mut claim = ClaimInfo::new(HolderInfo::new(label, "", 1), Mode::Shared);
+    claim.token = token.map(Token::new);
+    claim
 }
 
 fn node(name_of: &str, claims: Vec<ClaimInfo>) -> Info {
-    Info { name: name(name_of), last_token: None, claims }
+    Info::new(name(name_of), None, claims)
 }
 
 /// The labels of what is shown of these answers.
@@ -52,15 +40,22 @@ fn a_holder_is_shown_if_a_majority_may_have_it_and_a_waiter_if_one_has_it() {
 
 #[test]
 fn holders_come_before_waiters_and_the_oldest_first() {
-    let at = |label, token, since_micros| ClaimInfo { since_micros, ..claim(label, token) };
+    let at = |label, token, since_micros| {
+        let mut claim = claim(label, token);
+        claim.since_micros = since_micros;
+        claim
+    };
     let all = [at("waits", None, 1), at("late", Some(2), 3), at("early", Some(1), 2)];
     assert_eq!(shown(&[&all, &all, &all]), ["early", "late", "waits"]);
 }
 
 #[test]
 fn claims_that_differ_in_what_they_say_are_several() {
-    let reasons =
-        ["x", "y"].map(|reason| ClaimInfo { reason: Some(reason.to_owned()), ..claim("one", Some(1)) });
+    let reasons = ["x", "y"].map(|reason| {
+        let mut claim = claim("one", Some(1));
+        claim.reason = Some(reason.to_owned());
+        claim
+    });
     let tokens = [1, 2].map(|token| claim("one", Some(token)));
     for [first, second] in [reasons, tokens] {
         let [first, second] = [&[first][..], &[second]];
@@ -72,7 +67,11 @@ fn claims_that_differ_in_what_they_say_are_several() {
 #[test]
 fn a_holder_is_evicted_when_a_majority_has_evicted_it() {
     let evicted = |count: usize| {
-        let claim = |evicted| ClaimInfo { evicted, ..claim("one", Some(1)) };
+        let claim = |evicted| {
+            let mut claim = claim("one", Some(1));
+            claim.evicted = evicted;
+            claim
+        };
         let answers = (0..NODES).map(|number| node("a", vec![claim(number >= NODES - count)])).collect();
         info(name("a"), answers, NODES, NEED).claims[0].evicted
     };
@@ -81,9 +80,9 @@ fn a_holder_is_evicted_when_a_majority_has_evicted_it() {
 
 #[test]
 fn a_page_ends_where_the_shortest_of_the_nodes_ends() {
-    let part = |names: &[&str], next: Option<&str>| Listing {
-        resources: names.iter().map(|name| node(name, vec![claim("one", Some(1))])).collect(),
-        next: next.map(name),
+    let part = |names: &[&str], next: Option<&str>| {
+        let resources = names.iter().map(|name| node(name, vec![claim("one", Some(1))])).collect();
+        Listing::new(resources, next.map(name))
     };
     let names = |limit, parts: Vec<Listing>| {
         let page = Page::of(limit);

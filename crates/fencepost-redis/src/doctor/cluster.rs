@@ -37,7 +37,9 @@ pub(super) async fn look(options: &ProbeOptions, seeds: &[Address]) -> (Vec<Find
                 return (findings, serving.map(|node| node.address).collect());
             }
             Err(failure) => {
-                findings.push(Finding { subject: "cluster", ..unreached(&failure) }.at(&seed.to_string()));
+                let mut found = unreached(&failure);
+                found.subject = "cluster";
+                findings.push(found.at(&seed.to_string()));
             }
         }
     }

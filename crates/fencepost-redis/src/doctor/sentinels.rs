@@ -29,13 +29,16 @@ pub(super) async fn look(
     let well = seen.len();
     let mut findings = Vec::new();
     for (address, view) in &asked {
-        let found = match view {
+        let mut found = match view {
             Ok(view) => view.judge(name, master.as_ref()),
-            // As long as one answers, the master is found.
-            Err(failure) if well > 0 => Finding { severity: Severity::Warning, ..unreached(failure) },
             Err(failure) => unreached(failure),
         };
-        findings.push(Finding { subject: "sentinel", ..found }.at(&address.to_string()));
+        // As long as one answers, the master is found.
+        if view.is_err() && well > 0 {
+            found.severity = Severity::Warning;
+        }
+        found.subject = "sentinel";
+        findings.push(found.at(&address.to_string()));
     }
     if well > 0 && master.is_none() {
         findings.push(Finding::problem("sentinel", format!("no sentinel says where {name} is")));

@@ -188,7 +188,10 @@ impl Node {
 
 impl Backend for Node {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { tokens: Tokens::ClockBounded, max_ttl: self.max_ttl, ..Capabilities::full(ENGINE) }
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.tokens = Tokens::ClockBounded;
+        capabilities.max_ttl = self.max_ttl;
+        capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

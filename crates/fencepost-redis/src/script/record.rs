@@ -117,19 +117,15 @@ impl Record {
     }
 
     fn claim(self, now: u64) -> ClaimInfo {
-        ClaimInfo {
-            holder: HolderInfo::from_line(&self.holder),
-            mode: self.mode,
-            token: self.holds().then(|| Token::new(self.token)),
-            since_micros: self.since,
-            age: Duration::from_micros(now.saturating_sub(self.since)),
-            expires_in: self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now))),
-            evicted: self.state == 4,
-            detached: self.detached,
-            endless: false,
-            from_arrival: false,
-            reason: self.reason,
-        }
+        let mut claim = ClaimInfo::new(HolderInfo::from_line(&self.holder), self.mode);
+        claim.token = self.holds().then(|| Token::new(self.token));
+        claim.since_micros = self.since;
+        claim.age = Duration::from_micros(now.saturating_sub(self.since));
+        claim.expires_in = self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now)));
+        claim.evicted = self.state == 4;
+        claim.detached = self.detached;
+        claim.reason = self.reason;
+        claim
     }
 }
 
@@ -171,7 +167,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
         last_token = last_token.max(newest.map(Token::new));
     }
     let claims = records.into_iter().map(|record| record.claim(now)).collect();
-    Some(Info { name: name.clone(), last_token, claims })
+    Some(Info::new(name.clone(), last_token, claims))
 }
 
 /// Returns who has evicted the claim with this record, and why.

@@ -51,7 +51,7 @@ fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result
         concat!("SELECT ", columns!(), ", since, holder, reason FROM line WHERE resource = ?1 ORDER BY seq");
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([name.as_str()])?;
-    let mut info = Info { name: name.clone(), last_token: None, claims: Vec::new() };
+    let mut info = Info::new(name.clone(), None, Vec::new());
     while let Some(columns) = rows.next()? {
         info.last_token = info.last_token.or(Row::last_token(columns)?.map(Token::new));
         let Some(row) = Row::read(columns)? else { continue };
@@ -59,19 +59,16 @@ fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result
         let since_micros = number(columns.get(12)?);
         let age = Duration::from_micros(liveness.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(liveness.now.boot)));
-        info.claims.push(ClaimInfo {
-            holder: HolderInfo::from_line(&columns.get::<_, String>(13)?),
-            mode: row.mode,
-            token: row.holds().then(|| Token::new(row.token)),
-            since_micros,
-            age,
-            expires_in: left.filter(|_| row.holds()),
-            reason: columns.get(14)?,
-            evicted: row.is_evicted(),
-            detached: row.process.is_none(),
-            endless: false,
-            from_arrival: false,
-        });
+        let holder = HolderInfo::from_line(&columns.get::<_, String>(13)?);
+        let mut claim = ClaimInfo::new(holder, row.mode);
+        claim.token = row.holds().then(|| Token::new(row.token));
+        claim.since_micros = since_micros;
+        claim.age = age;
+        claim.expires_in = left.filter(|_| row.holds());
+        claim.reason = columns.get(14)?;
+        claim.evicted = row.is_evicted();
+        claim.detached = row.process.is_none();
+        info.claims.push(claim);
     }
     // In the order of arrival holders stand first; a sort that keeps order says so in any case.
     info.claims.sort_by_key(|claim| !claim.holds());

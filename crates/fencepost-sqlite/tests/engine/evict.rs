@@ -43,7 +43,7 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
 
     let name = Name::new("stock/42").unwrap();
     let want = Want { name: name.clone(), mode: Mode::Exclusive };
-    let holder = Arc::new(HolderInfo { label: "owner".to_owned(), host: "host".to_owned(), pid: 1 });
+    let holder = Arc::new(HolderInfo::new("owner", "host", 1));
     let mut owner =
         engine.enter(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, runtime.clone())));
     let Attempt::Granted(grant) = owner.attempt().await.unwrap() else { panic!("it is free") };

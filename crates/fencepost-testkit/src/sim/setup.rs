@@ -173,7 +173,8 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
 fn note_leftovers(bare: &dyn Backend, recorder: &Recorder) {
     let mut page = Page::of(2);
     loop {
-        let Listing { resources, next } = at_once(bare.list("", &page)).expect("the engine can be listed");
+        let Listing { resources, next, .. } =
+            at_once(bare.list("", &page)).expect("the engine can be listed");
         for info in resources {
             for claim in &info.claims {
                 let what =

@@ -1,7 +1,7 @@
 //! Lists the contenders of a lock, and the locks that have some.
 
 use fencepost_core::backend::admission::{Place, winners};
-use fencepost_core::{ClaimInfo, ClaimRecord, ErrorKind, Info, Listing, Mode, Name, Page, Result, Token};
+use fencepost_core::{ClaimRecord, ErrorKind, Info, Listing, Mode, Name, Page, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -180,9 +180,11 @@ fn info(client: &Client, name: Name, all: Vec<Contender>) -> Info {
         let token = contender.holds.then(|| contender.token());
         let since = u64::try_from(contender.stat.ctime).unwrap_or(0).saturating_mul(1_000);
         let endless = contender.stat.ephemeral_owner == 0;
-        ClaimInfo { endless, ..contender.record.into_info(contender.mode, token, now, since) }
+        let mut info = contender.record.into_info(contender.mode, token, now, since);
+        info.endless = endless;
+        info
     });
-    Info { name, last_token: None, claims: claims.collect() }
+    Info::new(name, None, claims.collect())
 }
 
 /// Returns a resource as an operator sees it.

@@ -21,7 +21,7 @@ impl Spawner for NoTasks {
 fn claim(mode: Mode) -> Arc<Claim> {
     let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
     let want = Want { name: Name::new("stock").unwrap(), mode };
-    let holder = Arc::new(HolderInfo { label: "me".into(), host: "h".into(), pid: 1 });
+    let holder = Arc::new(HolderInfo::new("me", "h", 1));
     Arc::new(Claim::new(ClaimId::from_u128(1), want, Duration::from_secs(9), holder, runtime))
 }
 

@@ -307,14 +307,14 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
 pub(super) fn claim(lock: usize, who: &Who, length: Duration, runtime: &Runtime) -> Claim {
     let Who { id, mode, join, .. } = who;
     let want = Want { name: name(lock), mode: *mode };
-    let holder = Arc::new(HolderInfo { label: format!("{id:x}"), host: "host".to_owned(), pid: 1 });
+    let holder = Arc::new(HolderInfo::new(format!("{id:x}"), "host", 1));
     let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, runtime.clone());
     claim.join = *join;
     claim
 }
 
 fn vote(since: u64, wish: u64) -> Vote {
-    Vote { order: since << 12, proposal: wish.into(), ..Vote::default() }
+    Vote::new(since << 12, wish)
 }
 
 fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {
