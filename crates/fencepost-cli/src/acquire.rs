@@ -179,7 +179,20 @@ fn busy_text(info: &Info) -> String {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    format!("'{}' is busy: held by {first}{more}", info.name)
+    let own = if info.holders().any(|holder| runs_under(info.name.as_str(), holder)) {
+        "; this command runs under that lock itself, and no lock is reentrant"
+    } else {
+        ""
+    };
+    format!("'{}' is busy: held by {first}{more}{own}", info.name)
+}
+
+/// Whether this process was started under that grant.
+fn runs_under(name: &str, holder: &ClaimInfo) -> bool {
+    let [names, tokens] =
+        ["FENCEPOST_NAME", "FENCEPOST_TOKEN"].map(|name| std::env::var(name).unwrap_or_default());
+    let mut grants = names.lines().zip(tokens.lines());
+    grants.any(|(held, token)| held == name && holder.token.is_some_and(|own| own.to_string() == token))
 }
 
 /// Describes the wait: the holder, and the place in the queue.

@@ -14,6 +14,8 @@ use crate::verbs::{
     name = "fencepost",
     version,
     propagate_version = true,
+    override_usage = "fencepost [OPTIONS] VERB ...",
+    subcommand_help_heading = "Verbs",
     after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder (root's: \
                   /var/lib/fencepost) unless -b, FENCEPOST_BACKEND or a file of settings says otherwise: see 'fencepost config'."
 )]
@@ -43,8 +45,15 @@ pub(crate) enum Verb {
     Man(man::Args),
 }
 
+/// Headings of the help.
+pub(crate) const WAITING: &str = "Waiting";
+pub(crate) const TIME: &str = "Time";
+pub(crate) const LOSS: &str = "When the lock is lost";
+pub(crate) const OUTPUT: &str = "Output";
+
 /// Options of every verb.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Where the locks live")]
 pub(crate) struct GlobalArgs {
     /// Where the locks live: a URL like redis://host or sqlite:/var/lib/locks.db, or the name of a backend in the settings. Other users
     /// see arguments: give a URL that holds a password in FENCEPOST_BACKEND, or in a file of settings
@@ -54,18 +63,19 @@ pub(crate) struct GlobalArgs {
     #[arg(long, value_name = "BOOL", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) across_hosts: Option<bool>,
     /// The form of the lines on standard error. FENCEPOST_LOG does the same
-    #[arg(long, value_enum, value_name = "FORM", global = true)]
+    #[arg(long, value_enum, value_name = "FORM", global = true, help_heading = OUTPUT)]
     pub(crate) log: Option<Format>,
     /// Say also what goes well: that the lock is granted, and how its time under the lock ended
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) verbose: bool,
     /// Print errors only
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 }
 
 /// How long to wait.
 #[derive(Debug, Args)]
+#[command(next_help_heading = WAITING)]
 pub(crate) struct WaitArgs {
     /// Do not wait: fail at once if the lock is busy, and say who holds it
     #[arg(short, long, conflicts_with = "wait")]
@@ -78,6 +88,7 @@ pub(crate) struct WaitArgs {
 
 /// How long the end of a lock may take.
 #[derive(Debug, Args)]
+#[command(next_help_heading = TIME)]
 pub(crate) struct ReleaseArgs {
     /// How long the release may take when the engine does not answer. After that the lock ends with its lease
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = crate::duration::parse)]
@@ -86,6 +97,7 @@ pub(crate) struct ReleaseArgs {
 
 /// How to hold.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Sharing")]
 pub(crate) struct ModeArgs {
     /// Share the lock with others that say so too
     #[arg(short, long, conflicts_with_all = ["write", "permits"])]
@@ -95,13 +107,13 @@ pub(crate) struct ModeArgs {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
     /// Let at most N hold the lock at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) permits: Option<u32>,
     /// Hold the lock only if K replicas of the engine have it
-    #[arg(long, value_name = "K", default_value_t = 0, hide_default_value = true)]
-    pub(crate) replicas: u32,
+    #[arg(long, value_name = "K", value_parser = count)]
+    pub(crate) replicas: Option<u32>,
     /// The reason, in up to 1024 bytes: shown by `show`, and by `ls --json`
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = OUTPUT)]
     pub(crate) reason: Option<String>,
 }
 
@@ -115,6 +127,12 @@ impl ModeArgs {
             None => Kind::Mutex,
         }
     }
+}
+
+/// Reads a number of permits or replicas.
+fn count(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "write a whole number from 1 on".to_owned())
 }
 
 /// Refuses a reason that is too long, before anything is opened.

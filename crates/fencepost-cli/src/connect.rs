@@ -136,7 +136,7 @@ pub(crate) fn choose(settings: &Settings) -> Result<Engine, Failure> {
         None if is_name(name) => {
             let known: Vec<&str> = settings.backends.keys().map(String::as_str).chain([LOCAL]).collect();
             Err(Failure::usage(format!(
-                "{source} is neither a URL, like redis://host, nor the name of a backend; the settings name {}",
+                "{source} is neither a URL, like redis://host, nor the name of a backend; the names are {}",
                 known.join(", ")
             )))
         }

@@ -40,14 +40,14 @@ impl Holding {
         loop {
             let guard = match (wait.no_wait, wait.left()) {
                 (true, _) => {
-                    let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas);
+                    let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
                     if let Some(reason) = &wish.reason {
                         attempt = attempt.reason(reason);
                     }
                     attempt.await?
                 }
                 (false, left) => {
-                    let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas);
+                    let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
                     if let Some(left) = left {
                         attempt = attempt.wait(left);
                     }

@@ -241,6 +241,11 @@ pub(crate) fn line(level: Level, message: &str, fields: &[(&str, Value)]) {
 
 fn text_line(now: Duration, subject: &Subject, message: &str) -> String {
     let mut text = format!("{} fencepost", utc(now));
+    // Errors of the library begin with the name, which stands before them here.
+    let message = match &*subject.names {
+        [name] => message.strip_prefix(&format!("{name}: ")).unwrap_or(message),
+        _ => message,
+    };
     if !subject.names.is_empty() {
         text.push_str(&format!(" '{}'", plain(&subject.names.join("', '"))));
     }

@@ -19,6 +19,7 @@ mod signals;
 mod supervise;
 mod terminal;
 mod time;
+mod usage;
 mod verbs;
 mod wait;
 
@@ -48,30 +49,17 @@ fn main() -> ExitCode {
         Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
         _ => {}
     }
-    let verb = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default().to_owned();
+    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version were asked for; a reader that has gone is no error.
-            let _ = error.print();
+            match usage::advice(&error, &words) {
+                Some(advice) => say!("{advice}"),
+                // Help and version were asked for; a reader that has gone is no error.
+                None => drop(error.print()),
+            }
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                ErrorKind::MissingRequiredArgument => {
-                    match &*verb {
-                        "run" => say!("A program stands behind two dashes: fencepost run NAME -- CMD ARG…"),
-                        "release" | "extend" => {
-                            say!(
-                                "Put what 'fencepost acquire' has printed into FENCEPOST_LEASE, or pass it to {verb} - on standard input"
-                            )
-                        }
-                        _ => {}
-                    }
-                    USAGE.into()
-                }
-                ErrorKind::UnknownArgument if verb.starts_with('-') => {
-                    say!("Options of a verb stand behind it: fencepost run -n NAME -- CMD ARG…");
-                    USAGE.into()
-                }
                 _ => USAGE.into(),
             };
         }

@@ -209,7 +209,7 @@ impl Failure {
             .reason(Reason::Member)
             .uncertain(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
-                Failure::new(Unreachable, format!("{member} did not reply; try again"))
+                Failure::new(Unreachable, format!("{member} did not reply; try again, and check that etcd listens at this port"))
                     .reason(Reason::Member)
                     .uncertain()
             }
@@ -220,7 +220,8 @@ impl Failure {
 
     /// The request's time is over.
     pub(crate) fn timeout(member: &str) -> Failure {
-        let message = format!("{member} did not reply in time; try again");
+        let message =
+            format!("{member} did not reply in time; try again, and check that etcd listens at this port");
         Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member).uncertain()
     }
 

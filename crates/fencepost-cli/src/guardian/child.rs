@@ -63,6 +63,10 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
             );
             127
         }
+        io::ErrorKind::PermissionDenied if std::path::Path::new(&program[0]).is_dir() => {
+            error!("cannot run '{name}': it is a directory. Name the program in it.");
+            126
+        }
         io::ErrorKind::PermissionDenied => {
             error!("cannot run '{name}': not executable. Try 'chmod +x {name}'.");
             126

@@ -6,7 +6,7 @@ use fencepost_core::{Client, DetachedLease, Name};
 use serde_json::json;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{ModeArgs, WaitArgs, check_reason};
+use crate::cli::{ModeArgs, OUTPUT, TIME, WaitArgs, check_reason};
 use crate::connect::{CLEANUP, Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{DEFECT, Failure, OWN};
@@ -20,21 +20,24 @@ use crate::wait::{Wait, unless_ended};
 /// The lease is a secret: any process that has it and reaches the engine can extend and release the lock. The lock ends
 /// with its time unless it is extended.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost acquire [OPTIONS] NAME",
+    after_help = "Examples:
   FENCEPOST_LEASE=$(fencepost acquire --ttl 10m deploy) || exit
   export FENCEPOST_LEASE
   fencepost extend --ttl 10m
-  fencepost release")]
+  fencepost release"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
     /// How long the lock is held unless it is extended: 30s, unless the settings say otherwise
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     /// Print JSON: lease, name, token, ttl_ms
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// The lock's name
     name: String,

@@ -9,8 +9,11 @@ use crate::show;
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  fencepost completions bash > ~/.local/share/bash-completion/completions/fencepost")]
+#[command(
+    override_usage = "fencepost completions SHELL",
+    after_help = "Example:
+  fencepost completions bash > ~/.local/share/bash-completion/completions/fencepost"
+)]
 pub(crate) struct Args {
     /// The shell
     shell: Shell,

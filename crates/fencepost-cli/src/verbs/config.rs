@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::OUTPUT;
 use crate::connect::{Engine, choose};
 use crate::duration;
 use crate::exit::Failure;
@@ -14,12 +15,15 @@ use crate::show;
 /// An option goes before a variable, a variable before the user's file, and the user's file before /etc/fencepost.toml. Passwords are
 /// not shown.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost config [OPTIONS]",
+    after_help = "Examples:
   fencepost config
-  fencepost config --json | jq -r .backend.value")]
+  fencepost config --json | jq -r .backend.value"
+)]
 pub(crate) struct Args {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use fencepost_core::{Client, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
+use crate::cli::OUTPUT;
 use crate::connect::{self, CLEANUP, Options, close, connect};
 use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::settings::Settings;
@@ -16,17 +17,19 @@ use crate::show;
 /// 'fencepost/doctor', and releases it. Where nothing is found that keeps locks from working or loses them in everyday operation it
 /// exits with 0.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost doctor [OPTIONS]",
+    after_help = "Examples:
   fencepost doctor -b redis://127.0.0.1
-  fencepost doctor --json | jq '.findings[] | select(.severity == \"problem\")'
-  fencepost doctor --init -b redlock:redis://a,redis://b,redis://c
+  fencepost doctor --json | jq '.findings[] | select(.severity != \"ok\")'
 
-Exits with 0 without a problem, 78 with one, 69 if the engine cannot be used at all now, 77 if it refuses the user.")]
+Exits with 0 without a problem, 78 with one, 69 if the engine cannot be used at all now, 77 if it refuses the user."
+)]
 pub(crate) struct Args {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// For redlock: vouch that its nodes have lost nothing, or that nobody holds anything, so that they grant at once
+    /// For redlock (-b redlock:URL,URL,URL): vouch that its nodes have lost nothing, or that nobody holds anything, so that they grant at once
     #[arg(long)]
     init: bool,
     /// Do not ask, with --init

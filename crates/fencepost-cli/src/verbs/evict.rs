@@ -18,14 +18,17 @@ use crate::time::utc;
 /// The holder is refused further renewals and told; the next grant follows its release or the end of its lease. With --now the lock
 /// is free at once although the holder may still be at work: that breaks mutual exclusion.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost evict [OPTIONS] --token T NAME",
+    after_help = "Examples:
   fencepost show backup
   fencepost evict backup --token 7 --reason 'host is gone'
 
-Writes an audit line to standard error. Exits with 1 if no holder has that token any more.")]
+Writes an audit line to standard error. Exits with 1 if no holder has that token any more."
+)]
 pub(crate) struct Args {
     /// The token of the grant to end, as 'fencepost show' prints it
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = token)]
     token: Token,
     /// Free the lock at once, although the evicted holder may still be at work
     #[arg(long)]
@@ -38,6 +41,11 @@ pub(crate) struct Args {
     reason: Option<String>,
     /// The lock's name
     name: String,
+}
+
+fn token(text: &str) -> Result<Token, String> {
+    let rule = "a token is a whole number, as 'fencepost show NAME' prints it";
+    text.parse().map_err(|_| rule.to_owned())
 }
 
 /// Runs the verb.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cli::TIME;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;
@@ -10,11 +11,14 @@ use crate::settings::Settings;
 
 /// Make a lease end later: so long from now.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  FENCEPOST_LEASE=$lease fencepost extend --ttl 10m")]
+#[command(
+    override_usage = "fencepost extend [OPTIONS] [LEASE]",
+    after_help = "Example:
+  FENCEPOST_LEASE=$lease fencepost extend --ttl 10m"
+)]
 pub(crate) struct Args {
     /// How long from now the lock is held; as long as at first if left out
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     #[command(flatten)]
     lease: LeaseArgs,

@@ -7,7 +7,7 @@ use fencepost_core::Name;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{ModeArgs, ReleaseArgs, WaitArgs, check_reason};
+use crate::cli::{ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
 use crate::connect::{Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST};
@@ -23,16 +23,19 @@ use crate::wait::{End, Wait, unless_ended};
 ///
 /// Prints a line with name and token once it is held. Exits with 0 at the end of input, 128+N for signal N, 76 if the lock was lost.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost hold [OPTIONS] NAME...",
+    after_help = "Examples:
   fencepost hold maintenance          # until Ctrl-D
-  fencepost hold --no-stdin deploys   # as a service, until it is stopped")]
+  fencepost hold --no-stdin deploys   # as a service, until it is stopped"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
     /// The lease, renewed at a third of it: 30s, unless the settings say otherwise
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     /// Do not look at standard input: hold until a signal comes
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use fencepost_core::{Client, Error, Info, Page};
 
+use crate::cli::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::settings::Settings;
@@ -9,12 +10,15 @@ use crate::show;
 
 /// List what is held or waited for, by name.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost ls [OPTIONS] [PREFIX]",
+    after_help = "Examples:
   fencepost ls
-  fencepost ls stock/ --json | jq '.[].name'")]
+  fencepost ls stock/ --json | jq '.[].name'"
+)]
 pub(crate) struct Args {
     /// Print JSON: an array of locks with holders and waiters
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// Only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]

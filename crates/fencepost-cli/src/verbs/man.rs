@@ -8,9 +8,12 @@ use crate::show;
 
 /// Print a manual page: of the command, or of one verb.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  fencepost man | man -l -
-  fencepost man run > fencepost-run.1")]
+#[command(
+    override_usage = "fencepost man [VERB]",
+    after_help = "Examples:
+  fencepost man | man -l - | head
+  fencepost man run > fencepost-run.1"
+)]
 pub(crate) struct Args {
     /// The verb
     verb: Option<String>,
@@ -27,8 +30,21 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
             .ok_or_else(|| Failure::usage(format!("'{verb}' is no verb: see 'fencepost help'")))?;
         command = command.display_name(format!("fencepost-{verb}")).bin_name(format!("fencepost {verb}"));
     }
+    let usage = command.render_usage().to_string();
+    let has_verbs = command.has_subcommands();
+    let man = clap_mangen::Man::new(command);
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page)?;
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    // As it is typed: the generator's own has neither the dashes nor the order.
+    let synopsis = usage.trim_start_matches("Usage:").trim().replace('-', "\\-");
+    page.extend(format!(".SH SYNOPSIS\n{synopsis}\n").bytes());
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_verbs {
+        man.render_subcommands_section(&mut page)?;
+    }
+    man.render_extra_section(&mut page)?;
     show::print(&String::from_utf8_lossy(&page))?;
     Ok(0)
 }

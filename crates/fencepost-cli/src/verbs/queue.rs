@@ -3,6 +3,7 @@
 use fencepost_core::Name;
 use serde_json::Value;
 
+use crate::cli::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::settings::Settings;
@@ -10,11 +11,14 @@ use crate::show;
 
 /// Show who waits for a lock, in order.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  fencepost queue backup")]
+#[command(
+    override_usage = "fencepost queue [OPTIONS] NAME",
+    after_help = "Example:
+  fencepost queue backup"
+)]
 pub(crate) struct Args {
     /// Print JSON: an array of waiters
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// The lock's name
     name: String,

@@ -9,8 +9,11 @@ use crate::settings::Settings;
 ///
 /// Exits with 76 if the lease had ended before: somebody else may have held the lock meanwhile.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  FENCEPOST_LEASE=$lease fencepost release")]
+#[command(
+    override_usage = "fencepost release [OPTIONS] [LEASE]",
+    after_help = "Example:
+  FENCEPOST_LEASE=$lease fencepost release"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     lease: LeaseArgs,

@@ -9,7 +9,7 @@ use fencepost_core::{HolderInfo, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{ModeArgs, ReleaseArgs, WaitArgs, check_reason};
+use crate::cli::{LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect, connect_pinned, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
@@ -33,17 +33,31 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Waits for the lock, runs the program, and releases the lock when nothing that the program started is left. Several names are
 /// locked all or none.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost run [OPTIONS] NAME... -- COMMAND [ARG]...",
+    after_help = "Examples:
   fencepost run backup -- ./backup.sh
-  fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh   # cron on three hosts, one of them runs it
   fencepost run -w 30s --permits 4 gpu -- python train.py
+  # cron on three hosts, one of them runs it:
+  fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh
 
-The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. \
-With several names, FENCEPOST_NAME and FENCEPOST_TOKEN have a line for each, sorted by name.
+The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. With several names, FENCEPOST_NAME and \
+                  FENCEPOST_TOKEN have a line for each, sorted by name.
 
-Exit codes: the program's own, or 128+N if signal N ended it; 75 busy, 76 the lock was lost, 69 the engine \
-cannot be reached, 64 wrong usage, 77 the engine refuses us, 78 wrong configuration, 125 fencepost failed, 126 the program cannot \
-be run, 127 there is no such program.")]
+Exit codes:
+  the program's  it ran to its end; 128+N if signal N ended it
+  64             wrong usage
+  69             the engine cannot be reached
+  70             a defect of fencepost
+  75             the lock is busy (-E changes it)
+  76             the lock was lost
+  77             the engine refuses the user
+  78             wrong configuration
+  125            fencepost failed
+  126            the program cannot be run
+  127            there is no such program
+  137, 143       --max-hold ended the program by KILL or TERM"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
@@ -52,25 +66,25 @@ pub(crate) struct Args {
     /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; 30s unless the settings say
     /// otherwise, at least 2s. On
     /// ZooKeeper it then stays taken until the session ends (?session= in the URL)
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     /// Stop the program after so long
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     max_hold: Option<Duration>,
     /// Keep the lock so long even if the program ends earlier
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     at_least: Option<Duration>,
     /// Exit with CODE instead of 75 when the lock is busy
-    #[arg(short = 'E', long, value_name = "CODE", conflicts_with = "skip_ok")]
+    #[arg(short = 'E', long, value_name = "CODE", value_parser = code, conflicts_with = "skip_ok", help_heading = WAITING)]
     busy_exit: Option<u8>,
     /// Exit with 0 when the lock is busy: somebody else does the work. Means -n where no -w is given
-    #[arg(long)]
+    #[arg(long, help_heading = WAITING)]
     skip_ok: bool,
     /// The action on the program when the lock is lost
-    #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "term", help_heading = LOSS)]
     on_lost: OnLost,
     /// The time between SIGTERM and SIGKILL: 5s, and at most a third of the lease
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = LOSS)]
     grace: Option<Duration>,
     #[command(flatten)]
     release: ReleaseArgs,
@@ -78,8 +92,13 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     program: Vec<OsString>,
+}
+
+/// Reads an exit code.
+fn code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "an exit code is a whole number from 0 to 255".to_owned())
 }
 
 /// Whether another round follows.
@@ -107,7 +126,9 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     let third = grace(Duration::MAX, ttl);
     if let Some(wish) = args.grace.filter(|wish| *wish > third) {
         let (wish, third) = (duration::show(wish), duration::show(third));
-        warning!("--grace {wish} is shortened to {third}, a third of the lease; give a longer --ttl");
+        return Err(Failure::usage(format!(
+            "--grace {wish} is longer than {third}, a third of the lease; give a longer --ttl or a shorter --grace"
+        )));
     }
     notice(settings)?;
     // Children that this process has from before an `exec` must not be killed.

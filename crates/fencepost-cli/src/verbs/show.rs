@@ -3,6 +3,7 @@
 use fencepost_core::{DetachedLease, Info, Name};
 use serde_json::json;
 
+use crate::cli::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, LOST};
 use crate::lease;
@@ -11,14 +12,17 @@ use crate::show;
 
 /// Show who holds a lock and who waits for it, or how a lease stands.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost show [OPTIONS] NAME|LEASE",
+    after_help = "Examples:
   fencepost show backup
   echo \"$lease\" | fencepost show -
 
-For a lease that has ended the exit code is 76.")]
+For a lease that has ended the exit code is 76."
+)]
 pub(crate) struct Args {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// The lock's name; or a lease, '-' to read it from standard input, nothing to take it from FENCEPOST_LEASE
     // Not by clap: a lease in the environment must not hide that a name is missing from the help.

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencepost_core::{ClaimInfo, Info, Name};
 use serde_json::{Value, json};
 
+use crate::cli::OUTPUT;
 use crate::connect::{Options, connect};
 use crate::duration;
 use crate::exit::Failure;
@@ -18,12 +19,15 @@ use crate::time::utc;
 /// It looks every second: what comes and goes between two looks is not seen. When the locks cannot be looked at it says so, and goes
 /// on.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "fencepost watch [OPTIONS] [NAME]",
+    after_help = "Examples:
   fencepost watch
-  fencepost watch backup --json")]
+  fencepost watch backup --json"
+)]
 pub(crate) struct Args {
     /// Print JSON: an object a line, with time, event, name and claim
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
     /// The time between two looks
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::parse)]

@@ -209,10 +209,10 @@ fn a_daemon_whose_main_thread_has_ended_is_killed_as_well() {
 }
 
 #[test]
-fn a_grace_that_is_shortened_is_said() {
+fn a_grace_longer_than_a_third_of_the_lease_is_refused() {
     let place = Place::new();
     let run = |options: &[&str]| place.output([&["run"], options, &["hello", "--", "true"]].concat());
-    run(&["--grace", "20s"]).expect(0).complains(&["--grace 20s is shortened to 10s"]);
+    run(&["--grace", "20s"]).expect(64).complains(&["--grace 20s is longer than 10s"]);
     for options in [&["--grace", "10s"][..], &["--ttl", "6s"], &[]] {
         assert_eq!(run(options).expect(0).err, "");
     }

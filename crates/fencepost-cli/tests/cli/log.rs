@@ -61,7 +61,7 @@ fn the_variable_chooses_the_form_and_reaches_the_program() {
     assert_eq!((&busy["name"], &busy["token"]), (&"a".into(), &Value::Null));
     let said = Kid::of(place.fencepost(["ls"]).env("FENCEPOST_LOG", "xml")).said();
     said.expect(64).complains(&["neither text nor json"]);
-    place.output(["-v", "-q", "ls"]).expect(64).complains(&["cannot be used with"]);
+    place.output(["-v", "-q", "ls"]).expect(64).complains(&["cannot be used together"]);
 }
 
 #[test]

@@ -194,3 +194,18 @@ fn an_outage_counts_from_the_first_request_without_an_answer() {
     assert!(took < Duration::from_secs(11) + LATE, "{took:?}");
     server.cont().unwrap();
 }
+
+#[test]
+fn a_waiter_on_a_dead_engine_names_the_cause_once() {
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
+    let waiter = Kid::of(&mut place.fencepost(["-q", "run", "-w", "4s", "backup", "--", "echo", "ran"]));
+    place.waiters("backup", 1);
+    server.kill().unwrap();
+    let said = waiter.said();
+    said.expect(69);
+    assert_eq!(said.err.matches("nothing listens at").count(), 1, "{said:?}");
+    assert_eq!(said.err.matches("Connection refused").count(), 1, "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+}
