@@ -112,7 +112,7 @@ pub(crate) struct ModeArgs {
     /// Hold the lock only if K replicas of the engine have it
     #[arg(long, value_name = "K", value_parser = count)]
     pub(crate) replicas: Option<u32>,
-    /// The reason, in up to 1024 bytes: shown by `show`, and by `ls --json`
+    /// The reason, in up to 1024 bytes: shown by `show` and `ls`
     #[arg(long, value_name = "TEXT", help_heading = OUTPUT)]
     pub(crate) reason: Option<String>,
 }

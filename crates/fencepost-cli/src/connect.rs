@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fencepost_core::{Client, ClientBuilder, Registry};
+use fencepost_core::{BackendUrl, Client, ClientBuilder, Registry};
 use nix::unistd::Uid;
 
 use crate::exit::{CONFIG, DENIED, Failure};
@@ -182,6 +182,30 @@ fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Returns the file of an SQLite engine that nobody has used yet. A folder that is missing is the engine's to report, but for the state
+/// folder.
+///
+/// # Errors
+///
+/// Those of [`url`].
+pub(crate) fn missing_file(settings: &Settings) -> Result<Option<PathBuf>, Failure> {
+    let engine = choose(settings)?;
+    if let Some(file) = engine.file {
+        return Ok(Some(file).filter(|file| !file.exists() && !settings.across_hosts.value));
+    }
+    let Ok(parsed) = BackendUrl::parse(&engine.url) else { return Ok(None) };
+    if parsed.scheme != "sqlite" || settings.across_hosts.value {
+        return Ok(None);
+    }
+    let file = parsed.decoded().ok().map(|path| PathBuf::from(path.trim_start_matches("//")));
+    let folder_is_there = |file: &PathBuf| match file.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => true,
+        Some(folder) => folder.is_dir(),
+        None => false,
+    };
+    Ok(file.filter(|file| file.file_name().is_some() && folder_is_there(file) && !file.exists()))
 }
 
 /// Says that locks are in the file of this machine if nobody chose it. On a terminal there is one machine, and a reader who sees it.

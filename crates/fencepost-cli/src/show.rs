@@ -163,6 +163,26 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// Cuts cells until the table is at most `width` wide: of the columns in `cut`, each down to its length, the first one first.
+pub(crate) fn fit(head: &[&str], rows: &mut [Vec<String>], width: usize, cut: &[(&str, usize)]) {
+    let wide = |rows: &[Vec<String>], column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or(0)
+    };
+    for (name, least) in cut {
+        let Some(column) = head.iter().position(|head| head == name) else { continue };
+        let total: usize = (0..head.len()).map(|column| wide(rows, column) + 2).sum();
+        let excess = (total - 2).saturating_sub(width);
+        let limit = wide(rows, column).saturating_sub(excess).max(*least);
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            if cell.chars().count() > limit {
+                let kept: String = cell.chars().take(limit - 1).collect();
+                *cell = format!("{kept}…");
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +191,21 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long".to_owned(), "2".to_owned()]];
         assert_eq!(table(&["N", "T"], &rows), "N     T\na     1\nlong  2\n");
+    }
+
+    #[test]
+    fn a_table_is_cut_to_its_width() {
+        let mut rows = [vec!["n".repeat(40), "3s".to_owned(), "h".repeat(30), "r".repeat(200)]];
+        let head = ["NAME", "HELD", "HOLDER", "REASON"];
+        fit(&head, &mut rows, 80, &[("REASON", 8), ("HOLDER", 12), ("NAME", 12)]);
+        let lengths: Vec<usize> = rows[0].iter().map(|cell| cell.chars().count()).collect();
+        assert_eq!(lengths, [40, 2, 22, 8]);
+        assert!(
+            rows[0][3].ends_with('…') && table(&head, &rows).lines().all(|line| line.chars().count() <= 80)
+        );
+        let before = rows.clone();
+        fit(&head, &mut rows, 80, &[("REASON", 8)]);
+        assert_eq!(rows, before, "it fits already");
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{ClaimInfo, Client, Eviction, HolderInfo, Name, Token};
+use serde_json::json;
 
-use crate::cli::check_reason;
+use crate::cli::{OUTPUT, check_reason};
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
 use crate::log;
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Why, in up to 1024 bytes: for the holder and the audit line
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Print JSON: name, token, now, reason and the holder that was evicted
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
     /// The lock's name
     name: String,
 }
@@ -72,7 +76,18 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let how = args.reason.iter().fold(how, |how, reason| how.because(reason));
     let result = locks.evict(&args.name, args.token, &how).await;
     audit(args, holder, result.is_ok());
-    Ok(result?)
+    result?;
+    if args.json {
+        let text = json!({
+            "name": args.name,
+            "token": args.token.get(),
+            "now": args.now,
+            "reason": args.reason,
+            "holder": show::claim_json(holder),
+        });
+        show::line(&text.to_string())?;
+    }
+    Ok(())
 }
 
 /// Asks on the terminal; without one there is nobody to ask.

@@ -1,22 +1,29 @@
 //! `fencepost ls`: what is held or waited for.
 
-use fencepost_core::{Client, Error, Info, Page};
+use fencepost_core::{ClaimInfo, Client, Error, Info, Mode, Page};
 
 use crate::cli::OUTPUT;
-use crate::connect::{CLEANUP, Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 
 /// List what is held or waited for, by name.
+///
+/// Each holder has a line: how it holds, for how long, how much of its lease is left, how many wait, who it is and what for. The
+/// table fits 80 columns; what is cut ends with …, and -l shows all.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost ls [OPTIONS] [PREFIX]",
     after_help = "Examples:
   fencepost ls
+  fencepost ls -l stock/
   fencepost ls stock/ --json | jq '.[].name'"
 )]
 pub(crate) struct Args {
+    /// Show all: tokens, hosts and process ids, and nothing is cut
+    #[arg(short, long, help_heading = OUTPUT, conflicts_with = "json")]
+    long: bool,
     /// Print JSON: an array of locks with holders and waiters
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
@@ -25,8 +32,24 @@ pub(crate) struct Args {
     prefix: String,
 }
 
+/// The columns of the short table, and of the long one.
+const SHORT: [&str; 7] = ["NAME", "MODE", "HELD", "LEFT", "WAIT", "HOLDER", "REASON"];
+const LONG: [&str; 8] = ["NAME", "TOKEN", "MODE", "HELD", "LEFT", "WAIT", "HOLDER", "REASON"];
+/// The columns that may be cut: the reason and the holder before the name.
+const CUT: [(&str, usize); 3] = [("REASON", 8), ("HOLDER", 12), ("NAME", 12)];
+/// The width of the short table.
+const WIDTH: usize = 80;
+
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
+    // To open the file would make it.
+    if let Some(file) = missing_file(settings)? {
+        if args.json {
+            show::line("[]")?;
+        }
+        info!("{} does not exist: nothing was ever locked there", file.display());
+        return Ok(0);
+    }
     let locks = connect(settings, Options::default()).await?;
     let found = all(&locks, &args.prefix).await;
     close(&locks, CLEANUP).await;
@@ -34,10 +57,16 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     if args.json {
         let list: Vec<_> = found.iter().map(show::info_json).collect();
         show::line(&serde_json::Value::from(list).to_string())?;
-    } else if found.is_empty() {
+    } else if found.is_empty() && args.prefix.is_empty() {
         info!("nothing is held or waited for");
+    } else if found.is_empty() {
+        info!("nothing that begins with '{}' is held or waited for", show::plain(&args.prefix));
+    } else if args.long {
+        show::print(&show::table(&LONG, &rows(&found, true)))?;
     } else {
-        show::print(&show::table(&["NAME", "TOKEN", "HELD", "WAITERS", "HOLDER"], &rows(&found)))?;
+        let mut rows = rows(&found, false);
+        show::fit(&SHORT, &mut rows, WIDTH, &CUT);
+        show::print(&show::table(&SHORT, &rows))?;
     }
     Ok(0)
 }
@@ -56,23 +85,46 @@ pub(crate) async fn all(locks: &Client, prefix: &str) -> Result<Vec<Info>, Error
     }
 }
 
-fn rows(found: &[Info]) -> Vec<Vec<String>> {
-    found
-        .iter()
-        .map(|info| {
-            let first = info.holders().next();
-            let more = info.holders().count().saturating_sub(1);
-            let mut who = first.map_or_else(|| "-".to_owned(), |claim| show::short(&show::who(claim)));
-            if first.is_some_and(|claim| claim.endless) {
-                who.push_str(", without end");
-            }
-            vec![
-                show::plain(info.name.as_str()),
-                first.and_then(|claim| claim.token).map_or_else(|| "-".to_owned(), |token| token.to_string()),
-                first.and_then(show::since).unwrap_or_else(|| "-".to_owned()),
-                info.waiters().count().to_string(),
-                if more == 0 { who } else { format!("{who} and {more} more") },
-            ]
-        })
-        .collect()
+/// A line for each holder; one for a lock that is only waited for.
+fn rows(found: &[Info], long: bool) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for info in found {
+        let waiters = info.waiters().count();
+        if info.holders().next().is_none() {
+            rows.push(row(info, None, waiters, long));
+        }
+        rows.extend(info.holders().map(|claim| row(info, Some(claim), waiters, long)));
+    }
+    rows
+}
+
+fn row(info: &Info, claim: Option<&ClaimInfo>, waiters: usize, long: bool) -> Vec<String> {
+    let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mut row = vec![show::plain(info.name.as_str())];
+    if long {
+        row.push(cell(claim.and_then(|claim| claim.token).map(|token| token.to_string())));
+    }
+    row.push(cell(claim.map(|claim| mode(claim.mode))));
+    row.push(cell(claim.and_then(show::since)));
+    row.push(cell(claim.and_then(left)));
+    row.push(waiters.to_string());
+    row.push(cell(claim.map(|claim| if long { show::who(claim) } else { show::plain(&claim.holder.label) })));
+    row.push(cell(claim.and_then(|claim| claim.reason.as_deref()).map(show::plain)));
+    row
+}
+
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Permits { n, of } => format!("{n} of {of}"),
+        other => other.to_string(),
+    }
+}
+
+/// The rest of the lease, or how the grant ends without one.
+fn left(claim: &ClaimInfo) -> Option<String> {
+    match claim.expires_in {
+        _ if claim.endless => Some("no end".to_owned()),
+        _ if claim.evicted => Some("evicted".to_owned()),
+        left => left.map(show::age),
+    }
 }

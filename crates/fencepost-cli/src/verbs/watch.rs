@@ -1,7 +1,7 @@
 //! `fencepost watch`: what happens, as it happens.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fencepost_core::{ClaimInfo, Info, Name};
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ use crate::time::utc;
 
 /// Print grants, releases, waits and evictions as they happen, until interrupted.
 ///
-/// It looks every second: what comes and goes between two looks is not seen. When the locks cannot be looked at it says so, and goes
+/// It looks every second: what comes and goes between two looks is not seen. An end says how long the lock was held, and how it ended:
+/// released, expired, evicted, or only ended where the engine does not tell a release from a death. When the locks cannot be looked at it says so, and goes
 /// on.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -45,8 +46,9 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         return Err(Failure::usage("--every is 10ms at least"));
     }
     let locks = connect(settings, Options::default()).await?;
-    let (mut before, mut blind) = (Claims::new(), false);
+    let (mut before, mut seen, mut blind) = (Claims::new(), Instant::now(), false);
     loop {
+        let started = Instant::now();
         let look = match &args.name {
             Some(name) => locks.inspect(name).await.map(|info| vec![info]),
             None => super::ls::all(&locks, "").await,
@@ -57,13 +59,13 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
                     info!("the locks are seen again");
                 }
                 let now = claims(found);
-                for event in changes(&before, &now) {
+                for event in changes(&before, &now, seen.elapsed()) {
                     if !show::line(&event.text(args.json))? {
                         // The reader has closed the pipe.
                         return Ok(0);
                     }
                 }
-                before = now;
+                (before, seen) = (now, started);
             }
             // The next look may see again. Said once, however long it lasts.
             Err(error) if error.is_transient() || error.is_unreachable() => {
@@ -97,11 +99,14 @@ struct Event<'a> {
     what: &'static str,
     name: &'a str,
     claim: &'a ClaimInfo,
+    /// Since the look that the claim is from. Zero for one of this look.
+    since: Duration,
 }
 
 /// Returns the changes between two listings, ends first.
-fn changes<'a>(before: &'a Claims, now: &'a Claims) -> Vec<Event<'a>> {
-    let event = |what, (key, claim): (&'a Key, &'a ClaimInfo)| Event { what, name: &key.0, claim };
+fn changes<'a>(before: &'a Claims, now: &'a Claims, since: Duration) -> Vec<Event<'a>> {
+    let of = |what, (key, claim): (&'a Key, &'a ClaimInfo), since| Event { what, name: &key.0, claim, since };
+    let event = |what, found| of(what, found, Duration::ZERO);
     let ended = before.iter().filter(|(key, claim)| claim.holds() && !now.contains_key(key));
     let evicted = now
         .iter()
@@ -110,27 +115,54 @@ fn changes<'a>(before: &'a Claims, now: &'a Claims) -> Vec<Event<'a>> {
         now.iter().filter(move |(key, claim)| claim.holds() == holds && !before.contains_key(key))
     };
     ended
-        .map(|found| event("ended", found))
+        .map(|found| of("ended", found, since))
         .chain(new(true).map(|found| event("granted", found)))
         .chain(evicted.map(|found| event("evicted", found)))
         .chain(new(false).map(|found| event("waits", found)))
         .collect()
 }
 
+/// How a grant ended, where the last look tells: it was evicted, its lease was over, or neither. `None`: the engine knows no lease, and
+/// frees the lock of a process that dies as it frees one that is released.
+fn end(claim: &ClaimInfo, since: Duration) -> Option<&'static str> {
+    match claim.expires_in {
+        _ if claim.evicted => Some("evicted"),
+        Some(left) if left <= since => Some("expired"),
+        Some(_) => Some("released"),
+        None => None,
+    }
+}
+
 impl Event<'_> {
+    /// How long it was held. The end came between two looks, so it may be less by the time between them.
+    fn held(&self) -> Option<Duration> {
+        (self.what == "ended" && self.claim.since_micros > 0).then(|| self.claim.age + self.since)
+    }
+
     fn text(&self, json: bool) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if json {
-            let value: Value = json!({
+            let mut value: Value = json!({
                 "time_micros": u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
                 "event": self.what,
                 "name": self.name,
                 "claim": show::claim_json(self.claim),
             });
+            if self.what == "ended" {
+                value["end"] = end(self.claim, self.since).into();
+                value["held_ms"] = self.held().map(show::millis).into();
+            }
             return value.to_string();
         }
         let token = self.claim.token.map_or_else(String::new, |token| format!(" token {token}"));
         let (time, name) = (utc(now), show::plain(self.name));
-        format!("{time} {:<7} {name}{token} {}", self.what, show::phrase(self.claim))
+        if self.what == "ended" {
+            let how = end(self.claim, self.since).unwrap_or("ended");
+            let at_most = if self.claim.from_arrival { "up to " } else { "" };
+            let held =
+                self.held().map_or_else(String::new, |held| format!(" for {at_most}{}", show::age(held)));
+            return format!("{time} {how:<8} {name}{token} held{held} by {}", show::who(self.claim));
+        }
+        format!("{time} {:<8} {name}{token} {}", self.what, show::phrase(self.claim))
     }
 }

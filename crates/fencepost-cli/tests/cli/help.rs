@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
 use crate::kit::{Kid, Place};
@@ -77,6 +78,7 @@ fn the_synopsis_can_be_typed() {
 
 #[test]
 fn examples_of_the_help_run() {
+    needs!(REDIS);
     let mut count = 0;
     for verb in VERBS {
         // One for each: examples leave leases behind.

@@ -12,6 +12,7 @@ mod help;
 mod kit;
 mod leases;
 mod limits;
+mod listing;
 mod log;
 mod mistakes;
 mod operators;

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::symlink;
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
 use crate::kit::{HOLD, Kid, Place};
@@ -11,6 +12,7 @@ const TABLE: &str = include_str!("mistakes.txt");
 
 #[test]
 fn each_mistake_gets_the_right_advice() {
+    needs!(REDIS);
     let place = Place::new();
     let server = Redis::start(&Config::new()).unwrap();
     let port = server.url().rsplit_once(':').unwrap().1.to_owned();

@@ -36,7 +36,7 @@ fn listings_show_holders_and_waiters() {
     let queue: Value = serde_json::from_str(&place.output(["queue", "stock/1", "--json"]).out).unwrap();
     assert_eq!(queue, *line_without_age(&shown, &queue));
 
-    let text = place.output(["ls"]).expect(0).out.clone();
+    let text = place.output(["ls", "-l"]).expect(0).out.clone();
     assert!(text.contains("stock/1") && text.contains(&holder.kid.pid().to_string()), "{text}");
     let text = place.output(["show", "stock/1"]).expect(0).out.clone();
     assert!(text.contains("nightly") && text.contains("1. waits") && text.contains("2. waits"), "{text}");
@@ -176,14 +176,15 @@ fn help_completions_and_manual_pages() {
 }
 
 #[test]
-fn a_reason_is_shown_by_show_and_in_the_json_of_ls() {
+fn a_reason_is_shown_by_show_and_by_ls() {
     let place = Place::new();
     let _holder = place.running(&["--reason", "nightly job"], "backup", HOLD);
     for (verb, shown) in [
         (&["show", "backup"][..], true),
         (&["show", "--json", "backup"], true),
         (&["ls", "--json"], true),
-        (&["ls"], false),
+        (&["ls"], true),
+        (&["ls", "-l"], true),
     ] {
         assert_eq!(place.output(verb).expect(0).out.contains("nightly job"), shown, "{verb:?}");
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use serde_json::Value;
 
@@ -81,6 +82,7 @@ fn an_engine_of_one_machine_is_refused_for_many() {
 
 #[test]
 fn an_address_of_this_machine_passes_with_a_warning() {
+    needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let place = Place::new();
     let url = server.url();

@@ -197,6 +197,7 @@ fn an_outage_counts_from_the_first_request_without_an_answer() {
 
 #[test]
 fn a_waiter_on_a_dead_engine_names_the_cause_once() {
+    needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);

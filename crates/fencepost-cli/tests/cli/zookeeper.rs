@@ -136,7 +136,7 @@ fn a_lease_longer_than_the_session_is_cut_to_it() {
     let server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=6s", server.url()));
     // Over several of its probes.
-    for options in [&["--ttl", "7s"][..], &["--ttl", "9s", "--grace", "5s"], &["--ttl", "60s"]] {
+    for options in [&["--ttl", "7s"][..], &["--ttl", "9s", "--grace", "3s"], &["--ttl", "60s"]] {
         let said =
             place.output([&["run"], options, &["backup", "--", "sh", "-c", "sleep 4; exit 5"]].concat());
         said.expect(5);

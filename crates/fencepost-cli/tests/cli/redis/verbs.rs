@@ -95,7 +95,7 @@ pub(crate) fn running(place: &Place) {
     said.expect(75).complains(&["'backup' is busy", &host, &holder.kid.pid().to_string(), "nightly"]);
     assert_eq!(said.out, "");
     place.output(["run", "-n", "-s", "backup", "--", "true"]).expect(75);
-    let listed = place.output(["ls", "back"]).expect(0).out.clone();
+    let listed = place.output(["ls", "-l", "back"]).expect(0).out.clone();
     assert!(listed.contains("backup") && listed.contains(&held["token"].to_string()), "{listed}");
     assert_eq!(place.output(["ls", "other"]).expect(0).out, "");
     holder.kid.send(Signal::SIGTERM);
