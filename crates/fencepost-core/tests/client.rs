@@ -352,3 +352,20 @@ async fn several_locks_are_granted_when_all_are_held_at_once() {
     taken.release().await.unwrap();
     waiting.await.unwrap().unwrap().ensure_held().unwrap();
 }
+
+#[tokio::test]
+async fn a_wait_for_a_lock_of_this_process_says_that_no_lock_is_reentrant() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let error = mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err();
+    assert!(
+        error.is_timeout() && error.to_string().contains("held by this process: this lock is not reentrant"),
+        "{error}"
+    );
+    // A detached lease belongs to no process.
+    let lease = guard.detach().await.unwrap();
+    let error = mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err();
+    assert!(error.is_timeout() && !error.to_string().contains("reentrant"), "{error}");
+    locks.release(&lease).await.unwrap();
+}

@@ -111,7 +111,9 @@ fn watch_tells_how_long_it_was_held_and_how_it_ended() {
     let held = end["held_ms"].as_u64().unwrap();
     assert!((900..10_000).contains(&held), "{end}");
     // Taken away.
-    let _holder = place.running(&["--grace", "100ms"], "c", HOLD);
+    // It ends when it is killed, so the watch has time for a look.
+    let stubborn = "trap '' TERM; echo up >&9; while :; do sleep 1; done";
+    let _holder = place.running(&["--grace", "2s"], "c", stubborn);
     let token = place.show("c")["holders"][0]["token"].to_string();
     place.output(["evict", "c", "--token", &token, "--yes"]).expect(0);
     let end = next_end(&mut events);

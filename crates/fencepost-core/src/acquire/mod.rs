@@ -302,11 +302,24 @@ impl Request<'_> {
             || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
         let error = match failure {
             Some(error) => Error::new(error.kind(), failed()).because_of(error),
-            None => Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}"))
-                .transient(true)
-                .held_by(holders),
+            None => {
+                Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}{}", self.own(&holders)))
+                    .transient(true)
+                    .held_by(holders)
+            }
         };
         error.of(self.name.clone()).on(self.client.engine())
+    }
+
+    /// Returns the hint for a caller that may wait for itself.
+    fn own(&self, holders: &[ClaimInfo]) -> &'static str {
+        let own = &self.client.holder;
+        let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
+        if holders.iter().any(|claim| is_own(claim) && !claim.detached) {
+            ", held by this process: this lock is not reentrant"
+        } else {
+            ""
+        }
     }
 }
 
