@@ -196,10 +196,12 @@ pub(crate) fn missing_file(settings: &Settings) -> Result<Option<PathBuf>, Failu
         return Ok(Some(file).filter(|file| !file.exists() && !settings.across_hosts.value));
     }
     let Ok(parsed) = BackendUrl::parse(&engine.url) else { return Ok(None) };
-    if parsed.scheme != "sqlite" || settings.across_hosts.value {
+    // A URL with more than a path is for the engine to judge.
+    let is_path = !engine.url.contains('?') && !parsed.rest.starts_with("//") && !parsed.rest.ends_with('/');
+    if parsed.scheme != "sqlite" || !is_path || settings.across_hosts.value {
         return Ok(None);
     }
-    let file = parsed.decoded().ok().map(|path| PathBuf::from(path.trim_start_matches("//")));
+    let file = parsed.decoded().ok().map(PathBuf::from);
     let folder_is_there = |file: &PathBuf| match file.parent() {
         Some(folder) if folder.as_os_str().is_empty() => true,
         Some(folder) => folder.is_dir(),

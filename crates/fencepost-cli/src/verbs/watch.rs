@@ -17,8 +17,8 @@ use crate::time::utc;
 /// Print grants, releases, waits and evictions as they happen, until interrupted.
 ///
 /// It looks every second: what comes and goes between two looks is not seen. An end says how long the lock was held, and how it ended:
-/// released, expired, evicted, or only ended where the engine does not tell a release from a death. When the locks cannot be looked at it says so, and goes
-/// on.
+/// released, expired, evicted, or only ended where the engine does not tell a release from a death. A holder that releases before the
+/// next look, because it was evicted, shows as released. When the locks cannot be looked at it says so, and goes on.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost watch [OPTIONS] [NAME]",
