@@ -143,7 +143,10 @@ fn the_state_folder_is_private() {
 fn as_another_user(place: &Place, arguments: &[&str]) -> Command {
     let binary = place.path("fencepost");
     if !binary.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_fencepost"), &binary).unwrap();
+        // A program of its own copies the file. Another test may fork meanwhile: a file that this process has open for writing
+        // would be open in that child, and could not be executed ("text file busy").
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_fencepost")).arg(&binary).status();
+        assert!(copied.unwrap().success());
         fs::set_permissions(place.path("."), Permissions::from_mode(0o755)).unwrap();
     }
     let binary = binary.to_str().unwrap();

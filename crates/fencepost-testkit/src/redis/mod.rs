@@ -34,15 +34,23 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the condition is true.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn eventually(what: &str, is: impl FnMut() -> bool) -> io::Result<()> {
+    if within(PATIENCE, is) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, format!("not within {PATIENCE:?}: {what}")))
+}
+
+/// Waits for the condition for at most `time`, and returns whether it is true.
+fn within(time: Duration, mut is: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
     while !is() {
         if Instant::now() >= deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not within {PATIENCE:?}: {what}")));
+            return false;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
+    true
 }
 
 /// Turns the server's own error into an I/O error.
