@@ -173,7 +173,7 @@ impl Clock {
     }
 
     /// Does nobody drive the timers any more?
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.schedule().stopped
     }
 

@@ -4,7 +4,7 @@ mod mariadb;
 mod postgres;
 
 pub use mariadb::MariaDb;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, ProxiedPostgres};
 
 use nix::unistd::{Uid, User};
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server, process_faults};
+use crate::server::{self, Plan, Server, Standalone, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Postgres {
 
     /// Returns its URL, with the user and the database.
     pub fn url(&self) -> String {
-        format!("postgres://{USER}@{}/postgres", self.address())
+        self.url_at(self.address())
     }
 
     /// Runs statements as the superuser. Returns what `psql` prints: a line for each row, its columns separated by
@@ -90,4 +90,33 @@ fn programs() -> io::Result<PathBuf> {
 
 impl Faults for Postgres {
     process_faults!();
+}
+
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
+pub type ProxiedPostgres = server::Proxied<Postgres>;
+
+impl ProxiedPostgres {
+    /// Runs statements as [`Postgres::run`] does, past the proxy.
+    ///
+    /// # Errors
+    /// Returns the server's message for the first statement that fails.
+    pub fn run(&self, statements: &str) -> io::Result<String> {
+        self.with(|server| server.run(statements))
+    }
+}
+
+impl Standalone for Postgres {
+    type Config = ();
+
+    fn start((): &()) -> io::Result<Postgres> {
+        Postgres::start()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn url_at(&self, address: SocketAddr) -> String {
+        format!("postgres://{USER}@{address}/postgres")
+    }
 }

@@ -1,0 +1,80 @@
+//! Implements core's [`Backend`].
+
+use std::sync::Arc;
+
+use fencepost_core::{
+    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, Identity, Info, Listing, LocalQueue,
+    Name, Page, Reply, Result, Runtime, Token,
+};
+
+use crate::client::PostgresClient;
+use crate::config::Config;
+use crate::entry::PostgresEntry;
+use crate::error::ENGINE;
+
+/// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
+/// `Registry::new().with("postgres", fencepost_postgres::open)`.
+///
+/// # Errors
+/// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
+/// [`is_unreachable`](fencepost_core::Error::is_unreachable), [`is_denied`](fencepost_core::Error::is_denied), or
+/// [`is_configuration`](fencepost_core::Error::is_configuration) for a server that cannot work.
+///
+/// # Cancel safety
+/// May be dropped; nothing stays at the server.
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    let config = match Config::parse(&address) {
+        Ok(config) => config,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    Reply::coming(async move {
+        let client = PostgresClient::open(config, runtime).await?;
+        // The claims of a client share connections, and a connection gets a lock that it holds a second time.
+        Ok(Arc::new(LocalQueue::new(Arc::new(PostgresBackend { client }))) as Arc<dyn Backend>)
+    })
+}
+
+struct PostgresBackend {
+    client: Arc<PostgresClient>,
+}
+
+impl Backend for PostgresBackend {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.identity = Identity::Process;
+        capabilities.permits = false;
+        capabilities.replicas = false;
+        capabilities.detach = false;
+        capabilities.inspect = false;
+        capabilities.evict = false;
+        capabilities
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(PostgresEntry::new(&self.client, claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.enter(claim)
+    }
+
+    fn inspect<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::ready(Err(Error::unsupported(ENGINE, "way to look")))
+    }
+
+    fn list<'a>(&'a self, _: &'a str, _: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::ready(Err(Error::unsupported(ENGINE, "way to look")))
+    }
+
+    fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::ready(Err(Error::unsupported(ENGINE, "way to evict")))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { Ok(self.client.reach().await?) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(async { self.client.pool.close() })
+    }
+}

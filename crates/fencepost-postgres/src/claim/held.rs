@@ -1,0 +1,99 @@
+//! A lock that a connection holds for a claim.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, Token};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+
+use crate::client::SharedHolder;
+use crate::conn::connection::Connection;
+use crate::conn::pool::Exclusive;
+use crate::error::Failure;
+
+/// A lock that a connection holds for a claim.
+pub(crate) struct Held {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) token: Token,
+    claim: Arc<Claim>,
+    key: i64,
+    shared: bool,
+    /// The claim waited for the lock, and the connection is its alone.
+    exclusive: Mutex<Option<Exclusive>>,
+    holder: Mutex<Option<SharedHolder>>,
+    unlocking: OnceLock<Unlocking>,
+}
+
+type Unlocking = Shared<BoxFuture<'static, Result<bool, Failure>>>;
+
+impl Held {
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        claim: &Arc<Claim>,
+        token: Token,
+        (key, shared): (i64, bool),
+        exclusive: Option<Exclusive>,
+        holder: Option<SharedHolder>,
+    ) -> Arc<Held> {
+        let held = Arc::new(Held {
+            connection,
+            token,
+            claim: Arc::clone(claim),
+            key,
+            shared,
+            exclusive: Mutex::new(exclusive),
+            holder: Mutex::new(holder),
+            unlocking: OnceLock::new(),
+        });
+        if !claim.renewed {
+            claim.runtime.spawn(release_at_end(Arc::clone(claim), Arc::downgrade(&held)));
+        }
+        held
+    }
+
+    /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.
+    ///
+    /// The first poll sends. Dropped later, it takes effect. A statement is never repeated: shared locks of one connection are counted.
+    pub(crate) async fn unlock(self: &Arc<Held>) -> Result<bool, Failure> {
+        let unlocking = self.unlocking.get_or_init(|| {
+            let held = Arc::clone(self);
+            held.connection.forget(&held.claim);
+            let work = async move {
+                let released = match held.connection.unlock(held.key, held.shared).await {
+                    Err(failure) if failure.is_closed() => Ok(false),
+                    other => other,
+                };
+                held.holder.lock().take();
+                if let Some(mut exclusive) = held.exclusive.lock().take()
+                    && released.is_ok()
+                {
+                    exclusive.set_clean();
+                }
+                released
+            };
+            work.boxed().shared()
+        });
+        self.connection.within(unlocking.clone()).await
+    }
+}
+
+/// Releases a lock whose lease is not renewed when it ends: the connection stays open for others.
+async fn release_at_end(claim: Arc<Claim>, held: Weak<Held>) {
+    let clock = claim.runtime.clock();
+    loop {
+        let until = claim.validity.until();
+        if until <= clock.now() {
+            break;
+        }
+        clock.sleep_until(until).await;
+        if clock.is_stopped() {
+            return;
+        }
+    }
+    if let Some(held) = held.upgrade()
+        && held.unlock().await.is_err()
+    {
+        held.connection.end();
+    }
+}

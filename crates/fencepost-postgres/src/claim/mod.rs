@@ -1,0 +1,4 @@
+//! One claim: how it is held, and how it waits.
+
+pub(crate) mod held;
+pub(crate) mod wait;

@@ -1,0 +1,260 @@
+//! One connection, and the claims that it holds.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Result, Session, Token, Validity};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{CancelToken, Row, Statement};
+
+use crate::conn::connect::{Connector, DriverClient, Running};
+use crate::conn::statements::Statements;
+use crate::error::Failure;
+
+/// How long the server may take to cancel a statement.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection. The server ends it after its idle timeout without a statement.
+pub(crate) struct Connection {
+    id: u64,
+    connector: Arc<Connector>,
+    client: DriverClient,
+    statements: Statements,
+    pid: i32,
+    cancel: CancelToken,
+    idle: Mutex<Duration>,
+    state: Mutex<State>,
+    forever: Arc<Validity>,
+}
+
+struct State {
+    /// `None`: the connection has ended.
+    running: Option<Running>,
+    claims: HashMap<ClaimId, Arc<Claim>>,
+    /// When the last statement was sent.
+    sent: Moment,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        connector: &Arc<Connector>,
+        client: DriverClient,
+        statements: Statements,
+        running: Running,
+        pid: i32,
+        idle: Duration,
+    ) -> Arc<Connection> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let mut ended = running.ended.clone();
+        let connection = Arc::new(Connection {
+            id: LAST.fetch_add(1, Relaxed) + 1,
+            connector: Arc::clone(connector),
+            cancel: client.cancel_token(),
+            client,
+            statements,
+            pid,
+            idle: Mutex::new(idle),
+            state: Mutex::new(State {
+                running: Some(running),
+                claims: HashMap::new(),
+                sent: connector.runtime.clock().now(),
+            }),
+            forever: Arc::new(Validity::forever()),
+        });
+        let weak = Arc::downgrade(&connection);
+        connector.runtime.spawn(async move {
+            let _ = ended.wait_for(|ended| *ended).await;
+            if let Some(connection) = weak.upgrade() {
+                connection.end();
+            }
+        });
+        connection
+    }
+
+    fn now(&self) -> Moment {
+        self.connector.runtime.clock().now()
+    }
+
+    /// Returns whether the connection has ended. The server frees its locks.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().running.is_none()
+    }
+
+    /// Ends the connection and all claims that it holds.
+    pub(crate) fn end(&self) {
+        let (running, claims) = {
+            let mut state = self.state.lock();
+            (state.running.take(), std::mem::take(&mut state.claims))
+        };
+        // The holders are told before the server can hear that the connection ends.
+        claims.values().for_each(|claim| claim.validity.end(Loss::SessionEnded));
+        drop(running);
+    }
+
+    /// Returns how long the server waits for a statement before it ends the connection.
+    pub(crate) fn idle(&self) -> Duration {
+        *self.idle.lock()
+    }
+
+    /// Returns when the last statement was sent, and whether the connection holds nothing.
+    pub(crate) fn usage(&self) -> (Moment, bool) {
+        let state = self.state.lock();
+        (state.sent, state.claims.is_empty())
+    }
+
+    /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.
+    pub(crate) fn hold(&self, claim: &Arc<Claim>, sent: Moment) -> bool {
+        let mut state = self.state.lock();
+        if state.running.is_none() {
+            return false;
+        }
+        state.claims.insert(claim.id, Arc::clone(claim));
+        drop(state);
+        claim.confirm(sent, claim.ttl().min(self.idle()))
+    }
+
+    /// Forgets a claim that is released.
+    pub(crate) fn forget(&self, claim: &Claim) {
+        self.state.lock().claims.remove(&claim.id);
+    }
+
+    /// Sends a statement with its first poll and checks which backend ran it.
+    async fn query(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Failure> {
+        {
+            let mut state = self.state.lock();
+            if state.running.is_none() {
+                return Err(Failure::ended(&self.connector.server));
+            }
+            state.sent = self.now();
+        }
+        match self.client.query_one(statement, values).await {
+            Ok(row) if row.get::<_, i32>(0) == self.pid => Ok(row),
+            Ok(_) => {
+                self.end();
+                Err(Failure::pooled(&self.connector.server))
+            }
+            Err(error) => {
+                let failure = Failure::read(&error, &self.connector.server);
+                if failure.is_closed() {
+                    self.end();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Limits the time of `work`. A connection that has not answered for its idle timeout is of no use.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let until = self.now() + self.connector.config.timeout;
+        match self.connector.runtime.clock().within(until, work).await {
+            Some(result) => result,
+            None => {
+                let failure = Failure::timeout(&self.connector.server);
+                if self.now() >= self.state.lock().sent + self.idle() {
+                    self.end();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes the lock if it is free. `again`: the client holds it shared on this connection. Returns its token.
+    pub(crate) async fn try_lock(
+        &self,
+        key: i64,
+        shared: bool,
+        again: bool,
+    ) -> Result<Option<Token>, Failure> {
+        let statement = match (shared, again) {
+            (false, _) => &self.statements.try_lock,
+            (true, false) => &self.statements.try_shared,
+            (true, true) => &self.statements.try_shared_again,
+        };
+        let row = self.query(statement, &[&key]).await?;
+        Ok(row.get::<_, Option<i64>>(1).map(token))
+    }
+
+    /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it.
+    pub(crate) async fn lock(&self, key: i64, shared: bool) -> Result<(), Failure> {
+        let statement = if shared { &self.statements.lock_shared } else { &self.statements.lock };
+        self.query(statement, &[&key]).await.map(drop)
+    }
+
+    /// Draws the token of a lock that was waited for. The idle timeout becomes `idle`.
+    pub(crate) async fn confirm(&self, idle: Duration) -> Result<Token, Failure> {
+        let row = self.within(self.query(&self.statements.confirm, &[&idle.as_millis().to_string()])).await?;
+        *self.idle.lock() = idle;
+        Ok(token(row.get(1)))
+    }
+
+    /// Releases the lock. Returns whether the connection held it.
+    pub(crate) async fn unlock(&self, key: i64, shared: bool) -> Result<bool, Failure> {
+        let statement = if shared { &self.statements.unlock_shared } else { &self.statements.unlock };
+        Ok(self.query(statement, &[&key]).await?.get(1))
+    }
+
+    /// Cancels the statement that waits, and releases what it may have been granted meanwhile. Ends the connection if that fails.
+    pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<(), Failure>>) {
+        let clock = self.connector.runtime.clock();
+        let cancelled = async {
+            self.connector.cancel(&self.cancel).await?;
+            // It fails, or it was granted at the last moment. A lock can be granted to a statement that fails.
+            let _ = waiting.await;
+            self.query(&self.statements.unlock_all, &[]).await.map(drop)
+        };
+        if !matches!(clock.within(clock.now() + CANCEL_TIMEOUT, cancelled).await, Some(Ok(()))) {
+            self.end();
+        }
+    }
+
+    /// Sends a statement so that the idle timeout starts again. It becomes `idle` if that is longer.
+    pub(crate) async fn ping(&self, idle: Duration) -> Result<(), Failure> {
+        let idle = idle.max(self.idle());
+        self.within(self.query(&self.statements.ping, &[&idle.as_millis().to_string()])).await?;
+        let mut known = self.idle.lock();
+        *known = idle.max(*known);
+        Ok(())
+    }
+}
+
+fn token(value: i64) -> Token {
+    Token::new(value.unsigned_abs())
+}
+
+/// Renews the claims that a connection holds.
+pub(crate) struct PostgresSession(pub(crate) Arc<Connection>);
+
+impl Session for PostgresSession {
+    fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        // Each claim has its own validity, because their lengths differ.
+        &self.0.forever
+    }
+
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(async move {
+            let connection = &self.0;
+            // Read before the statement is sent: the user may change a length meanwhile.
+            let sent = connection.now();
+            let ttls: Vec<_> = due.iter().map(|claim| claim.ttl()).collect();
+            let longest = ttls.iter().copied().max().unwrap_or_default();
+            connection.ping(longest).await?;
+            for (claim, ttl) in due.iter().zip(ttls) {
+                if connection.state.lock().claims.contains_key(&claim.id) {
+                    claim.confirm(sent, ttl);
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Connections to the server.
+
+pub(crate) mod connect;
+pub(crate) mod connection;
+pub(crate) mod pool;
+mod security;
+mod statements;

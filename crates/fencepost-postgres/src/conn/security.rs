@@ -1,0 +1,75 @@
+//! Connects with TLS or without.
+
+use fencepost_core::ErrorKind;
+use fencepost_tls::Tls;
+use tokio_postgres::{CancelToken, Client, Config, NoTls};
+
+use crate::error::Failure;
+
+/// How connections are secured.
+#[derive(Clone)]
+pub(crate) enum Security {
+    None,
+    #[cfg(feature = "tls")]
+    Tls(tokio_postgres_rustls::MakeRustlsConnect),
+}
+
+/// The driver's task of a connection.
+pub(crate) type Driver = futures_util::future::BoxFuture<'static, Result<(), tokio_postgres::Error>>;
+
+impl Security {
+    /// Reads the files of certificates.
+    #[cfg(feature = "tls")]
+    pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
+        let Some(tls) = tls else { return Ok(Security::None) };
+        let config = tls.config().map_err(|error| {
+            let failure = Failure::new(error.kind, error.message);
+            match error.cause {
+                Some(cause) => failure.because(cause),
+                None => failure,
+            }
+        })?;
+        Ok(Security::Tls(tokio_postgres_rustls::MakeRustlsConnect::new((*config).clone())))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
+        match tls {
+            None => Ok(Security::None),
+            Some(tls) => match *tls {},
+        }
+    }
+
+    /// Connects. The driver's task must be run for the client to work.
+    pub(crate) async fn connect(&self, config: &Config) -> Result<(Client, Driver), tokio_postgres::Error> {
+        match self {
+            Security::None => {
+                let (client, driver) = config.connect(NoTls).await?;
+                Ok((client, Box::pin(driver)))
+            }
+            #[cfg(feature = "tls")]
+            Security::Tls(tls) => {
+                let (client, driver) = config.connect(tls.clone()).await?;
+                Ok((client, Box::pin(driver)))
+            }
+        }
+    }
+
+    /// Asks the server to cancel the statement that the connection runs.
+    pub(crate) async fn cancel(&self, token: &CancelToken) -> Result<(), tokio_postgres::Error> {
+        match self {
+            Security::None => token.cancel_query(NoTls).await,
+            #[cfg(feature = "tls")]
+            Security::Tls(tls) => token.cancel_query(tls.clone()).await,
+        }
+    }
+}
+
+/// Checks that a certificate can name each host.
+pub(crate) fn check_hosts(tls: Option<&Tls>, hosts: &[(String, u16)]) -> Result<(), Failure> {
+    for (host, _) in hosts.iter().filter(|_| tls.is_some()) {
+        fencepost_tls::server_name(host)
+            .map_err(|error| Failure::new(ErrorKind::Invalid, error.to_string()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The statements of a connection, prepared once.
+
+use futures_util::future::try_join_all;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Statement};
+
+/// Draws a token, which must happen after the grant: from the sequence that `fencepost schema --apply` makes, else the id of the
+/// transaction. The message to the log makes the server flush the commit, without which a crash could repeat the id.
+macro_rules! token {
+    () => {
+        "coalesce(nextval(to_regclass('fencepost.token')), \
+         CASE WHEN pg_logical_emit_message(true, 'fencepost', '') IS NOT NULL THEN pg_current_xact_id()::text::int8 END)"
+    };
+}
+
+/// Returns whether nobody waits for the key: a session that holds a shared lock gets it again before all waiters.
+macro_rules! nobody_waits {
+    () => {
+        "NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1 \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+         AND (classid::int8 << 32 | objid::int8) = $1)"
+    };
+}
+
+/// Each statement returns the number of the backend that ran it: another one than before means a pooler.
+const TEXTS: [&str; COUNT] = [
+    concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock($1) THEN ", token!(), " END"),
+    concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock_shared($1) THEN ", token!(), " END"),
+    concat!(
+        "SELECT pg_backend_pid(), CASE WHEN ",
+        nobody_waits!(),
+        " THEN CASE WHEN pg_try_advisory_lock_shared($1) THEN ",
+        token!(),
+        " END END"
+    ),
+    "SELECT pg_backend_pid(), pg_advisory_lock($1) IS NULL",
+    "SELECT pg_backend_pid(), pg_advisory_lock_shared($1) IS NULL",
+    "SELECT pg_backend_pid(), pg_advisory_unlock($1)",
+    "SELECT pg_backend_pid(), pg_advisory_unlock_shared($1)",
+    "SELECT pg_backend_pid(), pg_advisory_unlock_all() IS NULL",
+    concat!("SELECT pg_backend_pid(), ", token!(), ", set_config('idle_session_timeout', $1, false)"),
+    "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
+];
+
+const COUNT: usize = 10;
+
+/// The prepared statements.
+pub(crate) struct Statements {
+    /// Takes an exclusive lock if it is free, and draws a token.
+    pub(crate) try_lock: Statement,
+    /// Takes a shared lock if no exclusive one is held or awaited, and draws a token.
+    pub(crate) try_shared: Statement,
+    /// The same for a connection that holds the key already.
+    pub(crate) try_shared_again: Statement,
+    /// Waits for an exclusive lock.
+    pub(crate) lock: Statement,
+    /// Waits for a shared lock.
+    pub(crate) lock_shared: Statement,
+    /// Releases an exclusive lock. `false`: the connection did not hold it.
+    pub(crate) unlock: Statement,
+    /// Releases a shared lock.
+    pub(crate) unlock_shared: Statement,
+    /// Releases all locks of the connection.
+    pub(crate) unlock_all: Statement,
+    /// Draws a token for a lock that was waited for, and sets the idle timeout.
+    pub(crate) confirm: Statement,
+    /// Sets the idle timeout, which starts again with each statement.
+    pub(crate) ping: Statement,
+}
+
+impl Statements {
+    /// Prepares all statements in one round trip.
+    pub(crate) async fn prepare(client: &Client) -> Result<Statements, Error> {
+        let prepared = try_join_all(TEXTS.iter().map(|text| client.prepare(text))).await?;
+        let prepared: [Statement; COUNT] = prepared.try_into().expect("each text gives a statement");
+        let [
+            try_lock,
+            try_shared,
+            try_shared_again,
+            lock,
+            lock_shared,
+            unlock,
+            unlock_shared,
+            unlock_all,
+            confirm,
+            ping,
+        ] = prepared;
+        debug_assert_eq!(try_lock.params(), [Type::INT8]);
+        Ok(Statements {
+            try_lock,
+            try_shared,
+            try_shared_again,
+            lock,
+            lock_shared,
+            unlock,
+            unlock_shared,
+            unlock_all,
+            confirm,
+            ping,
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! Failed statements and what to do about them.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use fencepost_core::{Error, ErrorKind};
+use tokio_postgres::error::SqlState;
+
+/// The engine's name in errors.
+pub(crate) const ENGINE: &str = "postgres";
+
+/// A failed statement. Unlike [`Error`] it can be cloned, for all callers of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    transient: bool,
+    message: String,
+    cause: Option<String>,
+    uncertain: bool,
+    closed: bool,
+}
+
+impl Failure {
+    /// Creates a failure of a statement that has certainly had no effect.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            transient: kind == ErrorKind::Unreachable,
+            message: message.into(),
+            cause: None,
+            uncertain: false,
+            closed: false,
+        }
+    }
+
+    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Failure {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Notes that the statement may have had an effect.
+    fn uncertain(mut self) -> Failure {
+        self.uncertain = true;
+        self
+    }
+
+    fn transient(mut self) -> Failure {
+        self.transient = true;
+        self
+    }
+
+    /// Returns whether the connection had ended. The server frees what it held.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Reads the error of a failed statement or connection.
+    pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
+        use ErrorKind::{Configuration, Denied, Internal, Unreachable};
+        let Some(said) = error.as_db_error() else {
+            let failure = Failure::new(
+                Unreachable,
+                format!(
+                    "no connection to {server}; check that PostgreSQL listens there, and whether it wants TLS (sslmode=verify-full)"
+                ),
+            );
+            return Failure { closed: error.is_closed(), ..failure.because(last_cause(error)) };
+        };
+        let failure = match said.code() {
+            &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Failure::new(
+                Denied,
+                format!("{server} refuses this user and password; check them, and pg_hba.conf of the server"),
+            ),
+            &SqlState::INVALID_CATALOG_NAME => Failure::new(
+                Configuration,
+                format!("{server} has no such database; create it or correct the URL"),
+            ),
+            &SqlState::INSUFFICIENT_PRIVILEGE => Failure::new(
+                Denied,
+                format!(
+                    "{server}: permission denied; grant the user USAGE on schema fencepost and on its sequences"
+                ),
+            ),
+            &SqlState::TOO_MANY_CONNECTIONS => Failure::new(
+                Unreachable,
+                format!(
+                    "{server} has no connection left; raise max_connections, or lower connections= in the URL"
+                ),
+            ),
+            &SqlState::CANNOT_CONNECT_NOW => {
+                Failure::new(Unreachable, format!("{server} is starting or stopping; try again"))
+            }
+            &SqlState::READ_ONLY_SQL_TRANSACTION => Failure::new(
+                Configuration,
+                format!(
+                    "{server} accepts no writes; connect to the primary, and check default_transaction_read_only"
+                ),
+            ),
+            &SqlState::OUT_OF_MEMORY => Failure::new(
+                Configuration,
+                format!("{server} has no room for another lock; raise max_locks_per_transaction"),
+            )
+            .transient(),
+            &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN | &SqlState::IDLE_SESSION_TIMEOUT => {
+                let failure = Failure::new(Unreachable, format!("{server} ended the connection; try again"));
+                Failure { closed: true, ..failure }
+            }
+            code if code.code().starts_with("08") => Failure::new(
+                Unreachable,
+                format!("{server} did not answer as PostgreSQL does; check the port"),
+            ),
+            _ => Failure::new(Internal, format!("{server} refused a statement")),
+        };
+        failure.because(format_args!("{} ({})", said.message(), said.code().code()))
+    }
+
+    /// The statement's time is over.
+    pub(crate) fn timeout(server: &str) -> Failure {
+        let message = format!(
+            "{server} did not answer in time; try again, and check the network and the server's load"
+        );
+        Failure::new(ErrorKind::Unreachable, message).uncertain()
+    }
+
+    /// The connection had ended before the statement.
+    pub(crate) fn ended(server: &str) -> Failure {
+        let failure =
+            Failure::new(ErrorKind::Unreachable, format!("the connection to {server} ended; try again"));
+        Failure { closed: true, ..failure }
+    }
+
+    /// Another backend answered than the one of the connection.
+    pub(crate) fn pooled(server: &str) -> Failure {
+        Failure::new(
+            ErrorKind::Configuration,
+            format!(
+                "{server} is a pooler in transaction mode, which gives a session's locks to other clients; connect to the \
+                 server itself, or to a pool in session mode"
+            ),
+        )
+    }
+
+    /// The client was closed.
+    pub(crate) fn closed() -> Failure {
+        Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
+    }
+}
+
+/// Returns the last cause of an error that the server did not send: the driver's own words say less.
+fn last_cause(error: &tokio_postgres::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error: &&(dyn StdError + 'static)| (*error).source());
+    causes.last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let error = Error::new(failure.kind, failure.message).transient(failure.transient).on(ENGINE);
+        let error = if failure.uncertain { error.unknown() } else { error };
+        match failure.cause {
+            Some(cause) => error.because(&*cause),
+            None => error,
+        }
+    }
+}

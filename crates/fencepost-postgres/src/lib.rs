@@ -1,0 +1,47 @@
+//! PostgreSQL engine of fencepost: advisory locks of the server, on few shared connections. It needs PostgreSQL 14 or newer.
+//!
+//! `postgres://user[:password]@host[:port],…/database`
+//!
+//! | option | default | meaning |
+//! |---|---|---|
+//! | `mode` | `advisory` | how a lock is kept: session advisory locks |
+//! | `prefix` | none | prefix of all names: clients with another prefix use other keys |
+//! | `connections` | `16` | how many connections a client opens at most |
+//! | `timeout` | `4s` | time limit of a statement |
+//! | `connect_timeout` | `2s` | time limit of an attempt to connect |
+//! | `password_env`, `password_file` | | environment variable or file with the password |
+//! | `sslmode` | `disable` | `verify-full`: connect with TLS, and check the server's certificate and name |
+//! | `ca` | the system's | with TLS: a file of certificate authorities |
+//! | `cert`, `key` | none | with TLS: the files of the client's certificate and its key |
+//!
+//! # What is guaranteed
+//! - Locks exclude each other as long as the server runs. Waiters stand in the server's queue, first come, first served.
+//! - A lock is held by a connection. The server frees it as soon as the connection ends, or when it has heard nothing of the client
+//!   for the lock's `ttl` (`idle_session_timeout`).
+//! - The holder learns at once that its connection ended. If the network is silent, the holder's deadline passes before the server
+//!   frees the lock.
+//! - Fencing tokens grow through crashes and restarts of the server.
+//!
+//! # What is not
+//! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
+//!   does not look.
+//! - A pooler in transaction mode breaks advisory locks. The engine refuses it.
+//! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
+
+mod backend;
+mod claim;
+mod client;
+mod config;
+mod conn;
+mod entry;
+mod error;
+mod keys;
+
+pub use backend::open;
+pub use config::SCHEMES;
+
+/// Adds every scheme of this crate to a registry.
+#[must_use]
+pub fn register(registry: fencepost_core::Registry) -> fencepost_core::Registry {
+    SCHEMES.iter().fold(registry, |registry, scheme| registry.with(scheme, open))
+}

@@ -1,0 +1,68 @@
+//! Runs the conformance suite on advisory locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
+use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs::{POSTGRES, Program};
+use fencepost_testkit::sql::ProxiedPostgres;
+
+/// Advisory locks of one server.
+struct Advisory;
+
+struct Server(ProxiedPostgres);
+
+impl Fixture for Advisory {
+    fn needs(&self) -> &'static [Program] {
+        &[POSTGRES]
+    }
+
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let server = Server(ProxiedPostgres::start(&()).expect("a server starts"));
+        Box::pin(async { Box::new(server) as Box<dyn Namespace> })
+    }
+}
+
+fn registry() -> Registry {
+    fencepost_postgres::register(Registry::new())
+}
+
+impl Namespace for Server {
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(fencepost_postgres::open(
+            BackendUrl::parse(&self.0.url()).expect("the URL is sound"),
+            runtime,
+        ))
+    }
+
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
+        Box::pin(async {
+            let locks = self.0.run("SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory'");
+            Some(locks.expect("the server answers").lines().map(str::to_owned).collect())
+        })
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        Some(Box::new(self.0.clone()))
+    }
+
+    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        Some(Box::new(Holder::start(&self.0.url(), name, ttl)))
+    }
+
+    fn crash_bound(&self, _: Duration) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&registry());
+}
+
+fencepost_testkit::conformance!(Advisory, excused: [
+    permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+]);
