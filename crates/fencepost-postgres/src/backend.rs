@@ -1,16 +1,23 @@
 //! Implements core's [`Backend`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, Identity, Info, Listing, LocalQueue,
-    Name, Page, Reply, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, Info, Limit, Listing, Name, Page,
+    Reply, Result, Runtime, Token,
 };
 
 use crate::client::PostgresClient;
 use crate::config::Config;
 use crate::entry::PostgresEntry;
 use crate::error::ENGINE;
+
+/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
+const MAX_QUEUED: u32 = 8;
+
+/// The longest lease: PostgreSQL's timeouts are milliseconds in 31 bits.
+const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
 /// `Registry::new().with("postgres", fencepost_postgres::open)`.
@@ -28,9 +35,11 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Err(error) => return Reply::ready(Err(error)),
     };
     Reply::coming(async move {
+        // Clients whose URLs differ share no limit.
+        let engine = format!("postgres {} {} {}", config.server(), config.database, config.prefix);
         let client = PostgresClient::open(config, runtime).await?;
-        // The claims of a client share connections, and a connection gets a lock that it holds a second time.
-        Ok(Arc::new(LocalQueue::new(Arc::new(PostgresBackend { client }))) as Arc<dyn Backend>)
+        let backend = Arc::new(PostgresBackend { client });
+        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
     })
 }
 
@@ -41,12 +50,12 @@ struct PostgresBackend {
 impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.identity = Identity::Process;
         capabilities.permits = false;
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities.inspect = false;
         capabilities.evict = false;
+        capabilities.max_ttl = LONGEST;
         capabilities
     }
 

@@ -1,6 +1,7 @@
 //! The state that the parts of one client share.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use fencepost_core::sync::Mutex;
@@ -19,8 +20,8 @@ pub(crate) struct PostgresClient {
     pub(crate) pool: Pool,
     pub(crate) runtime: Runtime,
     prefix: String,
-    /// How many claims of this client hold a key shared on a connection that holds for many.
-    shared: Mutex<HashMap<i64, usize>>,
+    /// The keys that claims of this client use on connections that hold for many.
+    uses: Mutex<HashMap<i64, Use>>,
 }
 
 impl PostgresClient {
@@ -28,7 +29,7 @@ impl PostgresClient {
     pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<PostgresClient>, Failure> {
         let prefix = config.prefix.clone();
         let pool = Pool::new(Connector::new(config, runtime.clone())?);
-        let client = Arc::new(PostgresClient { pool, runtime, prefix, shared: Mutex::default() });
+        let client = Arc::new(PostgresClient { pool, runtime, prefix, uses: Mutex::default() });
         client.pool.holding(FIRST_TTL).await?;
         Ok(client)
     }
@@ -43,32 +44,47 @@ impl PostgresClient {
         keys::key(&self.prefix, name)
     }
 
-    /// Returns whether a claim of this client holds the key shared.
-    pub(crate) fn is_shared(&self, key: i64) -> bool {
-        self.shared.lock().contains_key(&key)
-    }
-
-    /// Counts a shared holder of a key. The count ends when the value is dropped.
-    pub(crate) fn count_shared(self: &Arc<Self>, key: i64) -> SharedHolder {
-        *self.shared.lock().entry(key).or_default() += 1;
-        SharedHolder { client: Arc::clone(self), key }
+    /// Lets a claim use the key on a connection that holds for many claims: the server would give that connection a lock a second
+    /// time. `None`: another claim uses the key, and not both are shared.
+    pub(crate) fn use_key(self: &Arc<Self>, key: i64, shared: bool) -> Option<KeyUse> {
+        let mut uses = self.uses.lock();
+        let again = match uses.entry(key) {
+            Entry::Vacant(free) => {
+                free.insert(if shared { Use::Shared(1) } else { Use::Exclusive });
+                false
+            }
+            Entry::Occupied(mut used) => match used.get_mut() {
+                Use::Shared(count) if shared => {
+                    *count += 1;
+                    true
+                }
+                Use::Shared(_) | Use::Exclusive => return None,
+            },
+        };
+        Some(KeyUse { client: Arc::clone(self), key, again })
     }
 }
 
-/// One claim that holds a key shared.
-pub(crate) struct SharedHolder {
+/// How claims use a key on a connection that holds for many.
+enum Use {
+    Exclusive,
+    Shared(usize),
+}
+
+/// One claim that uses a key, until this is dropped.
+pub(crate) struct KeyUse {
     client: Arc<PostgresClient>,
     key: i64,
+    /// Another claim used it already.
+    pub(crate) again: bool,
 }
 
-impl Drop for SharedHolder {
+impl Drop for KeyUse {
     fn drop(&mut self) {
-        let mut shared = self.client.shared.lock();
-        if let Some(count) = shared.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                shared.remove(&self.key);
-            }
+        let mut uses = self.client.uses.lock();
+        match uses.get_mut(&self.key) {
+            Some(Use::Shared(count)) if *count > 1 => *count -= 1,
+            _ => drop(uses.remove(&self.key)),
         }
     }
 }

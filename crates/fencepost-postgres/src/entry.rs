@@ -9,8 +9,8 @@ use fencepost_core::{
 use futures_util::future::BoxFuture;
 
 use crate::claim::held::Held;
-use crate::claim::wait::Wait;
-use crate::client::PostgresClient;
+use crate::claim::wait::{Grant, Wait};
+use crate::client::{KeyUse, PostgresClient};
 use crate::conn::connection::{Connection, PostgresSession};
 use crate::error::{ENGINE, Failure};
 
@@ -37,8 +37,8 @@ enum Phase {
 
 /// The outcome of the first statement.
 struct Tried {
-    connection: Arc<Connection>,
-    token: Option<Token>,
+    /// The grant. `None`: another claim holds the lock.
+    granted: Option<(Arc<Connection>, Token, KeyUse)>,
     sent: Moment,
 }
 
@@ -72,50 +72,53 @@ impl PostgresEntry {
     async fn enter(&mut self) -> Result<Attempt> {
         if matches!(self.phase, Phase::New) {
             let tried = self.tried().await?;
-            match tried.token {
-                Some(token) => self.hold_on(tried.connection, token, tried.sent),
-                None if self.claim.join => {
-                    self.phase =
-                        Phase::Waiting(Wait::start(&self.client, &self.claim, self.key, self.shared));
-                }
-                None => return Ok(Attempt::Blocked { again: None, ahead: None }),
+            if self.hold(tried) {
+                return self.answer().await;
             }
+            if !self.claim.join {
+                return Ok(Attempt::Blocked { again: None, ahead: None });
+            }
+            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, self.key, self.shared));
         }
-        self.collect()
-    }
-
-    /// Holds a lock that the shared connection was granted.
-    fn hold_on(&mut self, connection: Arc<Connection>, token: Token, sent: Moment) {
-        let holder = self.shared.then(|| self.client.count_shared(self.key));
-        let lock = (self.key, self.shared);
-        let valid = connection.hold(&self.claim, sent);
-        let held = Held::new(connection, &self.claim, token, lock, None, holder);
-        self.phase = if valid { Phase::Holding(held) } else { Phase::Gone };
-    }
-
-    /// Collects what the claim waited for.
-    fn collect(&mut self) -> Result<Attempt> {
         if let Phase::Waiting(wait) = &self.phase {
+            wait.queued().await;
             match wait.take() {
                 None => return Ok(Attempt::Blocked { again: None, ahead: None }),
                 Some(Err(failure)) => {
                     self.phase = Phase::New;
                     return Err(failure.into());
                 }
-                Some(Ok(grant)) => {
-                    let connection = Arc::clone(&grant.exclusive.connection);
-                    let valid = connection.hold(&self.claim, grant.sent);
+                Some(Ok(Grant { exclusive, token, sent })) => {
+                    let connection = Arc::clone(&exclusive.connection);
+                    connection.hold(&self.claim, sent);
                     let lock = (self.key, self.shared);
-                    let held =
-                        Held::new(connection, &self.claim, grant.token, lock, Some(grant.exclusive), None);
-                    self.phase = if valid { Phase::Holding(held) } else { Phase::Gone };
+                    let held = Held::new(connection, &self.claim, token, lock, Some(exclusive), None);
+                    self.phase = Phase::Holding(held);
                 }
             }
         }
-        Ok(match &self.phase {
-            Phase::Holding(held) if !held.connection.has_ended() => Attempt::Granted(held.token),
-            _ => Attempt::Gone,
-        })
+        self.answer().await
+    }
+
+    /// Holds the lock if the first statement was granted it.
+    fn hold(&mut self, Tried { granted, sent }: Tried) -> bool {
+        let Some((connection, token, key_use)) = granted else { return false };
+        connection.hold(&self.claim, sent);
+        let lock = (self.key, self.shared);
+        self.phase = Phase::Holding(Held::new(connection, &self.claim, token, lock, None, Some(key_use)));
+        true
+    }
+
+    /// Answers for a claim that was granted. A grant that is not valid any more is released.
+    async fn answer(&mut self) -> Result<Attempt> {
+        let Phase::Holding(held) = &self.phase else { return Ok(Attempt::Gone) };
+        let lost = matches!(self.claim.validity.state(self.claim.runtime.clock().now()), State::Lost(_));
+        if !lost && !held.connection.has_ended() {
+            return Ok(Attempt::Granted(held.token));
+        }
+        held.unlock().await?;
+        self.phase = Phase::Gone;
+        Ok(Attempt::Gone)
     }
 
     async fn remove(&mut self) -> Result<Removed> {
@@ -125,8 +128,7 @@ impl PostgresEntry {
         // as a whole.
         if self.trying.is_some() {
             match self.tried().await {
-                Ok(Tried { connection, token: Some(token), sent }) => self.hold_on(connection, token, sent),
-                Ok(_) => {}
+                Ok(tried) => drop(self.hold(tried)),
                 Err(failure) if self.trying.is_some() => return Err(failure.into()),
                 Err(_) => {}
             }
@@ -152,12 +154,21 @@ async fn try_lock(
     key: i64,
     shared: bool,
 ) -> Result<Tried, Failure> {
+    let Some(key_use) = client.use_key(key, shared) else {
+        // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
+        let sent = claim.runtime.clock().now();
+        return if claim.join { Ok(()) } else { client.reach().await }
+            .map(|()| Tried { granted: None, sent });
+    };
     let mut first = true;
     loop {
         let connection = client.pool.holding(claim.ttl()).await?;
         let sent = claim.runtime.clock().now();
-        match connection.try_lock(key, shared, shared && client.is_shared(key)).await {
-            Ok(token) => return Ok(Tried { connection, token, sent }),
+        match connection.try_lock(key, shared, key_use.again).await {
+            Ok(token) => {
+                let granted = token.map(|token| (connection, token, key_use));
+                return Ok(Tried { granted, sent });
+            }
             Err(failure) if failure.is_closed() && first => first = false,
             Err(failure) => return Err(failure),
         }
@@ -175,7 +186,7 @@ impl Drop for PostgresEntry {
             held.connection.end();
         } else if let Some(trying) = trying {
             self.claim.runtime.spawn(async move {
-                if let Ok(Tried { connection, token: Some(_), .. }) = trying.await {
+                if let Ok(Tried { granted: Some((connection, ..)), .. }) = trying.await {
                     connection.end();
                 }
             });
@@ -188,9 +199,9 @@ impl Entry for PostgresEntry {
         if self.removed.is_some() {
             return Reply::ready(Ok(Attempt::Gone));
         }
-        match self.phase {
-            Phase::New => Reply::coming(self.enter()),
-            Phase::Waiting(_) | Phase::Holding(_) | Phase::Gone => Reply::ready(self.collect()),
+        match &self.phase {
+            Phase::Gone => Reply::ready(Ok(Attempt::Gone)),
+            Phase::New | Phase::Waiting(_) | Phase::Holding(_) => Reply::coming(self.enter()),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Token};
+use fencepost_core::{Claim, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
-use crate::client::SharedHolder;
+use crate::client::KeyUse;
 use crate::conn::connection::Connection;
 use crate::conn::pool::Exclusive;
 use crate::error::Failure;
@@ -21,7 +21,7 @@ pub(crate) struct Held {
     shared: bool,
     /// The claim waited for the lock, and the connection is its alone.
     exclusive: Mutex<Option<Exclusive>>,
-    holder: Mutex<Option<SharedHolder>>,
+    key_use: Mutex<Option<KeyUse>>,
     unlocking: OnceLock<Unlocking>,
 }
 
@@ -34,7 +34,7 @@ impl Held {
         token: Token,
         (key, shared): (i64, bool),
         exclusive: Option<Exclusive>,
-        holder: Option<SharedHolder>,
+        key_use: Option<KeyUse>,
     ) -> Arc<Held> {
         let held = Arc::new(Held {
             connection,
@@ -43,7 +43,7 @@ impl Held {
             key,
             shared,
             exclusive: Mutex::new(exclusive),
-            holder: Mutex::new(holder),
+            key_use: Mutex::new(key_use),
             unlocking: OnceLock::new(),
         });
         if !claim.renewed {
@@ -64,7 +64,7 @@ impl Held {
                     Err(failure) if failure.is_closed() => Ok(false),
                     other => other,
                 };
-                held.holder.lock().take();
+                held.key_use.lock().take();
                 if let Some(mut exclusive) = held.exclusive.lock().take()
                     && released.is_ok()
                 {
@@ -82,7 +82,8 @@ impl Held {
 async fn release_at_end(claim: Arc<Claim>, held: Weak<Held>) {
     let clock = claim.runtime.clock();
     loop {
-        let until = claim.validity.until();
+        // A part of the lease is kept as a margin for the holder. Another claim may hold the lock only after the whole.
+        let until = claim.validity.until() + margin(claim.ttl());
         if until <= clock.now() {
             break;
         }

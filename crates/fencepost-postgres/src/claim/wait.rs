@@ -1,5 +1,6 @@
 //! A claim that waits in the server's queue, on a connection of its own.
 
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -27,6 +28,8 @@ struct Inner {
 struct Slot {
     outcome: Option<Result<Grant, Failure>>,
     waker: Option<Waker>,
+    /// The server answers, and the claim waits.
+    queued: bool,
     /// Nobody takes the outcome any more.
     abandoned: bool,
 }
@@ -45,7 +48,7 @@ impl Wait {
         let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
             if let Some(outcome) = wait(&own, &client, &claim, key, shared).await {
-                own.put(outcome).await;
+                own.put(outcome);
             }
         });
         Wait { shared: inner }
@@ -56,10 +59,19 @@ impl Wait {
         self.shared.slot.lock().outcome.take()
     }
 
+    /// Returns when the claim stands in the queue, or there is an outcome.
+    pub(crate) async fn queued(&self) {
+        poll_fn(|cx| self.poll_slot(cx, |slot| slot.queued)).await;
+    }
+
     /// Is ready when there is an outcome.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_slot(cx, |_| false)
+    }
+
+    fn poll_slot(&self, cx: &mut Context<'_>, is_ready: impl Fn(&Slot) -> bool) -> Poll<()> {
         let mut slot = self.shared.slot.lock();
-        if slot.outcome.is_some() {
+        if slot.outcome.is_some() || is_ready(&slot) {
             return Poll::Ready(());
         }
         slot.waker = Some(cx.waker().clone());
@@ -81,12 +93,16 @@ impl Drop for Wait {
 }
 
 impl Inner {
-    async fn put(&self, outcome: Result<Grant, Failure>) {
+    fn put(&self, outcome: Result<Grant, Failure>) {
+        self.set(|slot| slot.outcome = Some(outcome));
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Slot)) {
         let mut slot = self.slot.lock();
         if slot.abandoned {
             return;
         }
-        slot.outcome = Some(outcome);
+        change(&mut slot);
         if let Some(waker) = slot.waker.take() {
             drop(slot);
             waker.wake();
@@ -103,18 +119,43 @@ async fn wait(
     shared: bool,
 ) -> Option<Result<Grant, Failure>> {
     let ttl = claim.ttl();
-    let connecting = pin!(client.pool.exclusive(ttl));
-    let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
+    let acquiring = async {
+        let permit = match client.pool.try_permit() {
+            Some(permit) => permit,
+            None => {
+                client.reach().await?;
+                inner.set(|slot| slot.queued = true);
+                client.pool.permit().await?
+            }
+        };
+        client.pool.exclusive(permit, ttl).await
+    };
+    let mut exclusive = match select(pin!(acquiring), pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
         Either::Right(_) => return None,
     };
     let connection = Arc::clone(&exclusive.connection);
-    let waiting = pin!(connection.lock(key, shared));
-    match select(waiting, pin!(inner.cancelled.notified())).await {
-        Either::Left((Ok(()), _)) => {}
-        Either::Left((Err(failure), _)) => return Some(Err(failure)),
-        Either::Right((_, waiting)) => {
+    let mut waiting = pin!(connection.lock(key, shared));
+    let granted = {
+        // This connection has no reply while it waits. A later reply on another one shows that the server answers.
+        let noting = pin!(async {
+            if client.reach().await.is_ok() {
+                inner.set(|slot| slot.queued = true);
+            }
+            pending::<()>().await
+        });
+        let waiting = select(waiting.as_mut(), noting);
+        match select(waiting, pin!(inner.cancelled.notified())).await {
+            Either::Left((Either::Left((granted, _)), _)) => Some(granted),
+            Either::Left((Either::Right(_), _)) => unreachable!("it never ends"),
+            Either::Right(_) => None,
+        }
+    };
+    match granted {
+        Some(Ok(())) => {}
+        Some(Err(failure)) => return Some(Err(failure)),
+        None => {
             connection.cancel(waiting).await;
             exclusive.set_clean();
             return None;

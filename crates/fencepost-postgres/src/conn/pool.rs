@@ -110,9 +110,22 @@ impl Pool {
         holding.opening.join(&self.connector.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
     }
 
-    /// Returns a connection on which a claim can wait, as soon as there is one. Runs on the client's own thread.
-    pub(crate) async fn exclusive(&self, ttl: Duration) -> Result<Exclusive, Failure> {
-        let permit = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Failure::closed())?;
+    /// Returns the right to a connection on which a claim can wait, if there is one.
+    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.waiting).try_acquire_owned().ok()
+    }
+
+    /// Returns the right to a connection on which a claim can wait, first come, first served.
+    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Failure::closed())
+    }
+
+    /// Returns a connection on which a claim can wait. Runs on the client's own thread.
+    pub(crate) async fn exclusive(
+        &self,
+        permit: OwnedSemaphorePermit,
+        ttl: Duration,
+    ) -> Result<Exclusive, Failure> {
         let unused = loop {
             match self.unused.lock().pop() {
                 Some(connection) if connection.has_ended() => {}

@@ -69,6 +69,8 @@ fn command(port: u16, dir: &Path) -> io::Result<Command> {
     // The socket's folder is the server's own: its usual one belongs to the system's server.
     command.current_dir(dir).arg("-D").arg(&data).arg("-k").arg(dir);
     command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
+    // A case of the conformance suite makes more than a hundred clients.
+    command.args(["-c", "max_connections=1000"]);
     Ok(command)
 }
 

@@ -65,7 +65,7 @@ cases! {
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
     loss::engine_out_of_reach [Faults]
-    loss::who_waits_hears_of_an_outage [Server]
+    loss::who_waits_hears_of_an_outage [Server, Inspect]
     server::server_killed_and_restarted [Server]
     server::network_goes_dark [Server]
     server::network_is_dark_within_a_lease [Server]
