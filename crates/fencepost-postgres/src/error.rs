@@ -18,6 +18,7 @@ pub(crate) struct Failure {
     cause: Option<String>,
     uncertain: bool,
     closed: bool,
+    cancelled: bool,
 }
 
 impl Failure {
@@ -30,6 +31,7 @@ impl Failure {
             cause: None,
             uncertain: false,
             closed: false,
+            cancelled: false,
         }
     }
 
@@ -52,6 +54,11 @@ impl Failure {
     /// Returns whether the connection had ended. The server frees what it held.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Returns whether the server cancelled the statement because this client asked for it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     /// Reads the error of a failed statement or connection.
@@ -104,6 +111,11 @@ impl Failure {
             &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN | &SqlState::IDLE_SESSION_TIMEOUT => {
                 let failure = Failure::new(Unreachable, format!("{server} ended the connection; try again"));
                 Failure { closed: true, ..failure }
+            }
+            &SqlState::QUERY_CANCELED => {
+                let message =
+                    format!("{server} cancelled a statement; check statement_timeout, and who cancels");
+                Failure { cancelled: true, ..Failure::new(Unreachable, message) }
             }
             code if code.code().starts_with("08") => Failure::new(
                 Unreachable,

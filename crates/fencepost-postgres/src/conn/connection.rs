@@ -205,9 +205,15 @@ impl Connection {
         let clock = self.connector.runtime.clock();
         let cancelled = async {
             self.connector.cancel(&self.cancel).await?;
-            // It fails, or it was granted at the last moment. A lock can be granted to a statement that fails.
-            let _ = waiting.await;
-            self.query(&self.statements.unlock_all, &[]).await.map(drop)
+            match waiting.await {
+                // A lock can be granted to a statement that fails.
+                Err(failure) if failure.is_cancelled() => {
+                    self.query(&self.statements.unlock_all, &[]).await.map(drop)
+                }
+                // It was granted at the last moment. The request to cancel may still arrive, and hit a later statement.
+                Ok(()) => Err(Failure::ended(&self.connector.server)),
+                Err(failure) => Err(failure),
+            }
         };
         if !matches!(clock.within(clock.now() + CANCEL_TIMEOUT, cancelled).await, Some(Ok(()))) {
             self.end();
