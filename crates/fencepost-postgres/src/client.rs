@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Name, Runtime};
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
+use crate::conn::connection::Connection;
 use crate::conn::pool::Pool;
 use crate::error::Failure;
 use crate::keys;
 
 /// The lease for which the first connection is opened: core's default.
-const FIRST_TTL: std::time::Duration = std::time::Duration::from_secs(30);
+const FIRST_TTL: Duration = Duration::from_secs(30);
 
 pub(crate) struct PostgresClient {
     pub(crate) pool: Pool,
@@ -38,6 +40,21 @@ impl PostgresClient {
     pub(crate) async fn reach(&self) -> Result<(), Failure> {
         let connection = self.pool.holding(FIRST_TTL).await?;
         connection.ping(FIRST_TTL).await
+    }
+
+    /// Returns when `waiting` stands in the queue of a lock.
+    pub(crate) async fn await_queued(&self, waiting: &Connection, ttl: Duration) -> Result<(), Failure> {
+        let mut pause = Duration::from_micros(100);
+        loop {
+            let connection = self.pool.holding(ttl).await?;
+            if connection.is_queued(waiting).await? {
+                return Ok(());
+            }
+            // Its backend has not read the statement yet.
+            let clock = self.runtime.clock();
+            clock.sleep_until(clock.now() + pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
     }
 
     pub(crate) fn key(&self, name: &Name) -> i64 {

@@ -138,9 +138,9 @@ async fn wait(
     let connection = Arc::clone(&exclusive.connection);
     let mut waiting = pin!(connection.lock(key, shared));
     let granted = {
-        // This connection has no reply while it waits. A later reply on another one shows that the server answers.
+        // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            if client.reach().await.is_ok() {
+            if client.await_queued(&connection, ttl).await.is_ok() {
                 inner.set(|slot| slot.queued = true);
             }
             pending::<()>().await
@@ -152,16 +152,16 @@ async fn wait(
             Either::Right(_) => None,
         }
     };
-    match granted {
-        Some(Ok(())) => {}
+    let token = match granted {
+        Some(Ok(token)) => token,
         Some(Err(failure)) => return Some(Err(failure)),
         None => {
             connection.cancel(waiting).await;
             exclusive.set_clean();
             return None;
         }
-    }
+    };
     // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
     let sent = claim.runtime.clock().now();
-    Some(connection.confirm(ttl).await.map(|token| Grant { exclusive, token, sent }))
+    Some(connection.set_idle(ttl).await.map(|()| Grant { exclusive, token, sent }))
 }

@@ -182,16 +182,21 @@ impl Connection {
     }
 
     /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it.
-    pub(crate) async fn lock(&self, key: i64, shared: bool) -> Result<(), Failure> {
+    pub(crate) async fn lock(&self, key: i64, shared: bool) -> Result<Token, Failure> {
         let statement = if shared { &self.statements.lock_shared } else { &self.statements.lock };
-        self.query(statement, &[&key]).await.map(drop)
+        Ok(token(self.query(statement, &[&key]).await?.get(2)))
     }
 
-    /// Draws the token of a lock that was waited for. The idle timeout becomes `idle`.
-    pub(crate) async fn confirm(&self, idle: Duration) -> Result<Token, Failure> {
-        let row = self.within(self.query(&self.statements.confirm, &[&idle.as_millis().to_string()])).await?;
+    /// Returns whether `other` stands in the queue of a lock.
+    pub(crate) async fn is_queued(&self, other: &Connection) -> Result<bool, Failure> {
+        Ok(self.within(self.query(&self.statements.is_queued, &[&other.pid])).await?.get(1))
+    }
+
+    /// Sends a statement so that the idle timeout starts again. It becomes `idle`.
+    pub(crate) async fn set_idle(&self, idle: Duration) -> Result<(), Failure> {
+        self.within(self.query(&self.statements.ping, &[&idle.as_millis().to_string()])).await?;
         *self.idle.lock() = idle;
-        Ok(token(row.get(1)))
+        Ok(())
     }
 
     /// Releases the lock. Returns whether the connection held it.
@@ -201,7 +206,7 @@ impl Connection {
     }
 
     /// Cancels the statement that waits, and releases what it may have been granted meanwhile. Ends the connection if that fails.
-    pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<(), Failure>>) {
+    pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<Token, Failure>>) {
         let clock = self.connector.runtime.clock();
         let cancelled = async {
             self.connector.cancel(&self.cancel).await?;
@@ -211,7 +216,7 @@ impl Connection {
                     self.query(&self.statements.unlock_all, &[]).await.map(drop)
                 }
                 // It was granted at the last moment. The request to cancel may still arrive, and hit a later statement.
-                Ok(()) => Err(Failure::ended(&self.connector.server)),
+                Ok(_) => Err(Failure::ended(&self.connector.server)),
                 Err(failure) => Err(failure),
             }
         };

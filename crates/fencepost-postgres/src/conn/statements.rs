@@ -33,12 +33,12 @@ const TEXTS: [&str; COUNT] = [
         token!(),
         " END END"
     ),
-    "SELECT pg_backend_pid(), pg_advisory_lock($1) IS NULL",
-    "SELECT pg_backend_pid(), pg_advisory_lock_shared($1) IS NULL",
+    concat!("SELECT pg_backend_pid(), pg_advisory_lock($1) IS NULL, ", token!()),
+    concat!("SELECT pg_backend_pid(), pg_advisory_lock_shared($1) IS NULL, ", token!()),
     "SELECT pg_backend_pid(), pg_advisory_unlock($1)",
     "SELECT pg_backend_pid(), pg_advisory_unlock_shared($1)",
     "SELECT pg_backend_pid(), pg_advisory_unlock_all() IS NULL",
-    concat!("SELECT pg_backend_pid(), ", token!(), ", set_config('idle_session_timeout', $1, false)"),
+    "SELECT pg_backend_pid(), coalesce(bool_or(wait_event_type = 'Lock'), false) FROM pg_stat_get_activity($1)",
     "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 ];
 
@@ -52,7 +52,7 @@ pub(crate) struct Statements {
     pub(crate) try_shared: Statement,
     /// The same for a connection that holds the key already.
     pub(crate) try_shared_again: Statement,
-    /// Waits for an exclusive lock.
+    /// Waits for an exclusive lock, and draws a token after the wait.
     pub(crate) lock: Statement,
     /// Waits for a shared lock.
     pub(crate) lock_shared: Statement,
@@ -62,8 +62,8 @@ pub(crate) struct Statements {
     pub(crate) unlock_shared: Statement,
     /// Releases all locks of the connection.
     pub(crate) unlock_all: Statement,
-    /// Draws a token for a lock that was waited for, and sets the idle timeout.
-    pub(crate) confirm: Statement,
+    /// Returns whether another backend stands in the queue of a lock.
+    pub(crate) is_queued: Statement,
     /// Sets the idle timeout, which starts again with each statement.
     pub(crate) ping: Statement,
 }
@@ -82,7 +82,7 @@ impl Statements {
             unlock,
             unlock_shared,
             unlock_all,
-            confirm,
+            is_queued,
             ping,
         ] = prepared;
         debug_assert_eq!(try_lock.params(), [Type::INT8]);
@@ -95,7 +95,7 @@ impl Statements {
             unlock,
             unlock_shared,
             unlock_all,
-            confirm,
+            is_queued,
             ping,
         })
     }
