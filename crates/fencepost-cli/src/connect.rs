@@ -35,7 +35,7 @@ const OUTAGE: Duration = Duration::from_secs(10);
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
     let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
-    let registry = fencepost_etcd::register(registry);
+    let registry = fencepost_postgres::register(fencepost_etcd::register(registry));
     fencepost_zookeeper::register(fencepost_redis::register(registry))
 }
 

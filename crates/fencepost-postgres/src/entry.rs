@@ -180,7 +180,7 @@ impl Drop for PostgresEntry {
         if self.removed.is_some() {
             return;
         }
-        // Core gave up. A lock of the connection would stay as long as other claims keep it alive.
+        // Core gave up. A lock of the connection would stay as long as other claims keep the connection alive.
         let (trying, phase) = (self.trying.take(), std::mem::replace(&mut self.phase, Phase::Gone));
         if let Phase::Holding(held) = phase {
             held.connection.end();

@@ -25,7 +25,7 @@
 //! # What is not
 //! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
 //!   does not look.
-//! - A pooler in transaction mode breaks advisory locks. The engine refuses it.
+//! - A pooler in transaction mode breaks advisory locks. The engine ends a connection as soon as another backend answers.
 //! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
 
 mod backend;

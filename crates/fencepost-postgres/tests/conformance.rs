@@ -52,6 +52,10 @@ impl Namespace for Server {
         Some(Box::new(Holder::start(&self.0.url(), name, ttl)))
     }
 
+    fn ordered_tokens(&self) -> bool {
+        false
+    }
+
     fn crash_bound(&self, _: Duration) -> Duration {
         Duration::from_secs(1)
     }

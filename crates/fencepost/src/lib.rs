@@ -22,7 +22,8 @@
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
-//! - `tls`: connections with TLS to Redis, etcd and ZooKeeper. It needs a C compiler.
+//! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
+//! - `tls`: connections with TLS to Redis, etcd, ZooKeeper and PostgreSQL. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
@@ -69,6 +70,10 @@ pub mod backend {
         let registry = fencepost_etcd::register(registry);
         #[cfg(not(feature = "etcd"))]
         let registry = registry.without("etcd", "etcd");
+        #[cfg(feature = "postgres")]
+        let registry = fencepost_postgres::register(registry);
+        #[cfg(not(feature = "postgres"))]
+        let registry = registry.without("postgres", "postgres");
         #[cfg(feature = "zookeeper")]
         let registry = fencepost_zookeeper::register(registry);
         #[cfg(not(feature = "zookeeper"))]

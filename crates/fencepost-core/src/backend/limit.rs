@@ -52,6 +52,8 @@ struct Queue {
     inside: u32,
     /// Those of them that had no answer yet: claims that are sent alone, and others.
     entering: [u32; 2],
+    /// Those of the first kind that have waited here.
+    resumed: u32,
 }
 
 impl Limit {
@@ -89,6 +91,7 @@ impl Queues {
         // The first alone: a claim behind it that reached the engine earlier would be granted earlier.
         if !queue.waiting.is_empty() && queue.has_room(true, self.most) {
             queue.enter(true);
+            queue.resumed += 1;
             woken = queue.waiting.pop_first().and_then(|(_, waker)| waker);
         }
         if queue.waiting.is_empty() && queue.inside == 0 && all.len() > IDLE {
@@ -104,6 +107,11 @@ impl Queue {
     fn has_room(&self, alone: bool, most: u32) -> bool {
         let [lone, together] = self.entering;
         self.inside < most && lone == 0 && (!alone || together == 0)
+    }
+
+    /// Does a claim stand in line that the engine has not answered?
+    fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty() || self.resumed > 0
     }
 
     fn enter(&mut self, alone: bool) {
@@ -163,6 +171,8 @@ enum At {
     Waiting(u64),
     /// It asks the engine, alone or with others. Claims that are sent alone wait for the answer.
     Entering { alone: bool },
+    /// The same alone, after it has waited here.
+    Resumed,
     /// It waits at the engine.
     Inside,
     /// It is not counted: it holds, has left, or does not join the queue.
@@ -191,7 +201,7 @@ impl Place {
         let at = self.at;
         let ahead = |queue: &Queue| queue.inside + u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
         let (at, passed) = self.on(|queue| match at {
-            At::Outside if !join && queue.waiting.is_empty() && queue.inside < most => (At::Through, Ok(())),
+            At::Outside if !join && !queue.is_waited_for() && queue.inside < most => (At::Through, Ok(())),
             At::Outside if !join => (At::Outside, Err(ahead(queue))),
             At::Outside if queue.waiting.is_empty() && queue.has_room(exclusive, most) => {
                 queue.enter(exclusive);
@@ -208,9 +218,9 @@ impl Place {
                     let before = u32::try_from(number - first).unwrap_or(u32::MAX);
                     (at, Err(queue.inside.saturating_add(before)))
                 }
-                _ => (At::Entering { alone: true }, Ok(())),
+                _ => (At::Resumed, Ok(())),
             },
-            At::Entering { .. } | At::Inside | At::Through => (at, Ok(())),
+            At::Entering { .. } | At::Resumed | At::Inside | At::Through => (at, Ok(())),
         });
         self.at = at;
         passed
@@ -218,17 +228,23 @@ impl Place {
 
     /// The engine has answered, or it does not matter any more what it answers.
     fn answered(&mut self) {
-        if let At::Entering { alone } = self.at {
-            self.on(|queue| queue.entering[usize::from(!alone)] -= 1);
-            self.at = At::Inside;
-        }
+        let (alone, resumed) = match self.at {
+            At::Entering { alone } => (alone, 0),
+            At::Resumed => (true, 1),
+            _ => return,
+        };
+        self.on(|queue| {
+            queue.entering[usize::from(!alone)] -= 1;
+            queue.resumed -= resumed;
+        });
+        self.at = At::Inside;
     }
 
     /// It waits no more.
     fn leave(&mut self) {
         if let At::Waiting(number) = self.at {
             let waited = self.on(|queue| queue.waiting.remove(&number).is_some());
-            self.at = if waited { At::Through } else { At::Entering { alone: true } };
+            self.at = if waited { At::Through } else { At::Resumed };
         }
         self.answered();
         if self.at == At::Inside {

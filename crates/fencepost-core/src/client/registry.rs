@@ -20,8 +20,7 @@ pub struct Registry {
 }
 
 /// Engines that are planned, by their schemes.
-const PLANNED: [(&str, &str); 4] =
-    [("postgres", "PostgreSQL"), ("postgresql", "PostgreSQL"), ("mysql", "MySQL"), ("mariadb", "MariaDB")];
+const PLANNED: [(&str, &str); 2] = [("mysql", "MySQL"), ("mariadb", "MariaDB")];
 
 /// The engines whose default port gives them away.
 const PORTS: [(&str, &str); 3] = [("6379", "redis"), ("2379", "etcd"), ("2181", "zookeeper")];

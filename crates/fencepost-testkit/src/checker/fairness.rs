@@ -9,8 +9,8 @@ use std::time::Duration;
 ///
 /// The instant of a grant at the engine is not known. It is certainly before the grant of another claim in
 /// two cases. In the first, the two exclude each other, and the other was returned later, still valid, or was
-/// still waiting later. In the second, both may hold at once, and the token of the first is smaller.
-pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
+/// still waiting later. In the second, both may hold at once, and the token of the first is smaller, if `ordered_tokens`.
+pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec<Finding>) {
     let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
     order.sort_by_key(|story| story.places[0].from.pos);
     let mut granted: Vec<&Story> = stories.iter().copied().filter(|story| story.grant.is_some()).collect();
@@ -24,7 +24,9 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
             next += 1;
         }
         line.retain(|story| story.answered().is_none_or(|spot| spot.pos > grant.spot.pos));
-        let Some(first) = line.iter().find(|first| first.key != new.key && overtook(new, first)) else {
+        let Some(first) =
+            line.iter().find(|first| first.key != new.key && overtook(new, first, ordered_tokens))
+        else {
             continue;
         };
         findings.push(Finding {
@@ -41,7 +43,7 @@ pub(super) fn check(stories: &[&Story], findings: &mut Vec<Finding>) {
 }
 
 /// Whether `new`, which was returned, was certainly granted while `first` was queued before it.
-fn overtook(new: &Story, first: &Story) -> bool {
+fn overtook(new: &Story, first: &Story, ordered_tokens: bool) -> bool {
     let Some(grant) = new.grant else { return false };
     let good = |place: &&Place| {
         let kept = place.until > grant.spot.at && place.gone.is_none_or(|gone| gone.pos > grant.spot.pos);
@@ -52,7 +54,7 @@ fn overtook(new: &Story, first: &Story) -> bool {
         // Both may hold at once, so only the tokens give the order. They say nothing if `first` had an earlier
         // grant that it never saw.
         (Some(late), _) if first.fits(new) => {
-            first.places.len() == 1 && first.unseated <= 1 && late.token > grant.token
+            ordered_tokens && first.places.len() == 1 && first.unseated <= 1 && late.token > grant.token
         }
         (Some(_), _) => first.valid_on_return(),
         // `first` may have been granted as well, and ended without knowing.

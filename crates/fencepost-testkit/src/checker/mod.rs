@@ -25,6 +25,8 @@ use story::Book;
 pub struct Promises {
     /// Claims are granted in the order of the queue.
     pub fair: bool,
+    /// The tokens of claims that hold together are in the order of the queue.
+    pub ordered_tokens: bool,
     /// A claim that is alone in the queue is granted within this time.
     pub prompt: Option<Duration>,
     /// Each wait ends at most this long after its timeout.
@@ -43,6 +45,7 @@ impl Default for Promises {
     fn default() -> Promises {
         Promises {
             fair: false,
+            ordered_tokens: true,
             prompt: None,
             bound: None,
             linger: Duration::ZERO,
@@ -69,7 +72,7 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Finding> {
         token::check(&stories, &mut findings);
         busy::check(&stories, &mut findings);
         if promises.fair {
-            fairness::check(&stories, &mut findings);
+            fairness::check(&stories, promises.ordered_tokens, &mut findings);
         }
         if let Some(prompt) = promises.prompt {
             fairness::check_prompt(&book, &stories, prompt, &mut findings);

@@ -45,6 +45,12 @@ pub trait Namespace: Send + Sync {
         None
     }
 
+    /// Whether claims that hold together have tokens in the order of the queue. An engine that draws a token after the grant
+    /// does not promise that.
+    fn ordered_tokens(&self) -> bool {
+        true
+    }
+
     /// Returns how long a lock may stay locked after its holder's process was killed. That is the lease,
     /// unless the engine notices sooner.
     fn crash_bound(&self, ttl: Duration) -> Duration {

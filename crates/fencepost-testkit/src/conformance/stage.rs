@@ -185,6 +185,11 @@ impl Stage {
         self.0.namespace.crash_bound(ttl)
     }
 
+    /// See [`Namespace::ordered_tokens`].
+    pub(super) fn ordered_tokens(&self) -> bool {
+        self.0.namespace.ordered_tokens()
+    }
+
     /// Returns the recorder of the clients' claims.
     pub(super) fn recorder(&self) -> &Recorder {
         &self.0.recorder

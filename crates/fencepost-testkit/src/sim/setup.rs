@@ -146,6 +146,7 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     let history = recorder.history();
     let capabilities = bare.capabilities();
     let promises = Promises {
+        ordered_tokens: true,
         fair: capabilities.fair,
         prompt: Some(setup.prompt),
         bound: Some(Duration::ZERO),

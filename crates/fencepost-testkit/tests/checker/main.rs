@@ -79,6 +79,7 @@ fn tale(text: &str) -> History {
 
 fn promises() -> Promises {
     Promises {
+        ordered_tokens: true,
         fair: true,
         prompt: Some(Duration::from_millis(20)),
         bound: Some(Duration::from_millis(20)),

@@ -100,6 +100,21 @@ fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
     assert_eq!(refused.pass(), Err(3));
 }
 
+/// Its place in line is known, so a try that is made later must not come before it.
+#[test]
+fn a_try_does_not_overtake_a_claim_that_has_waited_here() {
+    let stage = Stage::new(9);
+    let (mut first, mut second) = (stage.place(Mode::Exclusive), stage.place(Mode::Exclusive));
+    assert_eq!(first.pass(), Ok(()));
+    assert_eq!(second.pass(), Err(1));
+    first.answered();
+    assert!(second.pass() == Ok(()) && second.at == At::Resumed);
+    let mut tries = stage.place_of("a", Mode::Exclusive, false);
+    assert!(tries.pass() == Err(2) && tries.at == At::Outside);
+    second.answered();
+    assert!(tries.pass() == Ok(()) && tries.at == At::Through);
+}
+
 #[test]
 fn names_that_nobody_claims_are_forgotten_and_no_others() {
     let stage = Stage::new(1);

@@ -116,6 +116,7 @@ pub(super) async fn mixed_history(stage: Stage) {
     }
     let promises = Promises {
         fair: capabilities.fair,
+        ordered_tokens: stage.ordered_tokens(),
         linger: Duration::from_secs(1),
         bound: Some(SOON),
         prompt: Some(SOON),
