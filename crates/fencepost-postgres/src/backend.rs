@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, Info, Limit, Listing, Name, Page,
-    Reply, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
+    Result, Runtime, Token,
 };
 
 use crate::client::PostgresClient;
 use crate::config::Config;
 use crate::entry::PostgresEntry;
 use crate::error::ENGINE;
+use crate::operator;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
 const MAX_QUEUED: u32 = 8;
@@ -53,8 +54,6 @@ impl Backend for PostgresBackend {
         capabilities.permits = false;
         capabilities.replicas = false;
         capabilities.detach = false;
-        capabilities.inspect = false;
-        capabilities.evict = false;
         capabilities.max_ttl = LONGEST;
         capabilities
     }
@@ -67,16 +66,16 @@ impl Backend for PostgresBackend {
         self.enter(claim)
     }
 
-    fn inspect<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::ready(Err(Error::unsupported(ENGINE, "way to look")))
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(operator::inspect(&self.client, name))
     }
 
-    fn list<'a>(&'a self, _: &'a str, _: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::ready(Err(Error::unsupported(ENGINE, "way to look")))
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::coming(operator::list(&self.client, prefix, page))
     }
 
-    fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::ready(Err(Error::unsupported(ENGINE, "way to evict")))
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::coming(operator::evict(&self.client, name, token, how))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

@@ -7,21 +7,26 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Name, Runtime};
+use tokio::sync::mpsc;
 
+use crate::claim::listed::ListedClaims;
 use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::conn::connection::Connection;
 use crate::conn::pool::Pool;
 use crate::error::Failure;
+use crate::inbox::{self, Inbox};
 use crate::keys;
 
 /// The lease for which the first connection is opened: core's default.
-const FIRST_TTL: Duration = Duration::from_secs(30);
+pub(crate) const FIRST_TTL: Duration = Duration::from_secs(30);
 
 pub(crate) struct PostgresClient {
     pub(crate) pool: Pool,
     pub(crate) runtime: Runtime,
-    prefix: String,
+    pub(crate) prefix: String,
+    pub(crate) listed: ListedClaims,
+    pub(crate) inbox: Inbox,
     /// The keys that claims of this client use on connections that hold for many.
     uses: Mutex<HashMap<i64, Use>>,
 }
@@ -30,8 +35,17 @@ impl PostgresClient {
     /// Connects and checks that the server accepts this client.
     pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<PostgresClient>, Failure> {
         let prefix = config.prefix.clone();
-        let pool = Pool::new(Connector::new(config, runtime.clone())?);
-        let client = Arc::new(PostgresClient { pool, runtime, prefix, uses: Mutex::default() });
+        let (sender, messages) = mpsc::unbounded_channel();
+        let pool = Pool::new(Connector::new(config, runtime.clone(), sender)?);
+        let client = Arc::new(PostgresClient {
+            pool,
+            runtime: runtime.clone(),
+            prefix,
+            listed: ListedClaims::default(),
+            inbox: Inbox::default(),
+            uses: Mutex::default(),
+        });
+        runtime.spawn(inbox::run(Arc::downgrade(&client), messages));
         client.pool.holding(FIRST_TTL).await?;
         Ok(client)
     }

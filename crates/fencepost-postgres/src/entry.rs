@@ -78,6 +78,7 @@ impl PostgresEntry {
             if !self.claim.join {
                 return Ok(Attempt::Blocked { again: None, ahead: None });
             }
+            self.client.listed.waits(&self.claim);
             self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, self.key, self.shared));
         }
         if let Phase::Waiting(wait) = &self.phase {
@@ -93,6 +94,7 @@ impl PostgresEntry {
                     connection.hold(&self.claim, sent);
                     let lock = (self.key, self.shared);
                     let held = Held::new(connection, &self.claim, token, lock, Some(exclusive), None);
+                    self.client.listed.holds(&self.claim, &held);
                     self.phase = Phase::Holding(held);
                 }
             }
@@ -105,7 +107,9 @@ impl PostgresEntry {
         let Some((connection, token, key_use)) = granted else { return false };
         connection.hold(&self.claim, sent);
         let lock = (self.key, self.shared);
-        self.phase = Phase::Holding(Held::new(connection, &self.claim, token, lock, None, Some(key_use)));
+        let held = Held::new(connection, &self.claim, token, lock, None, Some(key_use));
+        self.client.listed.holds(&self.claim, &held);
+        self.phase = Phase::Holding(held);
         true
     }
 
@@ -124,8 +128,7 @@ impl PostgresEntry {
     async fn remove(&mut self) -> Result<Removed> {
         let valid = !matches!(self.claim.validity.state(self.claim.runtime.clock().now()), State::Lost(_));
         let was_valid = *self.was_valid.get_or_insert(valid);
-        // The statement that was sent may be granted: its reply comes first. A failed one has left nothing, because statements fail
-        // as a whole.
+        // The statement that was sent may be granted: its reply comes first. A failed one was undone.
         if self.trying.is_some() {
             match self.tried().await {
                 Ok(tried) => drop(self.hold(tried)),
@@ -170,13 +173,17 @@ async fn try_lock(
                 return Ok(Tried { granted, sent });
             }
             Err(failure) if failure.is_closed() && first => first = false,
-            Err(failure) => return Err(failure),
+            Err(failure) => {
+                connection.undo(key, shared, key_use.again).await;
+                return Err(failure);
+            }
         }
     }
 }
 
 impl Drop for PostgresEntry {
     fn drop(&mut self) {
+        self.client.listed.remove(self.claim.id);
         if self.removed.is_some() {
             return;
         }
@@ -223,6 +230,7 @@ impl Entry for PostgresEntry {
             Some(removed) => Reply::ready(Ok(removed)),
             None => Reply::coming(async move {
                 let removed = self.remove().await?;
+                self.client.listed.remove(self.claim.id);
                 self.removed = Some(removed);
                 Ok(removed)
             }),

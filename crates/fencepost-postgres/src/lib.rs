@@ -35,7 +35,9 @@ mod config;
 mod conn;
 mod entry;
 mod error;
+mod inbox;
 mod keys;
+mod operator;
 
 pub use backend::open;
 pub use config::SCHEMES;

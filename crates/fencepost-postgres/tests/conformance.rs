@@ -73,7 +73,4 @@ fencepost_testkit::conformance!(Advisory, excused: [
     // An advisory lock ends with its connection.
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
     a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
-    // The server knows keys and backends, not names and tokens.
-    inspect, list_by_prefix_and_page, who_waits_hears_of_an_outage,
-    evict_marks, evict_now, evict_says_who_and_why, evict_wants_the_right_token,
 ]);

@@ -1,4 +1,5 @@
 //! One claim: how it is held, and how it waits.
 
 pub(crate) mod held;
+pub(crate) mod listed;
 pub(crate) mod wait;

@@ -1,9 +1,15 @@
 //! Opens a connection and checks that locks work on it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Runtime};
+use futures_util::StreamExt;
+use futures_util::future::select;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{oneshot, watch};
+use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{CancelToken, Client};
 
@@ -30,6 +36,14 @@ const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_n
     ELSE current_setting('synchronous_commit') END)) AS parameters (name, wanted) \
     JOIN pg_settings USING (name)";
 
+/// The channel of questions to all clients.
+pub(crate) const CHANNEL: &str = "fencepost";
+
+/// Returns the name of a client's sessions, which is also the channel of replies to it.
+pub(crate) fn session_name(runtime: &Runtime) -> String {
+    format!("fencepost_{:016x}", runtime.client())
+}
+
 /// Opens connections to the server that a URL names.
 pub(crate) struct Connector {
     driver: tokio_postgres::Config,
@@ -38,18 +52,33 @@ pub(crate) struct Connector {
     pub(crate) runtime: Runtime,
     /// The server as messages name it.
     pub(crate) server: Arc<str>,
+    /// Where messages of other clients go.
+    inbox: UnboundedSender<Message>,
+}
+
+/// A message of another client.
+pub(crate) struct Message {
+    pub(crate) channel: String,
+    pub(crate) text: String,
 }
 
 impl Connector {
     /// Reads the files of certificates.
-    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Connector, Failure> {
+    pub(crate) fn new(
+        config: Config,
+        runtime: Runtime,
+        inbox: UnboundedSender<Message>,
+    ) -> Result<Connector, Failure> {
         check_hosts(config.tls.as_ref(), &config.hosts)?;
         let security = Security::of(config.tls.as_ref())?;
         let mut driver = tokio_postgres::Config::new();
         for (host, port) in &config.hosts {
             driver.host(host).port(*port);
         }
-        driver.user(&config.credentials.user).dbname(&config.database).application_name("fencepost");
+        driver
+            .user(&config.credentials.user)
+            .dbname(&config.database)
+            .application_name(&session_name(&runtime));
         if let Some(password) = &config.credentials.password {
             driver.password(password);
         }
@@ -59,7 +88,7 @@ impl Connector {
         driver.keepalives_idle(Duration::from_secs(5)).keepalives_interval(Duration::from_secs(2));
         driver.keepalives_retries(3).tcp_user_timeout(Duration::from_secs(11));
         let server = config.server().into();
-        Ok(Connector { driver, security, config, runtime, server })
+        Ok(Connector { driver, security, config, runtime, server, inbox })
     }
 
     /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
@@ -74,7 +103,7 @@ impl Connector {
     async fn open(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
         let failed = |error| Failure::read(&error, &self.server);
         let (client, driver) = self.security.connect(&self.driver).await.map_err(failed)?;
-        let driver = Running::start(driver, &self.runtime);
+        let driver = Running::start(driver, &self.runtime, self.inbox.clone());
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
@@ -91,6 +120,16 @@ impl Connector {
         Ok(Connection::new(self, client, statements, driver, pid, idle))
     }
 
+    /// Opens a connection that holds locks for many claims, and hears the messages of other clients.
+    pub(crate) async fn connect_listening(
+        self: &Arc<Connector>,
+        idle: Duration,
+    ) -> Result<Arc<Connection>, Failure> {
+        let connection = self.connect(idle).await?;
+        connection.listen(&[CHANNEL, &session_name(&self.runtime)]).await?;
+        Ok(connection)
+    }
+
     pub(crate) async fn cancel(&self, token: &CancelToken) -> Result<(), Failure> {
         self.security.cancel(token).await.map_err(|error| Failure::read(&error, &self.server))
     }
@@ -98,20 +137,32 @@ impl Connector {
 
 /// The driver's task of a connection, on the client's own thread. Dropping this ends the connection.
 pub(crate) struct Running {
-    pub(crate) ended: tokio::sync::watch::Receiver<bool>,
-    _stop: tokio::sync::oneshot::Sender<()>,
+    pub(crate) ended: watch::Receiver<bool>,
+    _stop: oneshot::Sender<()>,
 }
 
 impl Running {
-    fn start(driver: Driver, runtime: &Runtime) -> Running {
-        let (_stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let (ending, ended) = tokio::sync::watch::channel(false);
+    fn start(mut driver: Driver, runtime: &Runtime, inbox: UnboundedSender<Message>) -> Running {
+        let (_stop, stopped) = oneshot::channel::<()>();
+        let (ending, ended) = watch::channel(false);
         runtime.spawn(async move {
-            if let futures_util::future::Either::Left((Err(error), _)) =
-                futures_util::future::select(driver, stopped).await
-            {
-                tracing::debug!(%error, "a connection to PostgreSQL ended");
-            }
+            let run = pin!(async {
+                while let Some(message) = driver.next().await {
+                    match message {
+                        Ok(AsyncMessage::Notification(said)) => {
+                            let (channel, text) = (said.channel().to_owned(), said.payload().to_owned());
+                            let _ = inbox.send(Message { channel, text });
+                        }
+                        Ok(_) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, "a connection to PostgreSQL ended");
+                            break;
+                        }
+                    }
+                }
+            });
+            let _ = select(run, stopped).await;
+            drop(driver);
             let _ = ending.send(true);
         });
         Running { ended, _stop }

@@ -31,6 +31,15 @@ pub(crate) struct Connection {
     forever: Arc<Validity>,
 }
 
+/// A backend that holds a key or waits for it.
+pub(crate) struct Backend {
+    /// The name of the client's sessions.
+    pub(crate) session: String,
+    pub(crate) pid: i32,
+    pub(crate) holds: bool,
+    pub(crate) shared: bool,
+}
+
 struct State {
     /// `None`: the connection has ended.
     running: Option<Running>,
@@ -122,6 +131,48 @@ impl Connection {
         self.state.lock().claims.remove(&claim.id);
     }
 
+    /// Listens to channels, whose names need no quotes.
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<(), Failure> {
+        let text: String = channels.iter().map(|channel| format!("LISTEN {channel};")).collect();
+        let listening = async {
+            let done = self.client.batch_execute(&text).await;
+            done.map_err(|error| Failure::read(&error, &self.connector.server))
+        };
+        self.within(listening).await
+    }
+
+    /// Sends `text` to a channel.
+    pub(crate) async fn notify(&self, channel: &str, text: &str) -> Result<(), Failure> {
+        self.within(self.query(&self.statements.notify, &[&channel, &text])).await.map(drop)
+    }
+
+    /// Returns the clients whose backends hold the key or wait for it: the name of the client's sessions, the backend, whether it
+    /// holds, and whether shared.
+    pub(crate) async fn backends(&self, key: i64) -> Result<Vec<Backend>, Failure> {
+        let rows = self.within(self.rows(&self.statements.backends, &[&key])).await?;
+        let read = |row: Row| Backend {
+            session: row.get(0),
+            pid: row.get(1),
+            holds: row.get(2),
+            shared: row.get(3),
+        };
+        Ok(rows.into_iter().map(read).collect())
+    }
+
+    /// Returns the names of the sessions of all clients of the database.
+    pub(crate) async fn sessions(&self) -> Result<Vec<String>, Failure> {
+        let rows = self.within(self.rows(&self.statements.sessions, &[])).await?;
+        Ok(rows.into_iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn rows(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        if self.has_ended() {
+            return Err(Failure::ended(&self.connector.server));
+        }
+        let rows = self.client.query(statement, values).await;
+        rows.map_err(|error| Failure::read(&error, &self.connector.server))
+    }
+
     /// Sends a statement with its first poll and checks which backend ran it.
     async fn query(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Failure> {
         {
@@ -179,6 +230,14 @@ impl Connection {
         };
         let row = self.query(statement, &[&key]).await?;
         Ok(row.get::<_, Option<i64>>(1).map(token))
+    }
+
+    /// Releases what a statement may have been granted before it failed: an error does not release an advisory lock. `again`: another
+    /// claim holds the key on this connection, and only the end of the connection is certain to undo one of them.
+    pub(crate) async fn undo(&self, key: i64, shared: bool, again: bool) {
+        if again || self.within(self.unlock(key, shared)).await.is_err() {
+            self.end();
+        }
     }
 
     /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it.

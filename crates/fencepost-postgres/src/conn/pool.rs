@@ -102,7 +102,7 @@ impl Pool {
             if let Some(connection) = own.current() {
                 return Ok(connection);
             }
-            let connection = connector.connect(idle).await?;
+            let connection = connector.connect_listening(idle).await?;
             *own.connection.lock() = Some(Arc::clone(&connection));
             connector.runtime.spawn(keep_open(connector.runtime.clone(), Arc::downgrade(&connection)));
             Ok(connection)

@@ -2,7 +2,9 @@
 
 use fencepost_core::ErrorKind;
 use fencepost_tls::Tls;
-use tokio_postgres::{CancelToken, Client, Config, NoTls};
+use futures_util::stream::{BoxStream, poll_fn};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 
 use crate::error::Failure;
 
@@ -14,8 +16,16 @@ pub(crate) enum Security {
     Tls(tokio_postgres_rustls::MakeRustlsConnect),
 }
 
-/// The driver's task of a connection.
-pub(crate) type Driver = futures_util::future::BoxFuture<'static, Result<(), tokio_postgres::Error>>;
+/// The driver's task of a connection: a stream of the messages that are no replies. It must be polled for the client to work.
+pub(crate) type Driver = BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>;
+
+fn driver<S, T>(mut connection: Connection<S, T>) -> Driver
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    Box::pin(poll_fn(move |cx| connection.poll_message(cx)))
+}
 
 impl Security {
     /// Reads the files of certificates.
@@ -44,13 +54,13 @@ impl Security {
     pub(crate) async fn connect(&self, config: &Config) -> Result<(Client, Driver), tokio_postgres::Error> {
         match self {
             Security::None => {
-                let (client, driver) = config.connect(NoTls).await?;
-                Ok((client, Box::pin(driver)))
+                let (client, connection) = config.connect(NoTls).await?;
+                Ok((client, driver(connection)))
             }
             #[cfg(feature = "tls")]
             Security::Tls(tls) => {
-                let (client, driver) = config.connect(tls.clone()).await?;
-                Ok((client, Box::pin(driver)))
+                let (client, connection) = config.connect(tls.clone()).await?;
+                Ok((client, driver(connection)))
             }
         }
     }

@@ -13,12 +13,19 @@ macro_rules! token {
     };
 }
 
+/// Selects the advisory locks of a key.
+macro_rules! of_key {
+    () => {
+        "l.locktype = 'advisory' AND l.objsubid = 1 \
+         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+         AND (l.classid::int8 << 32 | l.objid::int8) = $1"
+    };
+}
+
 /// Returns whether nobody waits for the key: a session that holds a shared lock gets it again before all waiters.
 macro_rules! nobody_waits {
     () => {
-        "NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1 \
-         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-         AND (classid::int8 << 32 | objid::int8) = $1)"
+        concat!("NOT EXISTS (SELECT FROM pg_locks l WHERE NOT l.granted AND ", of_key!(), ")")
     };
 }
 
@@ -40,9 +47,18 @@ const TEXTS: [&str; COUNT] = [
     "SELECT pg_backend_pid(), pg_advisory_unlock_all() IS NULL",
     "SELECT pg_backend_pid(), coalesce(bool_or(wait_event_type = 'Lock'), false) FROM pg_stat_get_activity($1)",
     "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
+    "SELECT pg_backend_pid(), pg_notify($1, $2) IS NULL",
+    concat!(
+        "SELECT a.application_name, l.pid, l.granted, l.mode = 'ShareLock' FROM pg_locks l JOIN pg_stat_activity a USING (pid) ",
+        "WHERE ",
+        of_key!(),
+        " ORDER BY l.granted DESC, l.waitstart, l.pid"
+    ),
+    "SELECT DISTINCT application_name FROM pg_stat_activity \
+     WHERE datname = current_database() AND application_name LIKE 'fencepost_%'",
 ];
 
-const COUNT: usize = 10;
+const COUNT: usize = 13;
 
 /// The prepared statements.
 pub(crate) struct Statements {
@@ -66,6 +82,12 @@ pub(crate) struct Statements {
     pub(crate) is_queued: Statement,
     /// Sets the idle timeout, which starts again with each statement.
     pub(crate) ping: Statement,
+    /// Sends a text to a channel.
+    pub(crate) notify: Statement,
+    /// Returns the backends that hold a key or wait for it.
+    pub(crate) backends: Statement,
+    /// Returns the names of the sessions of all clients.
+    pub(crate) sessions: Statement,
 }
 
 impl Statements {
@@ -84,6 +106,9 @@ impl Statements {
             unlock_all,
             is_queued,
             ping,
+            notify,
+            backends,
+            sessions,
         ] = prepared;
         debug_assert_eq!(try_lock.params(), [Type::INT8]);
         Ok(Statements {
@@ -97,6 +122,9 @@ impl Statements {
             unlock_all,
             is_queued,
             ping,
+            notify,
+            backends,
+            sessions,
         })
     }
 }

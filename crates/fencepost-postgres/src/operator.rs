@@ -1,0 +1,118 @@
+//! Listing, inspection and eviction: the clients are asked.
+
+use std::collections::BTreeMap;
+
+use fencepost_core::{
+    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
+};
+use serde_json::{Value, json};
+
+use crate::client::{FIRST_TTL, PostgresClient};
+use crate::conn::connection::Backend;
+use crate::error::ENGINE;
+use crate::inbox::read;
+
+/// Returns the claims of a name. A client that does not reply is shown by the number of its backend.
+pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {
+    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.key(name)).await?;
+    if backends.is_empty() {
+        return Ok(Info::new(name.clone(), None, Vec::new()));
+    }
+    let question = json!({ "ask": "name", "name": name.as_str() });
+    let replies = client.ask(question, sessions(&backends)).await?;
+    let mut claims = claims(client, &replies.parts).remove(name.as_str()).unwrap_or_default();
+    let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.session));
+    claims.extend(silent.map(|one| unknown(client, one)));
+    claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
+    Ok(Info::new(name.clone(), None, claims))
+}
+
+/// Returns a page of the names that clients hold or wait for.
+pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> Result<Listing> {
+    let sessions = client.pool.holding(FIRST_TTL).await?.sessions().await?;
+    let after = page.after.as_ref().map(Name::as_str);
+    let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
+    let replies = client.ask(question, sessions).await?;
+    if !replies.silent.is_empty() {
+        tracing::warn!(
+            clients = replies.silent.len(),
+            "some clients do not reply; their locks are not listed"
+        );
+    }
+    let mut resources = Vec::new();
+    let found = claims(client, &replies.parts);
+    let more = found.len() > page.limit;
+    for (name, mut claims) in found.into_iter().take(page.limit) {
+        claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
+        resources.push(Info::new(Name::new(&name)?, None, claims));
+    }
+    // Each client gives `limit` names, so a full page may have a next one.
+    let next =
+        (more || resources.len() == page.limit).then(|| resources.last().map(|info| info.name.clone()));
+    Ok(Listing::new(resources, next.flatten()))
+}
+
+/// Asks the holder's client to end the grant.
+pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
+    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.key(name)).await?;
+    let question = json!({
+        "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
+    });
+    let replies = client.ask(question, sessions(&backends)).await?;
+    let evicted = |claim: &Value| claim["evicted"] == true;
+    if all(&replies.parts).any(evicted) {
+        return Ok(());
+    }
+    let silent =
+        backends.iter().find(|one| one.holds && (!one.is_client() || replies.silent.contains(&one.session)));
+    let error = match silent {
+        Some(Backend { pid, .. }) => Error::new(
+            ErrorKind::Unreachable,
+            format!(
+                "the holder's process does not reply; SELECT pg_terminate_backend({pid}) ends its connection with all locks \
+                 on it"
+            ),
+        ),
+        None => Error::new(ErrorKind::Mismatch, format!("no grant has the token {token}; look again")),
+    };
+    Err(error.on(ENGINE))
+}
+
+impl Backend {
+    /// Returns whether this is a client of fencepost, which replies.
+    fn is_client(&self) -> bool {
+        self.session.starts_with("fencepost_")
+    }
+}
+
+fn sessions(backends: &[Backend]) -> Vec<String> {
+    let mut sessions: Vec<_> =
+        backends.iter().filter(|one| one.is_client()).map(|one| one.session.clone()).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    sessions
+}
+
+fn all(parts: &[Value]) -> impl Iterator<Item = &Value> {
+    parts.iter().filter_map(|part| part["claims"].as_array()).flatten()
+}
+
+/// Returns the claims in replies by name.
+fn claims(client: &PostgresClient, parts: &[Value]) -> BTreeMap<String, Vec<ClaimInfo>> {
+    let now = client.runtime.clock().wall_micros();
+    let mut names: BTreeMap<String, Vec<ClaimInfo>> = BTreeMap::new();
+    for (name, token, record) in all(parts).filter_map(read) {
+        let mode = record.mode.unwrap_or(Mode::Exclusive);
+        names.entry(name.to_owned()).or_default().push(record.into_info(mode, token, now, 0));
+    }
+    names
+}
+
+/// Describes a backend whose client does not reply.
+fn unknown(client: &PostgresClient, backend: &Backend) -> ClaimInfo {
+    let record = ClaimRecord::foreign(format!("backend {} of {}", backend.pid, backend.session).as_bytes());
+    let mode = if backend.shared { Mode::Shared } else { Mode::Exclusive };
+    // Its token is not known. Zero says that it holds.
+    let token = backend.holds.then(Token::default);
+    record.into_info(mode, token, client.runtime.clock().wall_micros(), 0)
+}
