@@ -51,11 +51,16 @@ pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Res
     Ok(builder(options).connect(&registry(), &url).await?)
 }
 
-/// Asks the SQLite engine for pinned grants, unless the user has said what he wants.
+/// The engines whose grants end with the process, unless a program that it started keeps them.
+const PINNED: [&str; 3] = ["sqlite", "postgres", "postgresql"];
+
+/// Asks the engines of `PINNED` for pinned grants, unless the user's URL has the option.
 fn pinned(url: String) -> String {
-    let is_sqlite = url.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"));
+    let is_known = url
+        .split_once(':')
+        .is_some_and(|(scheme, _)| PINNED.iter().any(|known| scheme.eq_ignore_ascii_case(known)));
     match url.split_once('?') {
-        _ if !is_sqlite => url,
+        _ if !is_known => url,
         None => format!("{url}?pinned=true"),
         Some((_, options)) if options.split('&').any(|option| option.starts_with("pinned")) => url,
         Some(_) => format!("{url}&pinned=true"),
@@ -288,9 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn grants_of_sqlite_are_pinned_unless_the_user_says_otherwise() {
+    fn grants_that_end_with_the_process_are_pinned_unless_the_url_says_otherwise() {
         for (url, expected) in [
             ("sqlite:/a.db", "sqlite:/a.db?pinned=true"),
+            ("postgres://me@h/db", "postgres://me@h/db?pinned=true"),
             ("SQLite:a.db?durability=full", "SQLite:a.db?durability=full&pinned=true"),
             ("sqlite:a.db?pinned=false", "sqlite:a.db?pinned=false"),
             ("memory:", "memory:"),

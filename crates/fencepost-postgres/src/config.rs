@@ -14,6 +14,7 @@ const OPTIONS: &[&str] = &[
     "mode",
     "password_env",
     "password_file",
+    "pinned",
     "prefix",
     "sslmode",
     "timeout",
@@ -37,6 +38,9 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Tls>,
     /// The prefix of all names.
     pub(crate) prefix: String,
+    /// Programs that this process starts inherit the connections: the server frees the locks of a killed process when their leases
+    /// end, and not at once.
+    pub(crate) pinned: bool,
     /// How many connections a client opens at most.
     pub(crate) connections: usize,
     /// The time limit of an attempt to connect.
@@ -115,12 +119,18 @@ impl Config {
                 )
             })?,
         };
+        let pinned = match address.option("pinned") {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => return Err(Error::invalid("pinned is true or false")),
+        };
         Ok(Config {
             hosts: BackendUrl::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
             credentials,
             database,
             tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
+            pinned,
             connections,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(4))?,
@@ -208,6 +218,7 @@ mod tests {
             ("postgres://me@host?prefix=a%0a", "control"),
             ("postgres://me@host?timeout=0s", "duration"),
             ("postgres://me@host?connections=1", "from 2 to 1000"),
+            ("postgres://me@host?pinned=yes", "true or false"),
         ] {
             let error = parsed(url).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");

@@ -65,13 +65,8 @@ impl Failure {
     pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
         use ErrorKind::{Configuration, Denied, Internal, Unreachable};
         let Some(said) = error.as_db_error() else {
-            let failure = Failure::new(
-                Unreachable,
-                format!(
-                    "no connection to {server}; check that PostgreSQL listens there, and whether it wants TLS (sslmode=verify-full)"
-                ),
-            );
-            return Failure { closed: error.is_closed(), ..failure.because(last_cause(error)) };
+            let failure = Failure::unconnected(server, last_cause(error));
+            return Failure { closed: error.is_closed(), ..failure };
         };
         let failure = match said.code() {
             &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Failure::new(
@@ -124,6 +119,14 @@ impl Failure {
             _ => Failure::new(Internal, format!("{server} refused a statement")),
         };
         failure.because(format_args!("{} ({})", said.message(), said.code().code()))
+    }
+
+    /// There is no connection.
+    pub(crate) fn unconnected(server: &str, cause: impl fmt::Display) -> Failure {
+        let message = format!(
+            "no connection to {server}; check that PostgreSQL listens there, and whether it wants TLS (sslmode=verify-full)"
+        );
+        Failure::new(ErrorKind::Unreachable, message).because(cause)
     }
 
     /// The statement's time is over.

@@ -19,6 +19,7 @@ mod operators;
 mod pages;
 mod paused;
 mod pipe;
+mod postgres;
 mod redis;
 mod removed;
 mod settings;

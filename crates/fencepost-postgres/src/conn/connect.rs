@@ -1,5 +1,6 @@
 //! Opens a connection and checks that locks work on it.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +8,17 @@ use std::time::Duration;
 use fencepost_core::{ErrorKind, Runtime};
 use futures_util::StreamExt;
 use futures_util::future::select;
+use rustix::net::sockopt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::AsyncMessage;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{CancelToken, Client};
 
 use crate::config::Config;
 use crate::conn::connection::Connection;
-use crate::conn::security::{Driver, Security, check_hosts};
+use crate::conn::security::{Driver, Failed, Security, check_hosts};
 use crate::conn::statements::Statements;
 use crate::error::Failure;
 
@@ -72,9 +75,6 @@ impl Connector {
         check_hosts(config.tls.as_ref(), &config.hosts)?;
         let security = Security::of(config.tls.as_ref())?;
         let mut driver = tokio_postgres::Config::new();
-        for (host, port) in &config.hosts {
-            driver.host(host).port(*port);
-        }
         driver
             .user(&config.credentials.user)
             .dbname(&config.database)
@@ -83,10 +83,6 @@ impl Connector {
             driver.password(password);
         }
         driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        driver.connect_timeout(config.connect_timeout).target_session_attrs(TargetSessionAttrs::ReadWrite);
-        // A waiting statement has no time limit: these end it when the network is silent.
-        driver.keepalives_idle(Duration::from_secs(5)).keepalives_interval(Duration::from_secs(2));
-        driver.keepalives_retries(3).tcp_user_timeout(Duration::from_secs(11));
         let server = config.server().into();
         Ok(Connector { driver, security, config, runtime, server, inbox })
     }
@@ -100,24 +96,56 @@ impl Connector {
         clock.within(until, self.open(idle)).await.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
     }
 
+    /// Tries the servers in turn. The first one that accepts writes is used.
     async fn open(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
-        let failed = |error| Failure::read(&error, &self.server);
-        let (client, driver) = self.security.connect(&self.driver).await.map_err(failed)?;
+        let mut failure = None;
+        for host in &self.config.hosts {
+            match self.open_at(host, idle).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::ended(&self.server)))
+    }
+
+    async fn open_at(
+        self: &Arc<Connector>,
+        host: &(String, u16),
+        idle: Duration,
+    ) -> Result<Arc<Connection>, Failure> {
+        let server = format!("{}:{}", host.0, host.1);
+        let failed = |error| Failure::read(&error, &server);
+        let stream = self.dial(host, self.config.pinned).await?;
+        let greeted = self.security.connect(&self.driver, &host.0, stream).await;
+        let (client, driver) = greeted.map_err(|error| explain(error, &server))?;
         let driver = Running::start(driver, &self.runtime, self.inbox.clone());
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
         if version < OLDEST {
             let message =
-                format!("{} is older than PostgreSQL 14; update it, or use mode=table", self.server);
+                format!("{server} is older than PostgreSQL 14, which has no idle_session_timeout; update it");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
         if standby {
-            let message = format!("{} is a standby; connect to the primary", self.server);
+            let message =
+                format!("{server} is a standby, which accepts no writes; name the primary in the URL");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
-        Ok(Connection::new(self, client, statements, driver, pid, idle))
+        Ok(Connection::new(self, client, statements, driver, Session { host: host.clone(), pid, idle }))
+    }
+
+    /// Connects a socket. `pinned`: programs that this process starts inherit it.
+    async fn dial(&self, host: &(String, u16), pinned: bool) -> Result<TcpStream, Failure> {
+        let server = format!("{}:{}", host.0, host.1);
+        let clock = self.runtime.clock();
+        let dialling = TcpStream::connect((host.0.as_str(), host.1));
+        let stream = clock.within(clock.now() + self.config.connect_timeout, dialling).await;
+        let stream = stream.ok_or_else(|| Failure::timeout(&server))?;
+        stream
+            .and_then(|stream| set_options(stream, pinned))
+            .map_err(|error| Failure::unconnected(&server, error))
     }
 
     /// Opens a connection that holds locks for many claims, and hears the messages of other clients.
@@ -130,9 +158,45 @@ impl Connector {
         Ok(connection)
     }
 
-    pub(crate) async fn cancel(&self, token: &CancelToken) -> Result<(), Failure> {
-        self.security.cancel(token).await.map_err(|error| Failure::read(&error, &self.server))
+    /// Asks the server to cancel the statement that a connection to `host` runs.
+    pub(crate) async fn cancel(&self, token: &CancelToken, host: &(String, u16)) -> Result<(), Failure> {
+        let stream = self.dial(host, false).await?;
+        let cancelled = self.security.cancel(token, &host.0, stream).await;
+        cancelled.map_err(|error| explain(error, &self.server))
     }
+}
+
+/// What a connection is made with.
+pub(crate) struct Session {
+    pub(crate) host: (String, u16),
+    pub(crate) pid: i32,
+    pub(crate) idle: Duration,
+}
+
+fn explain(failed: Failed, server: &str) -> Failure {
+    match failed {
+        Failed::Driver(error) => Failure::read(&error, server),
+        #[cfg(feature = "tls")]
+        Failed::Name(error) => {
+            Failure::new(ErrorKind::Invalid, format!("{server} has no name that a certificate can have"))
+                .because(error)
+        }
+    }
+}
+
+/// A waiting statement has no time limit: keep-alives end it when the network is silent.
+fn set_options(stream: TcpStream, pinned: bool) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepcnt(&stream, 3)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(&stream, 11_000)?;
+    if pinned {
+        rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty())?;
+    }
+    Ok(stream)
 }
 
 /// The driver's task of a connection, on the client's own thread. Dropping this ends the connection.

@@ -11,7 +11,7 @@ use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Result, Session, Token
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Row, Statement};
 
-use crate::conn::connect::{Connector, DriverClient, Running};
+use crate::conn::connect::{self, Connector, DriverClient, Running};
 use crate::conn::statements::Statements;
 use crate::error::Failure;
 
@@ -24,6 +24,7 @@ pub(crate) struct Connection {
     connector: Arc<Connector>,
     client: DriverClient,
     statements: Statements,
+    host: (String, u16),
     pid: i32,
     cancel: CancelToken,
     idle: Mutex<Duration>,
@@ -54,8 +55,7 @@ impl Connection {
         client: DriverClient,
         statements: Statements,
         running: Running,
-        pid: i32,
-        idle: Duration,
+        connect::Session { host, pid, idle }: connect::Session,
     ) -> Arc<Connection> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let mut ended = running.ended.clone();
@@ -65,6 +65,7 @@ impl Connection {
             cancel: client.cancel_token(),
             client,
             statements,
+            host,
             pid,
             idle: Mutex::new(idle),
             state: Mutex::new(State {
@@ -268,7 +269,7 @@ impl Connection {
     pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<Token, Failure>>) {
         let clock = self.connector.runtime.clock();
         let cancelled = async {
-            self.connector.cancel(&self.cancel).await?;
+            self.connector.cancel(&self.cancel, &self.host).await?;
             match waiting.await {
                 // A lock can be granted to a statement that fails.
                 Err(failure) if failure.is_cancelled() => {

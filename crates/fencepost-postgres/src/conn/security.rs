@@ -4,6 +4,9 @@ use fencepost_core::ErrorKind;
 use fencepost_tls::Tls;
 use futures_util::stream::{BoxStream, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+#[cfg(feature = "tls")]
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 
 use crate::error::Failure;
@@ -50,29 +53,62 @@ impl Security {
         }
     }
 
-    /// Connects. The driver's task must be run for the client to work.
-    pub(crate) async fn connect(&self, config: &Config) -> Result<(Client, Driver), tokio_postgres::Error> {
+    /// Greets the server. The driver's task must be run for the client to work.
+    pub(crate) async fn connect(
+        &self,
+        config: &Config,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<(Client, Driver), Failed> {
         match self {
             Security::None => {
-                let (client, connection) = config.connect(NoTls).await?;
+                let (client, connection) = config.connect_raw(stream, NoTls).await?;
                 Ok((client, driver(connection)))
             }
             #[cfg(feature = "tls")]
             Security::Tls(tls) => {
-                let (client, connection) = config.connect(tls.clone()).await?;
+                let (client, connection) = config.connect_raw(stream, connector(tls, host)?).await?;
                 Ok((client, driver(connection)))
             }
         }
     }
 
-    /// Asks the server to cancel the statement that the connection runs.
-    pub(crate) async fn cancel(&self, token: &CancelToken) -> Result<(), tokio_postgres::Error> {
+    /// Asks the server to cancel the statement that a connection runs.
+    pub(crate) async fn cancel(
+        &self,
+        token: &CancelToken,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<(), Failed> {
         match self {
-            Security::None => token.cancel_query(NoTls).await,
+            Security::None => Ok(token.cancel_query_raw(stream, NoTls).await?),
             #[cfg(feature = "tls")]
-            Security::Tls(tls) => token.cancel_query(tls.clone()).await,
+            Security::Tls(tls) => Ok(token.cancel_query_raw(stream, connector(tls, host)?).await?),
         }
     }
+}
+
+/// A greeting that failed.
+pub(crate) enum Failed {
+    Driver(tokio_postgres::Error),
+    /// No certificate can have the host's name.
+    #[cfg(feature = "tls")]
+    Name(String),
+}
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(error: tokio_postgres::Error) -> Failed {
+        Failed::Driver(error)
+    }
+}
+
+#[cfg(feature = "tls")]
+fn connector(
+    tls: &tokio_postgres_rustls::MakeRustlsConnect,
+    host: &str,
+) -> Result<<tokio_postgres_rustls::MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect, Failed> {
+    let made = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls.clone(), host);
+    made.map_err(|error| Failed::Name(error.to_string()))
 }
 
 /// Checks that a certificate can name each host.

@@ -1,0 +1,57 @@
+//! The command on PostgreSQL.
+
+use std::time::Duration;
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
+
+use crate::faults::{killed_wrapper, nobody_there};
+use crate::guard::restarts_in_line;
+use crate::kit::{HOLD, Place};
+use crate::redis::verbs::{evicting, running, waiting, watching};
+
+#[test]
+fn every_verb() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    running(&place);
+    waiting(&place);
+    evicting(&place);
+    watching(&place);
+    restarts_in_line(&place);
+    place.output(["doctor"]).expect(0);
+}
+
+/// The connection ends with the wrapper, and the program inherits it.
+#[test]
+fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    killed_wrapper(&place, &["--ttl", "2s"], Duration::from_secs(3));
+}
+
+#[test]
+fn a_server_that_goes_stops_the_program_at_once() {
+    needs!(POSTGRES);
+    let mut server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    let holder = place.running(&["--ttl", "20s"], "backup", HOLD);
+    server.kill().unwrap();
+    holder.kid.said().expect(76).complains(&["the session it lived on ended"]);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    nobody_there("postgres://me@127.0.0.1:1?timeout=300ms", "127.0.0.1:1", &[]);
+}
+
+#[test]
+fn leases_without_a_process_are_refused() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    place.output(["acquire", "a"]).expect(64).complains(&["postgres"]);
+}
