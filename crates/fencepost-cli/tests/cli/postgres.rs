@@ -9,14 +9,14 @@ use fencepost_testkit::sql::Postgres;
 use crate::faults::{killed_wrapper, nobody_there};
 use crate::guard::restarts_in_line;
 use crate::kit::{HOLD, Place};
-use crate::redis::verbs::{evicting, running, waiting, watching};
+use crate::redis::verbs::{evicting, exclusive_and_shared, waiting, watching};
 
 #[test]
 fn every_verb() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
     let place = Place::at(&server.url());
-    running(&place);
+    exclusive_and_shared(&place);
     waiting(&place);
     evicting(&place);
     watching(&place);

@@ -2,7 +2,7 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{self, Plan, Server, Standalone, process_faults};
+use crate::server::{self, Plan, Server, Standalone, certify, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,25 @@ impl Postgres {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start() -> io::Result<Postgres> {
-        let mut plan = Plan::new("postgres", |port, dir| {
-            command(port, dir).unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
+        Postgres::start_with(false)
+    }
+
+    /// Starts a server that accepts TLS as well, with its [certificate](Postgres::certificate).
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start.
+    pub fn start_tls() -> io::Result<Postgres> {
+        Postgres::start_with(true)
+    }
+
+    /// Returns the file of its certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.server.dir().join("cert.pem")
+    }
+
+    fn start_with(tls: bool) -> io::Result<Postgres> {
+        let mut plan = Plan::new("postgres", move |port, dir| {
+            command(port, dir, tls).unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
         });
         plan.ready = Box::new(|port, _| run(port, "SELECT 1").is_ok());
         Ok(Postgres { server: Server::start(plan)? })
@@ -56,7 +73,7 @@ fn run(port: u16, statements: &str) -> io::Result<String> {
     output(&mut psql, statements)
 }
 
-fn command(port: u16, dir: &Path) -> io::Result<Command> {
+fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     let programs = programs()?;
     let data = dir.join("data");
     if !data.exists() {
@@ -70,7 +87,13 @@ fn command(port: u16, dir: &Path) -> io::Result<Command> {
     command.current_dir(dir).arg("-D").arg(&data).arg("-k").arg(dir);
     command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
     // A case of the conformance suite makes more than a hundred clients.
-    command.args(["-c", "max_connections=1000"]);
+    command.args(["-c", "max_connections=1000", "-c", "shared_preload_libraries=pg_stat_statements"]);
+    if tls {
+        certify(dir)?;
+        ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;
+        command.args(["-c", "ssl=on", "-c"]).arg(format!("ssl_cert_file={}", dir.join("cert.pem").display()));
+        command.arg("-c").arg(format!("ssl_key_file={}", dir.join("key.pem").display()));
+    }
     Ok(command)
 }
 

@@ -80,8 +80,14 @@ fn all(place: &Place) {
     leases(place);
 }
 
-/// A program runs while the lock is held, and others are told who holds it.
+/// The verbs that hold a lock, in each mode.
 pub(crate) fn running(place: &Place) {
+    exclusive_and_shared(place);
+    permits(place);
+}
+
+/// A program runs while the lock is held, and others are told who holds it.
+pub(crate) fn exclusive_and_shared(place: &Place) {
     assert_eq!(place.output(["ls"]).expect(0).out, "");
     place.output(["run", "backup", "--", "sh", "-c", "exit 7"]).expect(7);
     let holder =
@@ -100,14 +106,21 @@ pub(crate) fn running(place: &Place) {
     assert_eq!(place.output(["ls", "other"]).expect(0).out, "");
     holder.kid.send(Signal::SIGTERM);
     holder.kid.said().expect(143);
-    // Readers beside each other, and so many permits as there are.
+    // Readers hold beside each other.
     let first = place.running(&["-s"], "prices", HOLD);
     place.output(["run", "-n", "-s", "prices", "--", "true"]).expect(0);
     place.output(["run", "-n", "prices", "--", "true"]).expect(75);
+    first.kid.send(Signal::SIGTERM);
+    first.kid.said().expect(143);
+    assert_eq!(place.output(["ls"]).expect(0).out, "", "nothing is left");
+}
+
+/// As many hold as there are permits.
+fn permits(place: &Place) {
+    let first = place.running(&["--permits", "2"], "slots", HOLD);
     let second = place.running(&["--permits", "2"], "slots", HOLD);
-    let third = place.running(&["--permits", "2"], "slots", HOLD);
     place.output(["run", "-n", "--permits", "2", "slots", "--", "true"]).expect(75);
-    for holder in [first, second, third] {
+    for holder in [first, second] {
         holder.kid.send(Signal::SIGTERM);
         holder.kid.said().expect(143);
     }

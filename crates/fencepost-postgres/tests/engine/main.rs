@@ -1,0 +1,178 @@
+//! Tests of the PostgreSQL engine on real servers: statements, tokens, ended connections, TLS.
+
+use std::time::Duration;
+
+use fencepost_core::{Client, Loss, Registry, Result};
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
+
+/// The time limit for events that should happen at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+async fn try_connect(url: &str) -> Result<Client> {
+    Client::builder().connect(&fencepost_postgres::register(Registry::new()), url).await
+}
+
+async fn connect(url: &str) -> Client {
+    try_connect(url).await.expect("it answers")
+}
+
+fn locks(server: &Postgres) -> String {
+    server.run("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").expect("the server answers")
+}
+
+/// An uncontended cycle is one statement to acquire and one to release.
+#[tokio::test]
+async fn an_uncontended_cycle_is_two_statements() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    let client = connect(&server.url()).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    server.run("SELECT pg_stat_statements_reset()").expect("it can be reset");
+    for _ in 0..100 {
+        mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    let calls = "SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE '%pg_%advisory_%' AND query NOT LIKE '%pg_stat_%'";
+    assert_eq!(server.run(calls).expect("the server answers").trim(), "200");
+    client.close().await;
+}
+
+/// An error does not release an advisory lock that its statement was granted.
+#[tokio::test]
+async fn a_statement_that_fails_after_the_grant_leaves_no_lock() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    server
+        .run("CREATE ROLE app LOGIN; CREATE SCHEMA fencepost; GRANT USAGE ON SCHEMA fencepost TO app")
+        .expect("made");
+    server.run("CREATE SEQUENCE fencepost.token").expect("made");
+    let client = connect(&format!("postgres://app@{}/postgres", server.address())).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let error = mutex.try_lock().await.expect_err("the sequence is not granted");
+    assert!(error.is_denied() && error.to_string().contains("fencepost"), "{error}");
+    assert_eq!(locks(&server).trim(), "0");
+    server.run("GRANT USAGE ON SEQUENCE fencepost.token TO app").expect("granted");
+    let guard = mutex.lock().await.expect("it is free");
+    assert_eq!(guard.token().get(), 1);
+    guard.release().await.expect("it was held");
+    client.close().await;
+}
+
+/// Clients that run use the sequence as soon as it exists, and tokens grow.
+#[tokio::test]
+async fn tokens_grow_when_the_sequence_is_made() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let client = connect(&server.url()).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let first = mutex.lock().await.expect("it is free");
+    let before = first.token();
+    first.release().await.expect("it was held");
+    let page = include_str!("../../../../docs/backends/postgres.md");
+    let (_, rest) = page.split_once("```sql\n").expect("the page has the statements");
+    let (statements, _) = rest.split_once("```").expect("they end");
+    server.run(&format!("CREATE ROLE app;\n{statements}")).expect("they run");
+    let second = mutex.lock().await.expect("it is free");
+    assert!(second.token() > before && second.token().get() > 1_000_000_000, "{}", second.token());
+    second.release().await.expect("it was held");
+    client.close().await;
+}
+
+/// The page computes a lock's key in SQL.
+#[tokio::test]
+async fn the_key_of_the_page_is_that_of_the_lock() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let page = include_str!("../../../../docs/backends/postgres.md");
+    let statement =
+        page.split("```sql\n").nth(2).and_then(|rest| rest.split_once("```")).expect("it is there").0;
+    let key = server.run(statement).expect("it runs");
+    let client = connect(&server.url()).await;
+    let guard = client.mutex("nightly").expect("a good name").lock().await.expect("it is free");
+    let held = "SELECT (classid::int8 << 32 | objid::int8) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(server.run(held).expect("the server answers"), key);
+    guard.release().await.expect("it was held");
+    client.close().await;
+}
+
+/// The holder is told when its backend ends, and another client gets the lock.
+#[tokio::test]
+async fn a_holder_whose_backend_is_ended_is_told() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    server
+        .run("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        .expect("the backend can be ended");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::SessionEnded);
+    let next = other.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    assert!(next.token() > guard.token());
+    next.release().await.expect("it was held");
+    // The client connects again.
+    let again = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    again.release().await.expect("it was held");
+    client.close().await;
+    other.close().await;
+}
+
+/// Waiters for other names do not need a connection that a held lock has.
+#[tokio::test]
+async fn more_waiters_than_connections_are_all_granted() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (client, holder) =
+        (connect(&format!("{}?connections=6", server.url())).await, connect(&server.url()).await);
+    let names: Vec<String> = (0..20).map(|number| format!("lock/{number}")).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(holder.mutex(name).expect("a good name").lock().await.expect("it is free"));
+    }
+    let mut waiting = Vec::new();
+    for name in &names {
+        let mutex = client.mutex(name).expect("a good name");
+        waiting.push(tokio::spawn(async move { mutex.lock().await?.release().await }));
+    }
+    for guard in held {
+        guard.release().await.expect("it was held");
+    }
+    for task in waiting {
+        tokio::time::timeout(SOON, task)
+            .await
+            .expect("it is granted")
+            .expect("no panic")
+            .expect("it was held");
+    }
+    let connections =
+        "SELECT count(*) <= 6 + 1 FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
+    assert_eq!(server.run(connections).expect("the server answers").trim(), "t");
+    client.close().await;
+    holder.close().await;
+    assert_eq!(locks(&server).trim(), "0");
+}
+
+#[tokio::test]
+async fn over_tls() {
+    needs!(POSTGRES, OPENSSL);
+    let server = Postgres::start_tls().expect("a server starts");
+    let ca = server.certificate();
+    let url = format!("{}?sslmode=verify-full&ca={}", server.url(), ca.display());
+    let client = connect(&url).await;
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // A wait is cancelled over TLS as well.
+    let other = connect(&url).await;
+    let waiting = other.mutex("lock").expect("a good name");
+    let error = waiting.lock().wait(Duration::from_millis(300)).await.expect_err("it is held");
+    assert!(error.is_timeout(), "{error}");
+    let tls = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'fencepost_%'";
+    assert_eq!(server.run(tls).expect("the server answers").trim(), "t");
+    guard.release().await.expect("it was held");
+    client.close().await;
+    other.close().await;
+    let error =
+        try_connect(&format!("{}?sslmode=verify-full", server.url())).await.expect_err("nobody knows it");
+    assert!(error.to_string().contains("certificate") || error.to_string().contains("ca="), "{error}");
+}
