@@ -38,7 +38,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     Reply::coming(async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("postgres {} {} {}", config.server(), config.database, config.prefix);
-        let client = PostgresClient::open(config, runtime).await?;
+        let (client, messages) = PostgresClient::open(config, runtime.clone()).await?;
+        runtime.spawn(operator::reply::run(Arc::downgrade(&client), messages));
         let backend = Arc::new(PostgresBackend { client });
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
     })

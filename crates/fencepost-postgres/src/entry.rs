@@ -10,9 +10,10 @@ use futures_util::future::BoxFuture;
 
 use crate::claim::held::Held;
 use crate::claim::wait::{Grant, Wait};
-use crate::client::{KeyUse, PostgresClient};
+use crate::client::PostgresClient;
 use crate::conn::connection::{Connection, PostgresSession};
 use crate::error::{ENGINE, Failure};
+use crate::keys::KeyUse;
 
 pub(crate) struct PostgresEntry {
     client: Arc<PostgresClient>,
@@ -157,7 +158,7 @@ async fn try_lock(
     key: i64,
     shared: bool,
 ) -> Result<Tried, Failure> {
-    let Some(key_use) = client.use_key(key, shared) else {
+    let Some(key_use) = client.keys.take(key, shared) else {
         // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
         let sent = claim.runtime.clock().now();
         return if claim.join { Ok(()) } else { client.reach().await }

@@ -1,27 +1,11 @@
-//! Questions and replies between clients, for operators. A client tells what it holds and waits for, because the server knows only keys
-//! and backends. The messages are JSON, sent with `NOTIFY`.
+//! The replies that operators of a client wait for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ClaimRecord, Loss, Token};
-use serde_json::{Value, json};
-use tokio::sync::mpsc::UnboundedReceiver;
+use serde_json::Value;
 use tokio::sync::watch;
-
-use crate::claim::listed::ListedClaim;
-use crate::client::{FIRST_TTL, PostgresClient};
-use crate::conn::connect::{CHANNEL, Message, session_name};
-use crate::error::Failure;
-
-/// How long an operator waits for the replies of clients. A client that is stopped or cut off does not reply.
-const REPLY_TIMEOUT: Duration = Duration::from_millis(1_000);
-
-/// The longest text of a message: the server's limit is 8,000 bytes.
-const MAX_TEXT: usize = 7_500;
 
 /// The replies that operators of this client wait for, by the number of the question.
 #[derive(Default)]
@@ -49,7 +33,7 @@ impl Question {
     }
 }
 
-/// What clients have replied.
+/// The replies of clients.
 pub(crate) struct Replies {
     /// The parts of each client's reply, in order.
     pub(crate) parts: Vec<Value>,
@@ -57,173 +41,61 @@ pub(crate) struct Replies {
     pub(crate) silent: Vec<String>,
 }
 
-impl PostgresClient {
-    /// Asks `clients` and waits for their replies.
-    pub(crate) async fn ask(&self, mut question: Value, clients: Vec<String>) -> Result<Replies, Failure> {
-        let number = self.inbox.last.fetch_add(1, Relaxed) + 1;
-        let mut changed = {
-            let mut questions = self.inbox.questions.lock();
-            questions.entry(number).or_default().changed.subscribe()
+/// A question under way. Dropping it forgets the replies.
+pub(crate) struct Asked<'a> {
+    inbox: &'a Inbox,
+    pub(crate) number: u64,
+    changed: watch::Receiver<()>,
+}
+
+impl Inbox {
+    /// Makes a question, whose number its replies repeat.
+    pub(crate) fn ask(&self) -> Asked<'_> {
+        let number = self.last.fetch_add(1, Relaxed) + 1;
+        let changed = self.questions.lock().entry(number).or_default().changed.subscribe();
+        Asked { inbox: self, number, changed }
+    }
+
+    /// Takes a reply.
+    pub(crate) fn take(&self, reply: Value) {
+        let (Some(number), Some(from), Some(part)) =
+            (reply["number"].as_u64(), reply["client"].as_str().map(str::to_owned), reply["part"].as_u64())
+        else {
+            return;
         };
-        // Forgets the question when this future is dropped.
-        let _forget = Forget { inbox: &self.inbox, number };
-        question["to"] = session_name(&self.runtime).into();
-        question["number"] = number.into();
-        question["prefix"] = (&*self.prefix).into();
-        let connection = self.pool.holding(FIRST_TTL).await?;
-        connection.notify(CHANNEL, &question.to_string()).await?;
-        let clock = self.runtime.clock();
-        let all = async {
-            while !self.inbox.questions.lock().get(&number).is_some_and(|one| one.is_complete(&clients)) {
-                if changed.changed().await.is_err() {
-                    return;
-                }
+        if let Some(question) = self.questions.lock().get_mut(&number) {
+            if reply["last"] == true {
+                question.complete.insert(from.clone(), part);
             }
-        };
-        clock.within(clock.now() + REPLY_TIMEOUT, all).await;
-        let question = self.inbox.questions.lock().remove(&number).unwrap_or_default();
-        let silent = clients.into_iter().filter(|client| !question.is_complete(std::slice::from_ref(client)));
-        Ok(Replies { silent: silent.collect(), parts: question.replies.into_values().collect() })
+            question.replies.insert((from, part), reply);
+            question.changed.send_replace(());
+        }
     }
 }
 
-struct Forget<'a> {
-    inbox: &'a Inbox,
-    number: u64,
+impl Asked<'_> {
+    /// Returns when all `clients` have replied.
+    pub(crate) async fn complete(&mut self, clients: &[String]) {
+        let is_complete = |inbox: &Inbox, number| {
+            inbox.questions.lock().get(&number).is_some_and(|question| question.is_complete(clients))
+        };
+        while !is_complete(self.inbox, self.number) {
+            if self.changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the replies that have arrived.
+    pub(crate) fn replies(self, clients: Vec<String>) -> Replies {
+        let question = self.inbox.questions.lock().remove(&self.number).unwrap_or_default();
+        let silent = clients.into_iter().filter(|client| !question.is_complete(std::slice::from_ref(client)));
+        Replies { silent: silent.collect(), parts: question.replies.into_values().collect() }
+    }
 }
 
-impl Drop for Forget<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.inbox.questions.lock().remove(&self.number);
     }
-}
-
-/// Handles messages until the client is dropped.
-pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedReceiver<Message>) {
-    while let Some(message) = messages.recv().await {
-        let Some(client) = client.upgrade() else { return };
-        let Ok(text) = serde_json::from_str::<Value>(&message.text) else { continue };
-        if message.channel == CHANNEL {
-            let runtime = client.runtime.clone();
-            runtime.spawn(async move {
-                if let Err(failure) = reply(&client, &text).await {
-                    tracing::debug!(?failure, "a question of an operator has no reply");
-                }
-            });
-        } else {
-            take(&client, text);
-        }
-    }
-}
-
-fn take(client: &PostgresClient, reply: Value) {
-    let (Some(number), Some(from), Some(part)) =
-        (reply["number"].as_u64(), reply["client"].as_str().map(str::to_owned), reply["part"].as_u64())
-    else {
-        return;
-    };
-    if let Some(question) = client.inbox.questions.lock().get_mut(&number) {
-        if reply["last"] == true {
-            question.complete.insert(from.clone(), part);
-        }
-        question.replies.insert((from, part), reply);
-        question.changed.send_replace(());
-    }
-}
-
-async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Failure> {
-    let (Some(to), Some(number)) = (question["to"].as_str(), question["number"].as_u64()) else {
-        return Ok(());
-    };
-    // The channel becomes part of no statement: it is a value. Others than ours are not used.
-    if !to.starts_with("fencepost_") {
-        return Ok(());
-    }
-    let claims =
-        if question["prefix"] == *client.prefix { answer(client, question).await } else { Vec::new() };
-    let mut parts: Vec<Vec<Value>> = vec![Vec::new()];
-    let mut length = 0;
-    for claim in claims {
-        let text = claim.to_string().len() + 1;
-        if length + text > MAX_TEXT {
-            parts.push(Vec::new());
-            length = 0;
-        }
-        length += text;
-        parts.last_mut().expect("there is one").push(claim);
-    }
-    let last = parts.len() - 1;
-    let connection = client.pool.holding(FIRST_TTL).await?;
-    let from = session_name(&client.runtime);
-    for (part, claims) in parts.into_iter().enumerate() {
-        let text = json!({
-            "number": number, "client": from, "part": part, "last": part == last, "claims": claims,
-        });
-        connection.notify(to, &text.to_string()).await?;
-    }
-    Ok(())
-}
-
-async fn answer(client: &Arc<PostgresClient>, question: &Value) -> Vec<Value> {
-    let text = |key: &str| question[key].as_str();
-    match text("ask") {
-        Some("name") => {
-            let name = text("name").unwrap_or_default();
-            client.listed.select(|known| known == name).iter().map(shown).collect()
-        }
-        Some("list") => {
-            let (begins, after) = (text("begins").unwrap_or_default(), text("after"));
-            let limit = question["limit"].as_u64().and_then(|limit| usize::try_from(limit).ok()).unwrap_or(1);
-            let found = client
-                .listed
-                .select(|known| known.starts_with(begins) && after.is_none_or(|after| known > after));
-            let mut names: Vec<_> = found.iter().map(|one| one.claim.want().name.clone()).collect();
-            names.dedup();
-            let end = names.get(limit);
-            found.iter().filter(|one| end.is_none_or(|end| one.claim.want().name < *end)).map(shown).collect()
-        }
-        Some("evict") => {
-            let (name, token) = (text("name").unwrap_or_default(), question["token"].as_u64());
-            let found = client.listed.select(|known| known == name);
-            let found = found.into_iter().find(|one| one.token.is_some_and(|held| Some(held.get()) == token));
-            match found {
-                Some(one) => evict(&one, question["now"] == true, text("reason")).await.into_iter().collect(),
-                None => Vec::new(),
-            }
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Describes a claim without its id.
-fn shown(one: &ListedClaim) -> Value {
-    let record = String::from_utf8(one.record.to_bytes()).expect("JSON is UTF-8");
-    json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record })
-}
-
-/// Ends a grant. `now`: releases its lock at once, else when its lease is over.
-async fn evict(one: &ListedClaim, now: bool, reason: Option<&str>) -> Option<Value> {
-    let held = one.held.as_ref()?.upgrade()?;
-    let until = one.claim.runtime.clock().now() + one.claim.ttl();
-    one.claim.validity.end_with(Loss::Evicted, reason.unwrap_or_default().to_owned());
-    if now {
-        held.unlock().await.ok()?;
-    } else {
-        let (clock, held) = (one.claim.runtime.clone(), Arc::downgrade(&held));
-        one.claim.runtime.spawn(async move {
-            clock.clock().sleep_until(until).await;
-            if let Some(held) = held.upgrade()
-                && held.unlock().await.is_err()
-            {
-                held.connection.end();
-            }
-        });
-    }
-    Some(json!({ "evicted": true }))
-}
-
-/// Reads a claim that [`shown`] wrote: its name, its token and its record.
-pub(crate) fn read(claim: &Value) -> Option<(&str, Option<Token>, ClaimRecord)> {
-    let record = ClaimRecord::read(claim["record"].as_str()?.as_bytes());
-    Some((claim["name"].as_str()?, claim["token"].as_u64().map(Token::new), record))
 }

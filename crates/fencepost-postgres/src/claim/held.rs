@@ -7,10 +7,10 @@ use fencepost_core::{Claim, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
-use crate::client::KeyUse;
 use crate::conn::connection::Connection;
 use crate::conn::pool::Exclusive;
 use crate::error::Failure;
+use crate::keys::KeyUse;
 
 /// A lock that a connection holds for a claim.
 pub(crate) struct Held {

@@ -166,7 +166,7 @@ impl Connector {
     }
 }
 
-/// What a connection is made with.
+/// The session of a new connection.
 pub(crate) struct Session {
     pub(crate) host: (String, u16),
     pub(crate) pid: i32,

@@ -1,6 +1,9 @@
 //! Listing, inspection and eviction: the clients are asked.
 
+pub(crate) mod reply;
+
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
@@ -8,9 +11,27 @@ use fencepost_core::{
 use serde_json::{Value, json};
 
 use crate::client::{FIRST_TTL, PostgresClient};
+use crate::conn::connect::{CHANNEL, session_name};
 use crate::conn::connection::Backend;
-use crate::error::ENGINE;
-use crate::inbox::read;
+use crate::error::{ENGINE, Failure};
+use crate::inbox::Replies;
+use crate::operator::reply::read;
+
+/// How long an operator waits for the replies of clients. A client that is stopped or cut off does not reply.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(1_000);
+
+/// Asks `clients` and waits for their replies.
+async fn ask(client: &PostgresClient, mut question: Value, clients: Vec<String>) -> Result<Replies, Failure> {
+    let mut asked = client.inbox.ask();
+    question["to"] = session_name(&client.runtime).into();
+    question["number"] = asked.number.into();
+    question["prefix"] = (&*client.prefix).into();
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    connection.notify(CHANNEL, &question.to_string()).await?;
+    let clock = client.runtime.clock();
+    clock.within(clock.now() + REPLY_TIMEOUT, asked.complete(&clients)).await;
+    Ok(asked.replies(clients))
+}
 
 /// Returns the claims of a name. A client that does not reply is shown by the number of its backend.
 pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {
@@ -19,7 +40,7 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
         return Ok(Info::new(name.clone(), None, Vec::new()));
     }
     let question = json!({ "ask": "name", "name": name.as_str() });
-    let replies = client.ask(question, sessions(&backends)).await?;
+    let replies = ask(client, question, sessions(&backends)).await?;
     let mut claims = claims(client, &replies.parts).remove(name.as_str()).unwrap_or_default();
     let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.session));
     claims.extend(silent.map(|one| unknown(client, one)));
@@ -32,7 +53,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
     let sessions = client.pool.holding(FIRST_TTL).await?.sessions().await?;
     let after = page.after.as_ref().map(Name::as_str);
     let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
-    let replies = client.ask(question, sessions).await?;
+    let replies = ask(client, question, sessions).await?;
     if !replies.silent.is_empty() {
         tracing::warn!(
             clients = replies.silent.len(),
@@ -58,7 +79,7 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
     let question = json!({
         "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
     });
-    let replies = client.ask(question, sessions(&backends)).await?;
+    let replies = ask(client, question, sessions(&backends)).await?;
     let evicted = |claim: &Value| claim["evicted"] == true;
     if all(&replies.parts).any(evicted) {
         return Ok(());

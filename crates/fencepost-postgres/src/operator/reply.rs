@@ -1,0 +1,131 @@
+//! Replies to the questions of operators: a client tells its claims, because the server knows only keys and backends. The messages are
+//! JSON, sent with `NOTIFY`.
+
+use std::sync::{Arc, Weak};
+
+use fencepost_core::{ClaimRecord, Loss, Token};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::claim::listed::ListedClaim;
+use crate::client::{FIRST_TTL, PostgresClient};
+use crate::conn::connect::{CHANNEL, Message, session_name};
+use crate::error::Failure;
+
+/// The longest text of a message: the server's limit is 8,000 bytes.
+const MAX_TEXT: usize = 7_500;
+
+/// Handles messages until the client is dropped.
+pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedReceiver<Message>) {
+    while let Some(message) = messages.recv().await {
+        let Some(client) = client.upgrade() else { return };
+        let Ok(text) = serde_json::from_str::<Value>(&message.text) else { continue };
+        if message.channel == CHANNEL {
+            let runtime = client.runtime.clone();
+            runtime.spawn(async move {
+                if let Err(failure) = reply(&client, &text).await {
+                    tracing::debug!(?failure, "a question of an operator has no reply");
+                }
+            });
+        } else {
+            client.inbox.take(text);
+        }
+    }
+}
+
+async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Failure> {
+    let (Some(to), Some(number)) = (question["to"].as_str(), question["number"].as_u64()) else {
+        return Ok(());
+    };
+    // The channel becomes part of no statement: it is a value. Others than ours are not used.
+    if !to.starts_with("fencepost_") {
+        return Ok(());
+    }
+    let claims =
+        if question["prefix"] == *client.prefix { answer(client, question).await } else { Vec::new() };
+    let mut parts: Vec<Vec<Value>> = vec![Vec::new()];
+    let mut length = 0;
+    for claim in claims {
+        let text = claim.to_string().len() + 1;
+        if length + text > MAX_TEXT {
+            parts.push(Vec::new());
+            length = 0;
+        }
+        length += text;
+        parts.last_mut().expect("there is one").push(claim);
+    }
+    let last = parts.len() - 1;
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    let from = session_name(&client.runtime);
+    for (part, claims) in parts.into_iter().enumerate() {
+        let text = json!({
+            "number": number, "client": from, "part": part, "last": part == last, "claims": claims,
+        });
+        connection.notify(to, &text.to_string()).await?;
+    }
+    Ok(())
+}
+
+async fn answer(client: &Arc<PostgresClient>, question: &Value) -> Vec<Value> {
+    let text = |key: &str| question[key].as_str();
+    match text("ask") {
+        Some("name") => {
+            let name = text("name").unwrap_or_default();
+            client.listed.select(|known| known == name).iter().map(shown).collect()
+        }
+        Some("list") => {
+            let (begins, after) = (text("begins").unwrap_or_default(), text("after"));
+            let limit = question["limit"].as_u64().and_then(|limit| usize::try_from(limit).ok()).unwrap_or(1);
+            let found = client
+                .listed
+                .select(|known| known.starts_with(begins) && after.is_none_or(|after| known > after));
+            let mut names: Vec<_> = found.iter().map(|one| one.claim.want().name.clone()).collect();
+            names.dedup();
+            let end = names.get(limit);
+            found.iter().filter(|one| end.is_none_or(|end| one.claim.want().name < *end)).map(shown).collect()
+        }
+        Some("evict") => {
+            let (name, token) = (text("name").unwrap_or_default(), question["token"].as_u64());
+            let found = client.listed.select(|known| known == name);
+            let found = found.into_iter().find(|one| one.token.is_some_and(|held| Some(held.get()) == token));
+            match found {
+                Some(one) => evict(&one, question["now"] == true, text("reason")).await.into_iter().collect(),
+                None => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Describes a claim without its id.
+fn shown(one: &ListedClaim) -> Value {
+    let record = String::from_utf8(one.record.to_bytes()).expect("JSON is UTF-8");
+    json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record })
+}
+
+/// Ends a grant. `now`: releases its lock at once, else when its lease is over.
+async fn evict(one: &ListedClaim, now: bool, reason: Option<&str>) -> Option<Value> {
+    let held = one.held.as_ref()?.upgrade()?;
+    let until = one.claim.runtime.clock().now() + one.claim.ttl();
+    one.claim.validity.end_with(Loss::Evicted, reason.unwrap_or_default().to_owned());
+    if now {
+        held.unlock().await.ok()?;
+    } else {
+        let (clock, held) = (one.claim.runtime.clone(), Arc::downgrade(&held));
+        one.claim.runtime.spawn(async move {
+            clock.clock().sleep_until(until).await;
+            if let Some(held) = held.upgrade()
+                && held.unlock().await.is_err()
+            {
+                held.connection.end();
+            }
+        });
+    }
+    Some(json!({ "evicted": true }))
+}
+
+/// Reads a claim that [`shown`] wrote: its name, its token and its record.
+pub(crate) fn read(claim: &Value) -> Option<(&str, Option<Token>, ClaimRecord)> {
+    let record = ClaimRecord::read(claim["record"].as_str()?.as_bytes());
+    Some((claim["name"].as_str()?, claim["token"].as_u64().map(Token::new), record))
+}
