@@ -2,14 +2,18 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{self, Plan, Server, Standalone, certify, process_faults};
+use crate::server::{self, Plan, Server, Standalone, certify};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The superuser of the server, who needs no password.
 const USER: &str = "fencepost";
+
+/// The time in which the backends of a killed server end.
+const BACKENDS_END: Duration = Duration::from_secs(20);
 
 /// A running `postgres` with an empty database `postgres`.
 pub struct Postgres {
@@ -114,7 +118,28 @@ fn programs() -> io::Result<PathBuf> {
 }
 
 impl Faults for Postgres {
-    process_faults!();
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.server.kill()
+    }
+
+    fn restart(&mut self) -> Result<(), Fault> {
+        let end = Instant::now() + BACKENDS_END;
+        loop {
+            match self.server.restart() {
+                // The backends of a killed server end by themselves, and it does not start before.
+                Err(error) if error.to_string().contains("still in use") && Instant::now() < end => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.server.stop()
+    }
+
+    fn cont(&mut self) -> Result<(), Fault> {
+        self.server.cont()
+    }
 }
 
 /// A server and the proxy in front of it, with all hooks. Clones share the server.
