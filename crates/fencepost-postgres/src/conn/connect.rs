@@ -78,7 +78,7 @@ impl Connector {
         driver
             .user(&config.credentials.user)
             .dbname(&config.database)
-            .application_name(&session_name(&runtime));
+            .application_name(session_name(&runtime));
         if let Some(password) = &config.credentials.password {
             driver.password(password);
         }
