@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Result, Runtime, Token,
+    Report, Result, Runtime, Token,
 };
 
 use crate::client::PostgresClient;
 use crate::config::Config;
+use crate::doctor;
 use crate::entry::PostgresEntry;
 use crate::error::ENGINE;
 use crate::operator;
@@ -77,6 +78,10 @@ impl Backend for PostgresBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(doctor::examine(&self.client))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

@@ -33,6 +33,7 @@ mod claim;
 mod client;
 mod config;
 mod conn;
+mod doctor;
 mod entry;
 mod error;
 mod inbox;

@@ -166,6 +166,15 @@ impl Connection {
         Ok(rows.into_iter().map(|row| row.get(0)).collect())
     }
 
+    /// Runs a statement without parameters that returns one row.
+    pub(crate) async fn one_row(&self, text: &str) -> Result<Row, Failure> {
+        let asking = async {
+            let row = self.client.query_one(text, &[]).await;
+            row.map_err(|error| Failure::read(&error, &self.connector.server))
+        };
+        self.within(asking).await
+    }
+
     async fn rows(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
         if self.has_ended() {
             return Err(Failure::ended(&self.connector.server));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Loss, Registry, Result};
+use fencepost_core::{Client, Loss, Registry, Result, Severity};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 
@@ -152,6 +152,36 @@ async fn more_waiters_than_connections_are_all_granted() {
     client.close().await;
     holder.close().await;
     assert_eq!(locks(&server).trim(), "0");
+}
+
+/// The examination reports where tokens come from, and settings that weaken them.
+#[tokio::test]
+async fn an_examination_finds_weak_settings() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    server.run("CREATE ROLE app LOGIN").expect("made");
+    let client = connect(&format!("postgres://app@{}/postgres", server.address())).await;
+    let found = async |subject: &str| {
+        let report = client.examine().await.expect("it answers");
+        let finding = report.findings.into_iter().find(|finding| finding.subject == subject);
+        finding.expect("it is examined")
+    };
+    assert!(found("tokens").await.says.contains("transaction ids"));
+    server.run("CREATE SCHEMA fencepost; CREATE SEQUENCE fencepost.token").expect("made");
+    let denied = found("tokens").await;
+    assert_eq!(denied.severity, Severity::Problem, "{denied}");
+    server
+        .run("GRANT USAGE ON SCHEMA fencepost TO app; GRANT USAGE ON SEQUENCE fencepost.token TO app")
+        .expect("granted");
+    assert_eq!(found("tokens").await.severity, Severity::Ok);
+    assert_eq!(found("durability").await.severity, Severity::Ok);
+    server.run("ALTER SYSTEM SET fsync = off").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("reloaded");
+    fencepost_testkit::wait::eventually(SOON, "the setting is read", || async {
+        found("durability").await.severity == Severity::Problem
+    })
+    .await;
+    client.close().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,99 @@
+//! Checks the server.
+
+use fencepost_core::{Finding, Report, Result};
+use tokio_postgres::Row;
+
+use crate::client::{FIRST_TTL, PostgresClient};
+
+/// Reads all that the checks need in one statement.
+const FACTS: &str = "SELECT current_setting('server_version'), current_setting('fsync')::bool, \
+    current_setting('full_page_writes')::bool, \
+    (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), \
+    current_setting('synchronous_standby_names'), \
+    (SELECT count(*) FROM pg_stat_replication), \
+    current_setting('max_connections')::int8, \
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+    current_setting('max_locks_per_transaction')::int8 \
+    * (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8), \
+    (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), \
+    CASE WHEN seen THEN to_regclass('fencepost.token') IS NOT NULL ELSE true END, \
+    CASE WHEN seen THEN coalesce(has_sequence_privilege(to_regclass('fencepost.token'), 'USAGE'), true) ELSE false END, \
+    (SELECT age(datfrozenxid)::int8 FROM pg_database WHERE datname = current_database()), \
+    current_setting('autovacuum_freeze_max_age')::int8 \
+    FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), true) AS seen) AS schema";
+
+pub(crate) async fn examine(client: &PostgresClient) -> Result<Report> {
+    let row = client.pool.holding(FIRST_TTL).await?.one_row(FACTS).await?;
+    Ok(Report::from(vec![
+        Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
+        durability(&row),
+        replication(&row),
+        tokens(&row),
+        share(
+            "connections",
+            row.get(7),
+            row.get(6),
+            "raise max_connections, or lower connections= in the URLs",
+        ),
+        share("lock table", row.get(9), row.get(8), "raise max_locks_per_transaction"),
+        Finding::ok(
+            "clocks",
+            "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
+        ),
+    ]))
+}
+
+fn durability(row: &Row) -> Finding {
+    let (fsync, full_page_writes, commit): (bool, bool, String) = (row.get(1), row.get(2), row.get(3));
+    if !fsync || !full_page_writes {
+        let says =
+            "fsync or full_page_writes is off: a crash of the machine can damage the data and repeat tokens";
+        return Finding::problem("durability", says).advice("turn both on");
+    }
+    if commit == "off" {
+        let says = "synchronous_commit is off for others; fencepost turns it on for its own sessions";
+        return Finding::note("durability", says);
+    }
+    Finding::ok("durability", "a token is on the disk before its lock is granted")
+}
+
+fn replication(row: &Row) -> Finding {
+    let (names, standbys): (String, i64) = (row.get(4), row.get(5));
+    match (standbys, names.is_empty()) {
+        (0, _) => Finding::note("replication", "no standby: while the server is down no lock is granted"),
+        (_, true) => Finding::warning(
+            "replication",
+            "the standbys are asynchronous: after a failover tokens can repeat",
+        )
+        .advice("set synchronous_standby_names"),
+        (_, false) => Finding::ok("replication", "a standby has each token before its lock is granted"),
+    }
+}
+
+fn tokens(row: &Row) -> Finding {
+    let (exists, usable): (bool, bool) = (row.get(10), row.get(11));
+    let (age, limit): (i64, i64) = (row.get(12), row.get(13));
+    match (exists, usable) {
+        (true, true) => Finding::ok("tokens", "they come from the sequence fencepost.token"),
+        (true, false) => Finding::problem("tokens", "this user may not use the sequence fencepost.token")
+            .advice("GRANT USAGE ON SEQUENCE fencepost.token, and USAGE ON SCHEMA fencepost"),
+        (false, _) => Finding::note(
+            "tokens",
+            format!(
+                "they are transaction ids: each lock uses one, and {} more force a vacuum of every table",
+                limit.saturating_sub(age).max(0)
+            ),
+        )
+        .advice("make the sequence fencepost.token: docs/backends/postgres.md has the statements"),
+    }
+}
+
+/// Compares a number with its limit.
+fn share(subject: &'static str, used: i64, limit: i64, advice: &'static str) -> Finding {
+    let says = format!("{used} of {limit} are in use");
+    if used.saturating_mul(5) >= limit.saturating_mul(4) {
+        Finding::warning(subject, says).advice(advice)
+    } else {
+        Finding::ok(subject, says)
+    }
+}
