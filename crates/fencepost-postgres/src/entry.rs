@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Mode, Moment, Removed, Renewal, Reply, Result, State, Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Mode, Moment, Removed, Renewal, Reply, Result, State,
 };
 use futures_util::future::BoxFuture;
 
+use crate::claim::attempt::{FreshGrant, try_lock};
 use crate::claim::held::Held;
 use crate::claim::wait::{Grant, Wait};
 use crate::client::PostgresClient;
-use crate::conn::connection::{Connection, PostgresSession};
+use crate::conn::connection::PostgresSession;
 use crate::error::{ENGINE, Failure};
-use crate::keys::KeyUse;
 
 pub(crate) struct PostgresEntry {
     client: Arc<PostgresClient>,
@@ -23,7 +23,7 @@ pub(crate) struct PostgresEntry {
     phase: Phase,
     /// A statement that was sent and has no reply yet. It outlives the future of an attempt, because its effect must be known before
     /// the claim is withdrawn.
-    trying: Option<BoxFuture<'static, Result<Tried, Failure>>>,
+    trying: Option<BoxFuture<'static, Result<Option<FreshGrant>, Failure>>>,
     removed: Option<Removed>,
     /// The first request to withdraw was made: while the claim was valid, or not.
     was_valid: Option<bool>,
@@ -34,13 +34,6 @@ enum Phase {
     Waiting(Wait),
     Holding(Arc<Held>),
     Gone,
-}
-
-/// The outcome of the first statement.
-struct Tried {
-    /// The grant. `None`: another claim holds the lock.
-    granted: Option<(Arc<Connection>, Token, KeyUse)>,
-    sent: Moment,
 }
 
 impl PostgresEntry {
@@ -58,10 +51,11 @@ impl PostgresEntry {
     }
 
     /// Sends the first statement, or waits for the reply of the one that was sent.
-    async fn tried(&mut self) -> Result<Tried, Failure> {
+    async fn tried(&mut self) -> Result<Option<FreshGrant>, Failure> {
         let trying = self.trying.get_or_insert_with(|| {
-            let (client, claim) = (Arc::clone(&self.client), Arc::clone(&self.claim));
-            Box::pin(try_lock(client, claim, self.key, self.shared))
+            let (client, claim, lock) =
+                (Arc::clone(&self.client), Arc::clone(&self.claim), (self.key, self.shared));
+            Box::pin(async move { try_lock(&client, &claim, lock).await })
         });
         let connection_limit = self.client.pool.time_limit();
         let outcome = self.claim.runtime.clock().within(connection_limit, trying).await;
@@ -72,15 +66,15 @@ impl PostgresEntry {
 
     async fn enter(&mut self) -> Result<Attempt> {
         if matches!(self.phase, Phase::New) {
-            let tried = self.tried().await?;
-            if self.hold(tried) {
+            if let Some(grant) = self.tried().await? {
+                self.hold(grant);
                 return self.answer().await;
             }
             if !self.claim.join {
                 return Ok(Attempt::Blocked { again: None, ahead: None });
             }
             self.client.listed.waits(&self.claim);
-            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, self.key, self.shared));
+            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, (self.key, self.shared)));
         }
         if let Phase::Waiting(wait) = &self.phase {
             wait.queued().await;
@@ -90,7 +84,8 @@ impl PostgresEntry {
                     self.phase = Phase::New;
                     return Err(failure.into());
                 }
-                Some(Ok(Grant { exclusive, token, sent })) => {
+                Some(Ok(Grant::Fresh(grant))) => self.hold(grant),
+                Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
                     let connection = Arc::clone(&exclusive.connection);
                     connection.hold(&self.claim, sent);
                     let lock = (self.key, self.shared);
@@ -103,15 +98,14 @@ impl PostgresEntry {
         self.answer().await
     }
 
-    /// Holds the lock if the first statement was granted it.
-    fn hold(&mut self, Tried { granted, sent }: Tried) -> bool {
-        let Some((connection, token, key_use)) = granted else { return false };
-        connection.hold(&self.claim, sent);
+    /// Holds the lock that a connection for many was granted.
+    fn hold(&mut self, grant: FreshGrant) {
+        let (connection, token) = (Arc::clone(&grant.connection), grant.token);
+        connection.hold(&self.claim, grant.sent);
         let lock = (self.key, self.shared);
-        let held = Held::new(connection, &self.claim, token, lock, None, Some(key_use));
+        let held = Held::new(connection, &self.claim, token, lock, None, Some(grant.take()));
         self.client.listed.holds(&self.claim, &held);
         self.phase = Phase::Holding(held);
-        true
     }
 
     /// Answers for a claim that was granted. A grant that is not valid any more is released.
@@ -132,7 +126,8 @@ impl PostgresEntry {
         // The statement that was sent may be granted: its reply comes first. A failed one was undone.
         if self.trying.is_some() {
             match self.tried().await {
-                Ok(tried) => drop(self.hold(tried)),
+                Ok(Some(grant)) => self.hold(grant),
+                Ok(None) => {}
                 Err(failure) if self.trying.is_some() => return Err(failure.into()),
                 Err(_) => {}
             }
@@ -151,37 +146,6 @@ impl PostgresEntry {
     }
 }
 
-/// Takes the lock if it is free. A connection that had ended is replaced once.
-async fn try_lock(
-    client: Arc<PostgresClient>,
-    claim: Arc<Claim>,
-    key: i64,
-    shared: bool,
-) -> Result<Tried, Failure> {
-    let Some(key_use) = client.keys.take(key, shared) else {
-        // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
-        let sent = claim.runtime.clock().now();
-        return if claim.join { Ok(()) } else { client.reach().await }
-            .map(|()| Tried { granted: None, sent });
-    };
-    let mut first = true;
-    loop {
-        let connection = client.pool.holding(claim.ttl()).await?;
-        let sent = claim.runtime.clock().now();
-        match connection.try_lock(key, shared, key_use.again).await {
-            Ok(token) => {
-                let granted = token.map(|token| (connection, token, key_use));
-                return Ok(Tried { granted, sent });
-            }
-            Err(failure) if failure.is_closed() && first => first = false,
-            Err(failure) => {
-                connection.undo(key, shared, key_use.again).await;
-                return Err(failure);
-            }
-        }
-    }
-}
-
 impl Drop for PostgresEntry {
     fn drop(&mut self) {
         self.client.listed.remove(self.claim.id);
@@ -193,11 +157,8 @@ impl Drop for PostgresEntry {
         if let Phase::Holding(held) = phase {
             held.connection.end();
         } else if let Some(trying) = trying {
-            self.claim.runtime.spawn(async move {
-                if let Ok(Tried { granted: Some((connection, ..)), .. }) = trying.await {
-                    connection.end();
-                }
-            });
+            // A grant that nobody takes is released.
+            self.claim.runtime.spawn(async move { drop(trying.await) });
         }
     }
 }

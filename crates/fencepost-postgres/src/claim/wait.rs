@@ -4,15 +4,20 @@ use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, Moment, Token};
 use futures_util::future::{Either, select};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
+use crate::claim::attempt::{FreshGrant, try_lock};
 use crate::client::PostgresClient;
 use crate::conn::pool::Exclusive;
 use crate::error::Failure;
+
+/// How long a claim without a connection pauses between two attempts: from once to twice this time.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A claim that waits. The task that waits runs on the client's own thread. Dropping this cancels it.
 pub(crate) struct Wait {
@@ -35,19 +40,24 @@ struct Slot {
 }
 
 /// A lock that was waited for.
-pub(crate) struct Grant {
-    pub(crate) exclusive: Exclusive,
-    pub(crate) token: Token,
-    /// When the statement was sent from which the lease counts.
-    pub(crate) sent: Moment,
+pub(crate) enum Grant {
+    /// In the server's queue. The connection is the claim's alone.
+    Exclusive {
+        exclusive: Exclusive,
+        token: Token,
+        /// When the statement was sent from which the lease counts.
+        sent: Moment,
+    },
+    /// It was free when the claim tried again.
+    Fresh(FreshGrant),
 }
 
 impl Wait {
-    pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, key: i64, shared: bool) -> Wait {
+    pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, lock: (i64, bool)) -> Wait {
         let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Mutex::default() });
         let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
-            if let Some(outcome) = wait(&own, &client, &claim, key, shared).await {
+            if let Some(outcome) = wait(&own, &client, &claim, lock).await {
                 own.put(outcome);
             }
         });
@@ -113,28 +123,26 @@ impl Inner {
 /// Waits for the lock. `None`: the claim has given up, and nothing of it is left.
 async fn wait(
     inner: &Inner,
-    client: &PostgresClient,
+    client: &Arc<PostgresClient>,
     claim: &Claim,
-    key: i64,
-    shared: bool,
+    lock: (i64, bool),
 ) -> Option<Result<Grant, Failure>> {
     let ttl = claim.ttl();
-    let acquiring = async {
-        let permit = match client.pool.try_permit() {
-            Some(permit) => permit,
-            None => {
-                client.reach().await?;
-                inner.set(|slot| slot.queued = true);
-                client.pool.permit().await?
-            }
-        };
-        client.pool.exclusive(permit, ttl).await
+    let permit = match client.pool.try_permit() {
+        Some(permit) => permit,
+        None => match permit_or_lock(inner, client, claim, lock).await? {
+            Ok(Either::Left(permit)) => permit,
+            Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
+            Err(failure) => return Some(Err(failure)),
+        },
     };
-    let mut exclusive = match select(pin!(acquiring), pin!(inner.cancelled.notified())).await {
+    let connecting = pin!(client.pool.exclusive(permit, ttl));
+    let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
         Either::Right(_) => return None,
     };
+    let (key, shared) = lock;
     let connection = Arc::clone(&exclusive.connection);
     let mut waiting = pin!(connection.lock(key, shared));
     let granted = {
@@ -163,5 +171,38 @@ async fn wait(
     };
     // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
     let sent = claim.runtime.clock().now();
-    Some(connection.set_idle(ttl).await.map(|()| Grant { exclusive, token, sent }))
+    Some(connection.set_idle(ttl).await.map(|()| Grant::Exclusive { exclusive, token, sent }))
+}
+
+/// Waits until the claim may have a connection, and tries meanwhile: the holders of all connections may be waiting for others. `None`:
+/// the claim has given up, and nothing of it is left.
+async fn permit_or_lock(
+    inner: &Inner,
+    client: &Arc<PostgresClient>,
+    claim: &Claim,
+    lock: (i64, bool),
+) -> Option<Result<Either<OwnedSemaphorePermit, FreshGrant>, Failure>> {
+    if let Err(failure) = client.reach().await {
+        return Some(Err(failure));
+    }
+    inner.set(|slot| slot.queued = true);
+    let clock = claim.runtime.clock();
+    let mut permit = pin!(client.pool.permit());
+    // Claims that began together do not try together.
+    let pause = POLL + POLL.mul_f64(f64::from(clock.now().as_nanos() as u8) / 256.0);
+    loop {
+        let paused = pin!(clock.sleep_until(clock.now() + pause));
+        let first = select(permit.as_mut(), paused);
+        match select(first, pin!(inner.cancelled.notified())).await {
+            Either::Left((Either::Left((permit, _)), _)) => return Some(permit.map(Either::Left)),
+            Either::Left((Either::Right(_), _)) => {}
+            Either::Right(_) => return None,
+        }
+        // It runs to its end, also when the claim gives up meanwhile: a grant that nobody takes is released.
+        match try_lock(client, claim, lock).await {
+            Ok(None) => {}
+            Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
+            Err(failure) => return Some(Err(failure)),
+        }
+    }
 }

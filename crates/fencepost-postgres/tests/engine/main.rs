@@ -184,6 +184,44 @@ async fn an_examination_finds_weak_settings() {
     client.close().await;
 }
 
+/// Claims that hold the connections for waiting must not keep others from a lock that is free.
+#[tokio::test]
+async fn a_claim_without_a_connection_gets_a_lock_that_is_free() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (client, holder) =
+        (connect(&format!("{}?connections=2", server.url())).await, connect(&server.url()).await);
+    let mut held = Vec::new();
+    for name in ["one", "two"] {
+        held.push(holder.mutex(name).expect("a good name").lock().await.expect("it is free"));
+    }
+    let wait = |name: &str| {
+        let mutex = client.mutex(name).expect("a good name");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    let one = wait("one");
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    fencepost_testkit::wait::eventually(SOON, "it stands in the queue", || async {
+        server.run(waits).expect("the server answers").trim() == "1"
+    })
+    .await;
+    held.remove(0).release().await.expect("it was held");
+    let one =
+        tokio::time::timeout(SOON, one).await.expect("it is granted").expect("no panic").expect("granted");
+    // The only connection for waiting holds this lock.
+    let two = wait("two");
+    held.remove(0).release().await.expect("it was held");
+    let two =
+        tokio::time::timeout(SOON, two).await.expect("it is granted").expect("no panic").expect("granted");
+    assert_eq!(locks(&server).trim(), "2");
+    for guard in [one, two] {
+        guard.release().await.expect("it was held");
+    }
+    client.close().await;
+    holder.close().await;
+    assert_eq!(locks(&server).trim(), "0");
+}
+
 #[tokio::test]
 async fn over_tls() {
     needs!(POSTGRES, OPENSSL);
