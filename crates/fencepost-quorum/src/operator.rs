@@ -2,6 +2,7 @@
 
 use fencepost_core::{ClaimInfo, Info, Listing, Name, Page};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Returns the holders at a majority of the nodes. A node that did not answer counts as one that has the holder. A waiter needs one
 /// node: it waits where it asked last.
@@ -33,14 +34,26 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
         let waits = group.iter().flatten().next().is_some_and(|claim| !claim.holds());
         let enough = if waits { 0 } else { (need - 1).saturating_sub(missing) };
         let times = group.get(enough).map_or(0, Vec::len);
-        let shown = group.swap_remove(0).into_iter().take(times);
-        claims.extend(shown.map(|mut claim| {
+        let shown: Vec<ClaimInfo> = group[0].iter().take(times).cloned().collect();
+        for alike in &mut group {
+            alike.sort_by_key(|claim| std::cmp::Reverse(end(claim)));
+        }
+        claims.extend(shown.into_iter().enumerate().map(|(number, mut claim)| {
             claim.evicted = evicted;
+            let mut ends: Vec<_> = group.iter().filter_map(|alike| alike.get(number)).map(end).collect();
+            ends.sort_by_key(|end| std::cmp::Reverse(*end));
+            // The grant lasts while a majority may have it.
+            claim.expires_in = ends.get(enough).copied().filter(|end| *end < Duration::MAX);
             claim
         }));
     }
     claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
     Info::new(name, last_token, claims)
+}
+
+/// Returns when a node's grant ends; [`Duration::MAX`] if the node knows no end.
+fn end(claim: &ClaimInfo) -> Duration {
+    claim.expires_in.unwrap_or(Duration::MAX)
 }
 
 fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {

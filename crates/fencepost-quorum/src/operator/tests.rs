@@ -1,4 +1,5 @@
 use fencepost_core::{HolderInfo, Mode, Token};
+use std::time::Duration;
 
 use super::*;
 
@@ -97,4 +98,20 @@ fn a_page_ends_where_the_shortest_of_the_nodes_ends() {
     assert_eq!(names(2, vec![all(), all(), all()]), ("a b".to_owned(), some("b")));
     assert_eq!(names(3, vec![all(), all(), all()]), ("a b c".to_owned(), None));
     assert_eq!(names(9, vec![all(), part(&["b"], None), part(&["c"], None)]), ("b c".to_owned(), None));
+}
+
+#[test]
+fn a_grant_ends_when_fewer_than_a_majority_have_it() {
+    let end = |ends: &[Option<u64>]| {
+        let answers = ends.iter().map(|end| {
+            let mut claim = claim("one", Some(1));
+            claim.expires_in = end.map(Duration::from_secs);
+            node("a", vec![claim])
+        });
+        info(name("a"), answers.collect(), NODES, NEED).claims[0].expires_in.map(|end| end.as_secs())
+    };
+    assert_eq!(end(&[Some(20), Some(50), Some(50)]), Some(50), "one node has not extended it");
+    assert_eq!(end(&[Some(20), Some(50), Some(20)]), Some(20), "only one node has extended it");
+    assert_eq!(end(&[Some(20), Some(50)]), Some(50), "the third node may have extended it");
+    assert_eq!(end(&[None, None, Some(20)]), None, "two nodes know no end");
 }
