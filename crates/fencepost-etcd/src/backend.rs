@@ -55,6 +55,7 @@ impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.replicas = false;
         capabilities.min_ttl = SHORTEST;
         capabilities

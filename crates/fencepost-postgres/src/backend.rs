@@ -53,6 +53,7 @@ struct PostgresBackend {
 impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.permits = false;
         capabilities.replicas = false;
         capabilities.detach = false;

@@ -68,6 +68,7 @@ fn hold_elsewhere() {
 }
 
 fencepost_testkit::conformance!(Advisory, excused: [
+    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
     // Permits are not built.
     permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
     // An advisory lock ends with its connection.

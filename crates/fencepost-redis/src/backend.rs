@@ -81,6 +81,7 @@ pub(crate) struct RedisBackend {
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.tokens = Tokens::ClockBounded;
         capabilities
     }

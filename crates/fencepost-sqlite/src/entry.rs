@@ -16,6 +16,7 @@ use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
 use crate::db::queue::{self, Outcome, Request};
 use crate::db::rows;
+use crate::db::runs::{self, End};
 use crate::error::Failure;
 use crate::process::liveness::WAITING_TTL;
 use crate::waiters::Waiter;
@@ -44,6 +45,8 @@ struct ClaimState {
     asked: bool,
     /// The row's number, once known.
     seq: Option<i64>,
+    /// The token of its grant, once it was answered.
+    token: Option<u64>,
     /// The outcome of its removal.
     removed: Option<Removed>,
     /// Looks still to be taken at a process that has just closed its side file.
@@ -59,7 +62,8 @@ impl SqliteEntry {
     ) -> SqliteEntry {
         let waiter = Arc::new(Waiter::new(claim, attached));
         client.waiters.insert(Arc::clone(&waiter));
-        let state = ClaimState { client, waiter, asked: false, seq: None, removed: None, rechecks: 0 };
+        let state =
+            ClaimState { client, waiter, asked: false, seq: None, token: None, removed: None, rechecks: 0 };
         SqliteEntry { state, session, native: None }
     }
 }
@@ -107,12 +111,20 @@ impl ClaimState {
             reason: claim.reason.as_deref(),
             seq: *seq,
         };
-        let outcome = match client.database.once(|db| queue::grant_if_free(db, &request, now.wall))? {
+        let at_once = match claim.history {
+            None => client.database.once(|db| queue::grant_if_free(db, &request, now.wall))?,
+            // The run is noted in the transaction of the grant.
+            Some(_) => None,
+        };
+        let outcome = match at_once {
             Some(outcome) => outcome,
             None => {
                 let ((outcome, to_wake), dead) = client.database.write(|db| {
                     let mut liveness = client.liveness(now);
                     let outcome = queue::attempt(db, &mut liveness, &request)?;
+                    if let (Outcome::Granted { seq, token }, Some(_)) = (&outcome.0, claim.history) {
+                        runs::begin(db, claim, *token, *seq, now.wall)?;
+                    }
                     Ok((outcome, liveness.dead_processes().collect()))
                 })?;
                 client.wake(&to_wake);
@@ -122,6 +134,7 @@ impl ClaimState {
         };
         match outcome {
             Outcome::Granted { seq, token } => {
+                self.token = Some(token);
                 if self.seq.replace(seq).is_some() {
                     client.watch.forget(&client.runtime, request.id);
                 }
@@ -194,7 +207,7 @@ impl ClaimState {
         Ok(Attempt::Granted(Token::new(token)))
     }
 
-    fn withdraw(&mut self) -> Result<Removed, Failure> {
+    fn leave(&mut self, end: End) -> Result<Removed, Failure> {
         if let Some(removed) = self.removed {
             return Ok(removed);
         }
@@ -208,13 +221,21 @@ impl ClaimState {
         }
         let resource = self.waiter.claim.want().name.as_str();
         let id = self.id();
-        if self.seq == Some(0) && client.database.once(|db| rows::release_if_alone(db, resource, &id))? {
+        let keeps_runs = self.waiter.claim.history.is_some();
+        if !keeps_runs
+            && self.seq == Some(0)
+            && client.database.once(|db| rows::release_if_alone(db, resource, &id))?
+        {
             self.seq = None;
             return Ok(*self.removed.insert(Removed::Released));
         }
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
             let mut liveness = client.liveness(now);
+            if keeps_runs {
+                let row = rows::find(db, resource, &id)?;
+                runs::end(db, &self.waiter.claim, self.token, row.as_ref(), now.wall, end)?;
+            }
             let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
@@ -269,7 +290,13 @@ impl Entry for SqliteEntry {
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         let state = &mut self.state;
         let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.withdraw())
+        client.retry_while_busy(BUSY_TIMEOUT, move || state.leave(End::Withdrawn))
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        let state = &mut self.state;
+        let client = Arc::clone(&state.client);
+        client.retry_while_busy(BUSY_TIMEOUT, move || state.leave(End::Released))
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

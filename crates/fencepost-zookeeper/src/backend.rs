@@ -43,6 +43,7 @@ impl Backend for ZooBackend {
     fn capabilities(&self) -> Capabilities {
         let layout = &self.client.config.layout;
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities.shared = layout.has_shared();

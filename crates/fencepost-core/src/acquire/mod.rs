@@ -164,6 +164,7 @@ impl Request<'_> {
         claim.paired = self.paired;
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
+        claim.history = client.history;
         claim.reason.clone_from(&self.reason);
         claim
     }

@@ -30,6 +30,8 @@ pub struct Capabilities {
     pub inspect: bool,
     /// Operators can evict.
     pub evict: bool,
+    /// The engine keeps the runs of claims that [ask for it](crate::Claim::history).
+    pub history: bool,
     /// A lost renewal is noticed by the lease's length; this is the shortest that works.
     pub min_ttl: Duration,
     /// The longest lease.
@@ -87,6 +89,7 @@ impl Capabilities {
             detach: true,
             inspect: true,
             evict: true,
+            history: true,
             min_ttl: Self::MIN_TTL,
             max_ttl: Self::MAX_TTL,
         }

@@ -1,16 +1,18 @@
 //! One request for a resource.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
+use crate::operator::run::Run;
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
+use crate::token::Token;
 use crate::validity::Validity;
 
 /// A resource and how it is wanted.
@@ -48,8 +50,12 @@ pub struct Claim {
     pub runtime: Runtime,
     /// It is one node's share of a claim that a quorum makes: see the crate `fencepost-quorum`. `None`: it is for itself.
     pub vote: Option<Box<Vote>>,
+    /// How long the engine is to keep the claim's [run](crate::Run) after its end. `None`: the engine keeps nothing of it, and
+    /// spends nothing on it. Not `None` only where [`Capabilities::history`](crate::Capabilities::history) says so.
+    pub history: Option<Duration>,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
+    exit_code: OnceLock<i32>,
     ttl: AtomicU64,
     /// Under which moment the renewer has it; see there.
     pub(crate) kept: AtomicU64,
@@ -70,6 +76,8 @@ impl Claim {
             validity: Arc::new(Validity::new()),
             runtime,
             vote: None,
+            history: None,
+            exit_code: OnceLock::new(),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             kept: AtomicU64::new(0),
@@ -89,6 +97,22 @@ impl Claim {
     /// Changes the length of its lease, from the next renewal on.
     pub fn set_ttl(&self, ttl: Duration) {
         self.ttl.store(nanos(ttl), Ordering::Relaxed);
+    }
+
+    /// Notes the exit code of the work, for the engine to keep with the [run](Claim::history). The first one counts.
+    pub fn report(&self, exit_code: i32) {
+        let _ = self.exit_code.set(exit_code);
+    }
+
+    /// Returns the exit code that was reported.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.exit_code.get().copied()
+    }
+
+    /// Describes its run, which was granted at `since_micros` of the engine's clock.
+    pub fn run(&self, token: Token, since_micros: u64) -> Run {
+        let reason = self.reason.as_deref().map(str::to_owned);
+        Run::new(token, (*self.holder).clone(), reason, since_micros)
     }
 
     /// The engine confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the claim lives. Take both

@@ -45,7 +45,7 @@ impl Backend for Toy {
     fn capabilities(&self) -> Capabilities {
         let mut toy = Capabilities::full("toy");
         (toy.fair, toy.shared, toy.permits, toy.replicas) = (false, false, false, false);
-        (toy.detach, toy.inspect, toy.evict) = (false, false, false);
+        (toy.detach, toy.inspect, toy.evict, toy.history) = (false, false, false, false);
         toy
     }
 

@@ -13,6 +13,7 @@ use crate::client::connect;
 use crate::client::handle::Handle;
 use crate::client::registry::Registry;
 use crate::client::shared::ClientShared;
+use crate::client::url::BackendUrl;
 use crate::error::{Error, Result};
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
@@ -32,8 +33,18 @@ pub struct ClientBuilder {
     release_timeout: Duration,
     drop_timeout: Duration,
     replicas: u32,
+    history: History,
     tokens: Tokens,
     runtime: Option<Runtime>,
+}
+
+/// Whether the engine is to keep runs, and how long.
+#[derive(Clone, Copy, Debug)]
+enum History {
+    None,
+    Required(Duration),
+    /// Where the engine can.
+    Wished(Duration),
 }
 
 impl Default for ClientBuilder {
@@ -47,6 +58,7 @@ impl Default for ClientBuilder {
             release_timeout: Duration::from_secs(2),
             drop_timeout: Duration::from_millis(500),
             replicas: 0,
+            history: History::None,
             tokens: Tokens::None,
             runtime: None,
         }
@@ -116,6 +128,24 @@ impl ClientBuilder {
         self
     }
 
+    /// Asks the engine to keep the last [runs](crate::Runs) of each lock for `keep` after their end: who held it, from when to when,
+    /// and how it [ended](crate::Guard::report). [`Client::inspect`] shows them. By default nothing is kept. An engine [without
+    /// it](crate::Capabilities::history) is refused. The option `history` of a URL says the same and comes first, as in
+    /// `redis://host?history=31d`. Each lock and each release then costs the engine more.
+    #[must_use]
+    pub fn history(mut self, keep: Duration) -> ClientBuilder {
+        self.history = History::Required(keep);
+        self
+    }
+
+    /// Asks for the same where the engine can do it. Elsewhere nothing is kept: see
+    /// [`Capabilities::history`](crate::Capabilities::history).
+    #[must_use]
+    pub fn history_where_kept(mut self, keep: Duration) -> ClientBuilder {
+        self.history = History::Wished(keep);
+        self
+    }
+
     /// Refuses an engine whose fencing tokens are of a weaker class than this.
     #[must_use]
     pub fn require_tokens(mut self, least: Tokens) -> ClientBuilder {
@@ -138,8 +168,13 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     /// Safe: nothing is held yet.
-    pub async fn connect(self, registry: &Registry, url: &str) -> Result<Client> {
+    pub async fn connect(mut self, registry: &Registry, url: &str) -> Result<Client> {
         let (runtime, thread) = self.start()?;
+        if let Ok(address) = BackendUrl::parse(url)
+            && let Some(keep) = address.history()?
+        {
+            self.history = History::Required(keep);
+        }
         let bounds = (self.connect_wait, self.attempt_timeout);
         let backend = connect::open(registry, url, &runtime, bounds).await;
         let backend = backend.map_err(Error::without_effect)?;
@@ -176,6 +211,11 @@ impl ClientBuilder {
             None => Arc::new(HolderInfo::this_process()),
         };
         let ttl = self.ttl.unwrap_or_else(|| Client::DEFAULT_TTL.min(capabilities.max_ttl));
+        let history = match self.history {
+            History::Required(keep) => Some(keep),
+            History::Wished(keep) => Some(keep).filter(|_| capabilities.history),
+            History::None => None,
+        };
         let client = ClientShared {
             backend,
             capabilities,
@@ -184,6 +224,7 @@ impl ClientBuilder {
             holder,
             ttl,
             replicas: self.replicas,
+            history,
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,
             release_timeout: self.release_timeout,
@@ -196,6 +237,7 @@ impl ClientBuilder {
         client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
+        client.require(client.history.is_none() || client.capabilities.history, "history of runs")?;
         telemetry::describe();
         Ok(Client { client: Handle::new(client) })
     }

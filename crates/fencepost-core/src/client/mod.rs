@@ -176,7 +176,14 @@ impl Client {
         let name = Name::new(name)?;
         self.client.check_process()?;
         self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
-        self.client.backend.inspect(&name).await.map_err(|error| error.of(name.clone()).without_effect())
+        let info = self.client.backend.inspect(&name).await;
+        let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
+        if let Some(runs) = &mut info.runs
+            && runs.now_micros == 0
+        {
+            runs.now_micros = self.client.runtime.clock().wall_micros();
+        }
+        Ok(info)
     }
 
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a
@@ -255,6 +262,7 @@ impl Client {
             Claim::new(lease.id(), want, ttl, Arc::clone(&self.client.holder), self.client.runtime.clone());
         claim.renewed = renewed;
         claim.replicas = self.client.replicas;
+        claim.history = self.client.history;
         Ok(Arc::new(claim))
     }
 }

@@ -61,7 +61,7 @@ impl Registry {
         let Some((_, open)) = self.schemes.iter().find(|(scheme, _)| *scheme == address.scheme) else {
             return Err(Error::invalid(self.unknown(&address)));
         };
-        open(address, runtime).await
+        open(address.without_history(), runtime).await
     }
 
     /// Explains why a URL names no known engine, and how to write it. The text behind the colon may be a secret.

@@ -25,6 +25,8 @@ pub(crate) struct ClientShared {
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) ttl: Duration,
     pub(crate) replicas: u32,
+    /// How long the engine keeps the runs of all claims. `None`: it keeps none.
+    pub(crate) history: Option<Duration>,
     pub(crate) outage: Duration,
     pub(crate) attempt_timeout: Duration,
     pub(crate) release_timeout: Duration,

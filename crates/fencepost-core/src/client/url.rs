@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// The option that says how long runs are kept.
+const HISTORY: &str = "history";
+
 /// A URL taken apart: `scheme:rest?option=value&…`. `Debug` shows neither user nor password nor options.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackendUrl {
@@ -125,6 +128,21 @@ impl BackendUrl {
         let millis = millis(text, units).filter(|millis| allowed.contains(millis));
         let millis = millis.ok_or_else(|| Error::invalid(format!("{key} is a duration of {rule}")))?;
         Ok(Some(Duration::from_millis(millis)))
+    }
+
+    /// Returns how long runs are to be kept: the option `history`, which core reads for every engine.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a value out of bounds.
+    pub(crate) fn history(&self) -> Result<Option<Duration>> {
+        // A year is 366 days: ten of them, as long as monitoring looks back.
+        self.duration(HISTORY, &["m", "h", "d"], 60_000..=3_660 * 86_400_000, "1m to 3660d, in m, h or d")
+    }
+
+    /// The same without the option that core has read.
+    pub(crate) fn without_history(mut self) -> BackendUrl {
+        self.options.retain(|(key, _)| key != HISTORY);
+        self
     }
 
     /// Host and port of one server of a list: `host`, `host:port` or `[IPv6]:port`. The host is still percent-encoded,

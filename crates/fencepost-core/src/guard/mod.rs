@@ -195,6 +195,13 @@ impl Guard {
         Ok(())
     }
 
+    /// Notes the exit code of the work under the lock, for the [runs](crate::Runs) that the engine keeps; zero is good. The next
+    /// release or drop carries it to the engine, also when the lock is lost. The first report counts. No I/O. Without a
+    /// [history](crate::ClientBuilder::history) it does nothing.
+    pub fn report(&self, exit_code: i32) {
+        self.owned.claim.report(exit_code);
+    }
+
     /// Releases the lock and waits until the engine has confirmed it, for the client's
     /// [`release_timeout`](crate::ClientBuilder::release_timeout) at most, and no longer than the lease still lasts.
     ///

@@ -53,8 +53,9 @@ impl Backend for Memory {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shard = self.shard(name);
-        let info = shard.get(name).map_or_else(Vec::new, Queue::claims);
-        Reply::ready(Ok(Info { name: name.clone(), last_token: last_of(&info), claims: info }))
+        let claims = shard.get(name).map_or_else(Vec::new, Queue::claims);
+        let info = Info::new(name.clone(), last_of(&claims), claims);
+        Reply::ready(Ok(info.with_runs(self.runs.of(name), 0)))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
@@ -65,7 +66,7 @@ impl Backend for Memory {
             let wanted = wanted.filter(|(name, _)| page.after.as_ref().is_none_or(|after| *name > after));
             resources.extend(wanted.map(|(name, queue)| {
                 let claims = queue.claims();
-                Info { name: name.clone(), last_token: last_of(&claims), claims }
+                Info::new(name.clone(), last_of(&claims), claims)
             }));
         }
         resources.retain(|info| !info.claims.is_empty());

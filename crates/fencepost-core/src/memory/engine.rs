@@ -11,6 +11,7 @@ use super::bug::Bug;
 use super::bug::Planted;
 use super::queue::Queue;
 use super::rules::{Kind, Rules};
+use super::runs::KeptRuns;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Reply, Session};
@@ -35,6 +36,7 @@ pub struct Memory {
     validity: Arc<Validity>,
     id: u64,
     pub(super) rules: Rules,
+    pub(super) runs: KeptRuns,
 }
 
 impl Memory {
@@ -67,6 +69,7 @@ impl Memory {
             validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules: Rules::new(kind, planted),
+            runs: KeptRuns::default(),
         })
     }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use super::engine::Memory;
 use super::queue::Queue;
 use super::rules::Kind;
+use super::runs::End;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
@@ -18,6 +19,8 @@ pub(super) struct MemoryEntry {
     memory: Arc<Memory>,
     claim: Arc<Claim>,
     at: At,
+    /// That of its grant, once it was answered.
+    token: Option<Token>,
 }
 
 /// The state of the entry.
@@ -36,7 +39,8 @@ enum At {
 
 impl MemoryEntry {
     pub(super) fn new(memory: Arc<Memory>, claim: Arc<Claim>, attached: bool) -> MemoryEntry {
-        MemoryEntry { memory, claim, at: if attached { At::Detached } else { At::Nowhere } }
+        let at = if attached { At::Detached } else { At::Nowhere };
+        MemoryEntry { memory, claim, at, token: None }
     }
 
     fn on_queue<T>(&self, work: impl FnOnce(&mut Queue, &mut Wakers) -> T) -> T {
@@ -47,7 +51,51 @@ impl MemoryEntry {
         let (key, token) =
             self.on_queue(|queue, wakers| queue.attach(&self.claim, &self.memory.rules, wakers))?;
         self.at = At::Node(key);
+        self.token = Some(token);
         Some(token)
+    }
+
+    /// Keeps the run that begins with this grant, if the claim asks for that. It costs nothing otherwise.
+    fn begin_run(&mut self, token: Token) {
+        self.token = Some(token);
+        let (At::Node(key), Some(_)) = (self.at, self.claim.history) else { return };
+        self.on_queue(|queue, _| {
+            let Some(since) = queue.held_since(key, self.claim.id) else { return };
+            self.memory.runs.change(&self.claim, |runs, _| {
+                runs.begin(self.claim.run(token, since), |other| queue.is_held_by(other));
+            });
+        });
+    }
+
+    fn end_run(&self, end: End, queue: &Queue, key: usize) {
+        let (Some(token), Some(_)) = (self.token, self.claim.history) else { return };
+        let held = queue.held_since(key, self.claim.id).map(|since| self.claim.run(token, since));
+        self.memory.runs.change(&self.claim, |runs, now| end.note(&self.claim, token, held, runs, now));
+    }
+
+    /// Leaves nothing at the engine.
+    fn leave(&mut self, end: End) -> Reply<'_, Result<Removed>> {
+        if let At::Detached = self.at
+            && self.take_up().is_none()
+        {
+            self.at = At::Left(Removed::Nothing);
+        }
+        let left = match self.at {
+            At::Node(key) => self.on_queue(|queue, wakers| {
+                self.end_run(end, queue, key);
+                queue.leave(key, &self.claim, &self.memory.rules, wakers)
+            }),
+            At::Refused => {
+                let known = self
+                    .on_queue(|queue, wakers| queue.take_back_vote(&self.claim, &self.memory.rules, wakers));
+                if known { Removed::Withdrawn } else { Removed::Nothing }
+            }
+            // Asked again because the reply was lost: the first answer still holds.
+            At::Left(left) => left,
+            At::Nowhere | At::Detached => Removed::Nothing,
+        };
+        self.at = At::Left(left);
+        Reply::ready(Ok(left))
     }
 }
 
@@ -73,6 +121,9 @@ impl Entry for MemoryEntry {
             At::Detached => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
             At::Left(_) => Attempt::Gone,
         };
+        if let Attempt::Granted(token) = attempt {
+            self.begin_run(token);
+        }
         Reply::ready(Ok(attempt))
     }
 
@@ -99,26 +150,11 @@ impl Entry for MemoryEntry {
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        if let At::Detached = self.at
-            && self.take_up().is_none()
-        {
-            self.at = At::Left(Removed::Nothing);
-        }
-        let left = match self.at {
-            At::Node(key) => {
-                self.on_queue(|queue, wakers| queue.leave(key, &self.claim, &self.memory.rules, wakers))
-            }
-            At::Refused => {
-                let known = self
-                    .on_queue(|queue, wakers| queue.take_back_vote(&self.claim, &self.memory.rules, wakers));
-                if known { Removed::Withdrawn } else { Removed::Nothing }
-            }
-            // Asked again because the reply was lost: the first answer still holds.
-            At::Left(left) => left,
-            At::Nowhere | At::Detached => Removed::Nothing,
-        };
-        self.at = At::Left(left);
-        Reply::ready(Ok(left))
+        self.leave(End::Withdrawn)
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        self.leave(End::Released)
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

@@ -11,6 +11,7 @@ mod engine;
 mod entry;
 mod queue;
 mod rules;
+mod runs;
 mod vote;
 mod voters;
 mod wakers;

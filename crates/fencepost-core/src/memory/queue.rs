@@ -159,6 +159,18 @@ impl Queue {
         left
     }
 
+    /// Since when the claim holds, in wall-clock microseconds. `None`: it does not.
+    pub(super) fn held_since(&self, key: usize, id: ClaimId) -> Option<u64> {
+        let info = self.node(key, id)?.info();
+        info.holds().then_some(info.since_micros)
+    }
+
+    /// Whether the grant with this token holds.
+    pub(super) fn is_held_by(&self, token: Token) -> bool {
+        let has = |state: &NodeState| matches!(state, NodeState::Holding { token: has, .. } if *has == token);
+        self.keys(self.holders).any(|key| has(&self.nodes[key].state))
+    }
+
     /// Cuts the grant loose.
     pub(super) fn detach(&mut self, key: usize, claim: &Claim, now: Moment) -> Result<(), Loss> {
         let node = self.node_mut(key, claim.id).ok_or(Loss::Deleted)?;

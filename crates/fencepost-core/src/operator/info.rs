@@ -2,6 +2,7 @@
 
 use crate::name::Name;
 use crate::operator::holder::{ClaimInfo, HolderInfo};
+use crate::operator::run::Runs;
 use crate::token::Token;
 
 /// A resource as an operator sees it.
@@ -14,12 +15,22 @@ pub struct Info {
     pub last_token: Option<Token>,
     /// Its holders, then its waiters in order.
     pub claims: Vec<ClaimInfo>,
+    /// The runs that the engine keeps. `None`: it keeps none, knows none, or this is part of a listing.
+    pub runs: Option<Runs>,
 }
 
 impl Info {
     /// Describes a resource. `claims`: its holders, then its waiters in order.
     pub fn new(name: Name, last_token: Option<Token>, claims: Vec<ClaimInfo>) -> Info {
-        Info { name, last_token, claims }
+        Info { name, last_token, claims, runs: None }
+    }
+
+    /// Adds the runs that the engine keeps, as it stores them. `now_micros` is its clock; zero: that is the client's own.
+    #[must_use]
+    pub fn with_runs(mut self, runs: Option<Runs>, now_micros: u64) -> Info {
+        let holds = |token| self.holders().any(|claim| claim.token == Some(token));
+        self.runs = runs.map(|runs| runs.seen(now_micros, holds));
+        self
     }
 
     /// Those who hold it.

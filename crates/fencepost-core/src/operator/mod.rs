@@ -4,4 +4,5 @@ pub(crate) mod examine;
 pub(crate) mod holder;
 pub(crate) mod info;
 pub(crate) mod report;
+pub(crate) mod run;
 mod texts;

@@ -60,6 +60,10 @@ impl Entry for TestEntry {
         self.ask(|entry| entry.withdraw())
     }
 
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        self.ask(|entry| entry.release())
+    }
+
     fn detach(&mut self) -> Reply<'_, Result<()>> {
         self.ask(|entry| entry.detach())
     }

@@ -189,6 +189,7 @@ impl Node {
 impl Backend for Node {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.tokens = Tokens::ClockBounded;
         capabilities.max_ttl = self.max_ttl;
         capabilities

@@ -15,6 +15,7 @@ pub(crate) mod files;
 pub(crate) mod lease;
 pub(crate) mod queue;
 pub(crate) mod rows;
+pub(crate) mod runs;
 mod schema;
 
 use crate::checks::filesystem::{self, Refusal};

@@ -1,4 +1,4 @@
-//! The layout of the database: one table.
+//! The layout of the database: one table. A second one is made where it is wanted: see [`crate::db::runs`].
 
 use std::path::Path;
 

@@ -74,6 +74,8 @@ pub enum Need {
     Inspect,
     /// Operators can evict.
     Evict,
+    /// Runs that the engine keeps.
+    History,
     /// A lock that another process holds, which can be killed: [`Namespace::elsewhere`].
     Elsewhere,
     /// Hooks that make faults in the engine: [`Namespace::faults`].
@@ -92,6 +94,7 @@ impl fmt::Display for Need {
             Need::Detach => "detached leases",
             Need::Inspect => "a way to look",
             Need::Evict => "a way to evict",
+            Need::History => "runs that the engine keeps",
             Need::Elsewhere => "another process to kill",
             Need::Faults => "hooks to trouble the engine with",
             Need::Server => "a server to kill and a network to darken",
@@ -109,6 +112,7 @@ impl Need {
             Need::Detach => capabilities.detach,
             Need::Inspect => capabilities.inspect,
             Need::Evict => capabilities.evict,
+            Need::History => capabilities.history,
             Need::Elsewhere | Need::Faults | Need::Server => hook,
         }
     }
@@ -191,6 +195,7 @@ macro_rules! conformance {
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             evict_says_who_and_why
+            the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
             a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close the_last_client_waits_for_its_releases a_process_that_ends_frees what_is_held_is_seen_at_the_engine

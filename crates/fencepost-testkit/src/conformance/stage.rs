@@ -22,6 +22,8 @@ use tokio::task::JoinHandle;
 pub(super) const SOON: Duration = Duration::from_secs(5);
 /// A lease that does not expire within a case by itself.
 pub(super) const LONG: Duration = Duration::from_secs(40);
+/// How long runs are kept.
+pub(super) const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// A lease that expires soon.
 pub(super) const SHORT: Duration = Duration::from_millis(400);
 
@@ -126,12 +128,23 @@ impl Stage {
         self.client_with(Client::builder().ttl(LONG).label(holder), |backend, _| backend).await
     }
 
+    /// Makes a client that asks the engine to keep its runs.
+    pub(super) async fn keeper(&self, label: &str) -> Client {
+        let builder = Client::builder().ttl(LONG).label(label).history(KEEP);
+        self.client_with(builder, |backend, _| backend).await
+    }
+
     /// Makes a client on a network with faults.
     pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Client {
+        self.troubled_with(Client::builder().ttl(ttl), odds).await
+    }
+
+    /// The same with these options.
+    pub(super) async fn troubled_with(&self, builder: ClientBuilder, odds: Odds) -> Client {
         let trouble = move |backend, runtime: &Runtime| {
             Arc::new(Chaos::new(backend, runtime.clock().clone(), 1, odds)) as _
         };
-        self.client_with(Client::builder().ttl(ttl), trouble).await
+        self.client_with(builder, trouble).await
     }
 
     /// Makes a client whose renewals are all lost.

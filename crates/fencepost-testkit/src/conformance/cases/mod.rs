@@ -9,6 +9,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod runs;
 mod secrets;
 mod server;
 
@@ -76,6 +77,9 @@ cases! {
     operators::evict_marks [Evict]
     operators::evict_now [Evict]
     operators::evict_says_who_and_why [Evict]
+    runs::the_last_run_is_kept [Inspect, History]
+    runs::runs_that_share_or_end_unseen [Inspect, History]
+    runs::a_report_arrives_once [Inspect, History]
     names::odd_names []
     names::bad_names []
     load::counter []

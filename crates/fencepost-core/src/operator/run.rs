@@ -1,0 +1,257 @@
+//! The runs of a resource that an engine keeps: see [`ClientBuilder::history`](crate::ClientBuilder::history).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::operator::holder::HolderInfo;
+use crate::token::Token;
+
+/// One run: the time that a claim held a resource, from its grant to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The token of its grant.
+    pub token: Token,
+    /// Who held the resource.
+    pub holder: HolderInfo,
+    /// The reason that the holder gave.
+    pub reason: Option<String>,
+    /// Wall-clock microseconds since 1970, by the engine's clock, at which it was granted.
+    pub since_micros: u64,
+    /// The same of its end. `None`: it is under way, or nobody reported its end.
+    pub ended_micros: Option<u64>,
+    /// The exit code that its holder [reported](crate::Guard::report). Zero is good.
+    pub exit_code: Option<i32>,
+}
+
+impl Run {
+    /// Describes a run that was granted at `since_micros`.
+    pub fn new(token: Token, holder: HolderInfo, reason: Option<String>, since_micros: u64) -> Run {
+        Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None }
+    }
+
+    /// Did its holder report a good end?
+    pub fn is_good(&self) -> bool {
+        self.ended_micros.is_some() && self.exit_code == Some(0)
+    }
+
+    fn end(&mut self, at: u64, exit_code: Option<i32>) {
+        self.ended_micros = Some(at);
+        self.exit_code = exit_code;
+    }
+
+    fn to_value(&self) -> Value {
+        let mut fields = Map::new();
+        let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
+        put("token", self.token.get().into());
+        put("holder", self.holder.to_line().into());
+        put("since", self.since_micros.into());
+        if let Some(reason) = &self.reason {
+            put("reason", reason.clone().into());
+        }
+        if let Some(ended) = self.ended_micros {
+            put("ended", ended.into());
+        }
+        if let Some(exit_code) = self.exit_code {
+            put("exit_code", exit_code.into());
+        }
+        Value::Object(fields)
+    }
+
+    fn of_value(value: &Value) -> Option<Run> {
+        let number = |key: &str| value.get(key).and_then(Value::as_u64);
+        let text = |key: &str| value.get(key).and_then(Value::as_str);
+        let exit_code = value.get("exit_code").and_then(Value::as_i64);
+        Some(Run {
+            token: Token::new(number("token")?),
+            holder: HolderInfo::from_line(text("holder")?),
+            reason: text("reason").map(str::to_owned),
+            since_micros: number("since")?,
+            ended_micros: number("ended"),
+            exit_code: exit_code.and_then(|code| i32::try_from(code).ok()),
+        })
+    }
+}
+
+/// The runs of one resource that the engine keeps: those of claims that [asked for it](crate::Claim::history).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Runs {
+    /// The run under way; of several holders the one that was granted last.
+    pub running: Option<Run>,
+    /// The run that ended last. Without an [end](Run::ended_micros) its holder reported none: it was killed, say.
+    pub last: Option<Run>,
+    /// The last run with a good end.
+    pub good: Option<Run>,
+    /// The engine's clock at the time of the look, in wall-clock microseconds since 1970.
+    pub now_micros: u64,
+}
+
+impl Runs {
+    /// Notes that `run` was granted. Noted again, it changes nothing. `shares` tells whether the grant with a token holds the
+    /// resource, too: another run that is said to be under way and does not hold has ended without a report.
+    pub fn begin(&mut self, run: Run, shares: impl FnOnce(Token) -> bool) {
+        match self.running.take() {
+            Some(known) if known.token == run.token => return self.running = Some(known),
+            Some(before) if !shares(before.token) => self.last = Some(before),
+            _ => {}
+        }
+        self.running = Some(run);
+    }
+
+    /// Notes the end of the run with `token`. `held` is that run, if the engine still has the grant. Returns whether anything
+    /// changed: a repeated report and one that a later run has overtaken change nothing.
+    pub fn end(&mut self, token: Token, at: u64, exit_code: Option<i32>, held: Option<Run>) -> bool {
+        let is_it = |run: &Run| run.token == token;
+        let mut run = match &self.last {
+            _ if self.running.as_ref().is_some_and(is_it) => self.running.take().or(held),
+            // Its holder lost the lock, and reports later.
+            Some(last) if is_it(last) => Some(last.clone()).filter(|last| last.ended_micros.is_none()),
+            // One of several holders.
+            _ => held,
+        };
+        let Some(run) = &mut run else { return false };
+        run.end(at, exit_code);
+        if run.is_good() {
+            self.good = Some(run.clone());
+        }
+        self.last = Some(run.clone());
+        true
+    }
+
+    /// Forgets the run with `token`: its claim was withdrawn before anybody learned of the grant.
+    pub fn cancel(&mut self, token: Token) {
+        self.running.take_if(|run| run.token == token);
+    }
+
+    /// Returns what a reader sees at `now` on the engine's clock; zero: that is the client's own. A run that is said to be under way and
+    /// does not hold has ended without a report.
+    #[must_use]
+    pub fn seen(mut self, now: u64, holds: impl FnOnce(Token) -> bool) -> Runs {
+        if let Some(run) = self.running.take_if(|run| !holds(run.token)) {
+            self.last = Some(run);
+        }
+        self.now_micros = now;
+        self
+    }
+
+    /// Returns how long ago `micros` was, by the engine's clock.
+    pub fn age(&self, micros: u64) -> Duration {
+        Duration::from_micros(self.now_micros.saturating_sub(micros))
+    }
+
+    /// Reads what [`to_text`](Runs::to_text) wrote. What is odd in it is left out.
+    pub fn read(text: &str) -> Runs {
+        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        let run = |key: &str| value.get(key).and_then(Run::of_value);
+        Runs { running: run("running"), last: run("last"), good: run("good"), now_micros: 0 }
+    }
+
+    /// Writes them as compact JSON, for engines to keep.
+    pub fn to_text(&self) -> String {
+        let runs = [("running", &self.running), ("last", &self.last), ("good", &self.good)];
+        let runs = runs.into_iter().filter_map(|(key, run)| Some((key.to_owned(), run.as_ref()?.to_value())));
+        Value::Object(runs.collect()).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(token: u64) -> Run {
+        let holder = HolderInfo::new("me \"quoted\" ü", "h", 7);
+        Run::new(Token::new(token), holder, Some("nightly".into()), token * 10)
+    }
+
+    fn tokens(runs: &Runs) -> [Option<u64>; 3] {
+        [&runs.running, &runs.last, &runs.good].map(|run| run.as_ref().map(|run| run.token.get()))
+    }
+
+    fn nobody(_: Token) -> bool {
+        false
+    }
+
+    #[test]
+    fn a_failed_run_leaves_the_last_good_one() {
+        let mut runs = Runs::default();
+        for (token, exit_code) in [(1, 0), (2, 1), (3, -9)] {
+            runs.begin(run(token), nobody);
+            assert!(runs.end(Token::new(token), token * 10 + 5, Some(exit_code), None));
+        }
+        assert_eq!(tokens(&runs), [None, Some(3), Some(1)]);
+        let last = runs.last.clone().unwrap();
+        assert_eq!((last.ended_micros, last.exit_code, last.is_good()), (Some(35), Some(-9), false));
+        runs.begin(run(4), nobody);
+        assert_eq!(
+            tokens(&runs),
+            [Some(4), Some(3), Some(1)],
+            "the failed one is seen until the next has ended"
+        );
+    }
+
+    #[test]
+    fn a_repeated_report_changes_nothing() {
+        let mut runs = Runs::default();
+        runs.begin(run(1), nobody);
+        runs.begin(Run { since_micros: 99, ..run(1) }, nobody);
+        assert_eq!(runs.running, Some(run(1)));
+        assert!(runs.end(Token::new(1), 15, Some(0), None));
+        let before = runs.clone();
+        assert!(!runs.end(Token::new(1), 16, Some(3), Some(run(1))));
+        assert!(!runs.end(Token::new(9), 17, Some(3), None), "nobody knows it");
+        assert_eq!(runs, before);
+    }
+
+    #[test]
+    fn a_run_that_is_not_reported_is_the_last_one_and_may_be_reported_later() {
+        let mut runs = Runs::default();
+        runs.begin(run(1), nobody);
+        assert_eq!(tokens(&runs.clone().seen(50, |_| true)), [Some(1), None, None]);
+        assert_eq!(tokens(&runs.clone().seen(50, nobody)), [None, Some(1), None]);
+        runs.begin(run(2), nobody);
+        assert_eq!(tokens(&runs), [Some(2), Some(1), None]);
+        assert!(runs.end(Token::new(1), 25, Some(76), None));
+        assert_eq!(tokens(&runs), [Some(2), Some(1), None]);
+        assert_eq!(runs.last.as_ref().unwrap().exit_code, Some(76));
+        runs.begin(run(3), nobody);
+        assert!(!runs.end(Token::new(1), 26, Some(0), None), "a later run has overtaken it");
+        assert_eq!(tokens(&runs), [Some(3), Some(2), None]);
+    }
+
+    #[test]
+    fn a_claim_that_is_withdrawn_has_no_run() {
+        let mut runs = Runs::default();
+        runs.begin(run(1), nobody);
+        runs.cancel(Token::new(2));
+        assert_eq!(tokens(&runs), [Some(1), None, None]);
+        runs.cancel(Token::new(1));
+        assert_eq!(tokens(&runs), [None, None, None]);
+    }
+
+    #[test]
+    fn of_several_holders_the_last_is_the_one_that_ended_last() {
+        let mut runs = Runs::default();
+        runs.begin(run(1), nobody);
+        runs.begin(run(2), |token| token.get() == 1);
+        assert_eq!(tokens(&runs), [Some(2), None, None]);
+        assert!(runs.end(Token::new(1), 25, Some(0), Some(run(1))));
+        assert_eq!(tokens(&runs), [Some(2), Some(1), Some(1)]);
+        assert!(runs.end(Token::new(2), 26, Some(1), Some(run(2))));
+        assert_eq!(tokens(&runs), [None, Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut runs = Runs::default();
+        assert_eq!(Runs::read(&runs.to_text()), runs);
+        runs.begin(run(1), nobody);
+        runs.end(Token::new(1), 15, Some(0), None);
+        runs.begin(Run { reason: None, ..run(2) }, nobody);
+        assert_eq!(Runs::read(&runs.to_text()), runs);
+        for odd in ["", "x", "[]", r#"{"last":7,"good":{"token":1},"running":{"token":-1}}"#] {
+            assert_eq!(Runs::read(odd), Runs::default(), "{odd}");
+        }
+    }
+}

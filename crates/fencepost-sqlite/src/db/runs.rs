@@ -1,0 +1,120 @@
+//! The runs of a resource, for claims that ask the engine to keep them.
+//!
+//! They have a table of their own, which the first such claim makes. Clients of versions that do not know it share the file: they
+//! neither read nor change it.
+
+use fencepost_core::{Claim, Runs, Token};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use crate::db::rows::{self, Row, integer, number};
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS runs (
+    resource TEXT PRIMARY KEY,
+    keep     INTEGER NOT NULL,   -- until when it is kept, wall clock, microseconds
+    runs     TEXT NOT NULL       -- compact JSON
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS runs_keep ON runs (keep);
+";
+
+const SELECT: &str = "SELECT runs, keep FROM runs WHERE resource = ?1";
+
+/// How a run ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Released,
+    /// Nobody has learned of the grant: it was no run.
+    Withdrawn,
+}
+
+/// Notes that the claim was granted its row `seq`.
+pub(crate) fn begin(db: &Connection, claim: &Claim, token: u64, seq: i64, wall: u64) -> rusqlite::Result<()> {
+    let resource = claim.want().name.as_str();
+    let since = since(db, resource, seq)?.unwrap_or(wall);
+    let (mut runs, keep) = read(&mut select(db)?, resource)?.unwrap_or_default();
+    let before = runs.running.as_ref().map(|run| run.token.get());
+    let shares = match before {
+        Some(before) => rows::find_token(db, resource, before)?.is_some(),
+        None => false,
+    };
+    runs.begin(claim.run(Token::new(token), since), |_| shares);
+    write(db, claim, &runs, keep, wall)?;
+    // A few at a time, so that no claim waits for long.
+    let sql = "DELETE FROM runs WHERE resource IN (SELECT resource FROM runs WHERE keep < ?1 LIMIT 3)";
+    db.prepare_cached(sql)?.execute([integer(wall)])?;
+    Ok(())
+}
+
+/// Notes the end of the claim's run. Its row is still there if `row` is one. `token` is that of its grant, if it was answered.
+pub(crate) fn end(
+    db: &Connection,
+    claim: &Claim,
+    token: Option<u64>,
+    row: Option<&Row>,
+    wall: u64,
+    end: End,
+) -> rusqlite::Result<()> {
+    let row = row.filter(|row| row.holds());
+    let Some(token) = token.or(row.map(|row| row.token)).map(Token::new) else { return Ok(()) };
+    let resource = claim.want().name.as_str();
+    let since = row.map(|row| since(db, resource, row.seq)).transpose()?.flatten();
+    let (mut runs, keep) = read(&mut select(db)?, resource)?.unwrap_or_default();
+    match end {
+        End::Withdrawn => runs.cancel(token),
+        End::Released => {
+            let held = since.map(|since| claim.run(token, since));
+            if !runs.end(token, wall, claim.exit_code(), held) {
+                return Ok(());
+            }
+        }
+    }
+    write(db, claim, &runs, keep, wall)
+}
+
+/// Returns the runs of a resource.
+pub(crate) fn of(db: &Connection, resource: &str) -> rusqlite::Result<Option<Runs>> {
+    match db.prepare_cached(SELECT) {
+        Ok(mut select) => Ok(read(&mut select, resource)?.map(|(runs, _)| runs)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the table if it is not there. The transaction that calls this writes.
+fn select(db: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+    match db.prepare_cached(SELECT) {
+        Err(error) if is_missing(&error) => {
+            db.execute_batch(SCHEMA)?;
+            db.prepare_cached(SELECT)
+        }
+        prepared => prepared,
+    }
+}
+
+fn is_missing(error: &rusqlite::Error) -> bool {
+    error.to_string().contains("no such table: runs")
+}
+
+fn read(select: &mut CachedStatement<'_>, resource: &str) -> rusqlite::Result<Option<(Runs, u64)>> {
+    let row = select.query_row([resource], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).optional()?;
+    Ok(row.map(|(text, keep)| (Runs::read(&text), number(keep))))
+}
+
+/// Writes the runs, to be kept for as long as the claim asks, and no shorter than another claim has asked before.
+fn write(db: &Connection, claim: &Claim, runs: &Runs, keep: u64, wall: u64) -> rusqlite::Result<()> {
+    let wished = u64::try_from(claim.history.unwrap_or_default().as_micros()).unwrap_or(u64::MAX);
+    let until = wall.saturating_add(wished).max(keep);
+    let sql = "INSERT OR REPLACE INTO runs (resource, keep, runs) VALUES (?1, ?2, ?3)";
+    db.prepare_cached(sql)?.execute(params![claim.want().name.as_str(), integer(until), runs.to_text()])?;
+    Ok(())
+}
+
+/// Since when the row holds.
+fn since(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<Option<u64>> {
+    let sql = "SELECT since FROM line WHERE resource = ?1 AND seq = ?2";
+    let since = db.prepare_cached(sql)?.query_row(params![resource, seq], |row| row.get(0)).optional()?;
+    Ok(since.map(number))
+}
+
+#[cfg(test)]
+mod tests;
