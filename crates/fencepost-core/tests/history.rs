@@ -1,4 +1,4 @@
-//! Who asks an engine to keep runs, and where that is refused.
+//! Clients that ask an engine to keep runs, and engines that refuse them.
 
 use std::sync::Arc;
 use std::time::Duration;

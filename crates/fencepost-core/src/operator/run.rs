@@ -13,7 +13,7 @@ use crate::token::Token;
 pub struct Run {
     /// The token of its grant.
     pub token: Token,
-    /// Who held the resource.
+    /// The holder.
     pub holder: HolderInfo,
     /// The reason that the holder gave.
     pub reason: Option<String>,
@@ -141,7 +141,7 @@ impl Runs {
         Duration::from_micros(self.now_micros.saturating_sub(micros))
     }
 
-    /// Reads what [`to_text`](Runs::to_text) wrote. What is odd in it is left out.
+    /// Reads what [`to_text`](Runs::to_text) wrote. Odd parts are left out.
     pub fn read(text: &str) -> Runs {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
         let run = |key: &str| value.get(key).and_then(Run::of_value);
