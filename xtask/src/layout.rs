@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const PENDING: &[&str] = &[];
 
 /// The rooms of an engine: the entries that `src/` may have.
-const ROOMS: [&str; 27] = [
+const ROOMS: [&str; 28] = [
     "lib",
     "config",
     "backend",
@@ -34,6 +34,7 @@ const ROOMS: [&str; 27] = [
     "process",
     "checks",
     "keys",
+    "schema",
     "guarded",
     "waiters",
     "testing",

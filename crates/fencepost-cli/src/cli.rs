@@ -5,7 +5,8 @@ use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::log::Format;
 use crate::verbs::{
-    acquire, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, show, watch,
+    acquire, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema, show,
+    watch,
 };
 
 /// Run a program only while a lock is held; see and evict holders.
@@ -40,6 +41,7 @@ pub(crate) enum Verb {
     Evict(evict::Args),
     Hold(hold::Args),
     Doctor(doctor::Args),
+    Schema(schema::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -35,6 +35,7 @@ use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::verbs::{
     acquire as acquire_verb, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run,
+    schema,
 };
 
 fn main() -> ExitCode {
@@ -100,6 +101,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Watch(args) => wait_for(verbs::watch::run(args, settings)),
         Verb::Evict(args) => wait_for(evict::run(args, settings)),
         Verb::Doctor(args) => wait_for(doctor::run(args, settings)),
+        Verb::Schema(args) => wait_for(schema::run(args, settings)),
         Verb::Config(args) => config::run(&args, settings),
         Verb::Completions(_) | Verb::Man(_) => Ok(0),
     }

@@ -46,7 +46,7 @@ pub use backend::{Attempt, Backend, Entry, Removed, Renewal, Reply, Session};
 pub use client::Client;
 pub use client::builder::ClientBuilder;
 pub use client::list::ListAll;
-pub use client::registry::{Open, Registry};
+pub use client::registry::{Open, Registry, Schema};
 pub use client::url::BackendUrl;
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;

@@ -84,7 +84,7 @@ fn tokens(row: &Row) -> Finding {
                 limit.saturating_sub(age).max(0)
             ),
         )
-        .advice("make the sequence fencepost.token: docs/backends/postgres.md has the statements"),
+        .advice("run `fencepost schema --apply`, which makes a sequence for them"),
     }
 }
 

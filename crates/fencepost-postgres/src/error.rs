@@ -80,7 +80,7 @@ impl Failure {
             &SqlState::INSUFFICIENT_PRIVILEGE => Failure::new(
                 Denied,
                 format!(
-                    "{server}: permission denied; grant the user USAGE on schema fencepost and on its sequences"
+                    "{server}: permission denied; grant the user the rights that `fencepost schema` names in its comments"
                 ),
             ),
             &SqlState::TOO_MANY_CONNECTIONS => Failure::new(

@@ -99,4 +99,17 @@ impl LocksBuilder {
     pub async fn connect(self) -> Result<Locks> {
         self.options.connect(&registry(), &self.url.0).await.map(Locks::from)
     }
+
+    /// Makes the schema of the engine, if it is not there.
+    /// [`Registry::schema`](crate::backend::Registry::schema) returns its statements.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) if the engine has no schema, [`is_denied`](crate::Error::is_denied) if
+    /// the user may not make it. Other errors are those of the engine.
+    ///
+    /// # Cancel safety
+    /// Safe: all of the schema is made, or nothing.
+    pub async fn apply_schema(self) -> Result<()> {
+        self.options.apply_schema(&registry(), &self.url.0).await
+    }
 }

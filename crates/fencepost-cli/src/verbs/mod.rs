@@ -12,5 +12,6 @@ pub(crate) mod man;
 pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod show;
 pub(crate) mod watch;

@@ -5,10 +5,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 15] = [
     "run",
     "acquire",
     "extend",
@@ -20,6 +21,7 @@ const VERBS: [&str; 14] = [
     "evict",
     "hold",
     "doctor",
+    "schema",
     "config",
     "completions",
     "man",
@@ -78,7 +80,7 @@ fn the_synopsis_can_be_typed() {
 
 #[test]
 fn examples_of_the_help_run() {
-    needs!(REDIS);
+    needs!(REDIS, POSTGRES);
     let mut count = 0;
     for verb in VERBS {
         // One for each: examples leave leases behind.
@@ -95,7 +97,10 @@ fn examples_of_the_help_run() {
         fs::create_dir_all(place.path(".local/share/bash-completion/completions")).unwrap();
         symlink(env!("CARGO_BIN_EXE_fencepost"), place.path("fencepost")).unwrap();
         let script = format!("{}\n{}\n", before(verb), examples.join("\n"));
+        let postgres = (verb == "schema").then(|| Postgres::start().unwrap());
+        let postgres_url = postgres.as_ref().map(Postgres::url).unwrap_or_default();
         let script = script
+            .replace("postgres://me@db/app", &postgres_url)
             .replace("redis://127.0.0.1", &server.url())
             .replace("redis://db", &server.url())
             .replace("--token 7", "--yes --token $token")

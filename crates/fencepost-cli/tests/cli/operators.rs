@@ -155,6 +155,7 @@ fn help_completions_and_manual_pages() {
         "evict",
         "hold",
         "doctor",
+        "schema",
         "completions",
         "man",
     ] {

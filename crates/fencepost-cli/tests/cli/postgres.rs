@@ -55,3 +55,17 @@ fn leases_without_a_process_are_refused() {
     let place = Place::at(&server.url());
     place.output(["acquire", "a"]).expect(64).complains(&["postgres"]);
 }
+
+#[test]
+fn a_schema_is_printed_and_made() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    let printed = place.output(["schema"]).expect(0).out.clone();
+    assert!(printed.contains("CREATE SEQUENCE fencepost.token"), "{printed}");
+    assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "t");
+    place.output(["schema", "--apply"]).expect(0);
+    place.output(["schema", "--apply"]).expect(0);
+    assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "f");
+    place.output(["schema", "-b", "memory:"]).expect(64).complains(&["memory", "no schema"]);
+}

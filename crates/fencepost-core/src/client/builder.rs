@@ -181,6 +181,20 @@ impl ClientBuilder {
         self.finish(backend, runtime, thread)
     }
 
+    /// Makes the schema of the engine that `url` names, if it is not there. [`Registry::schema`] returns its statements.
+    ///
+    /// # Errors
+    /// Those of [`Registry::schema`], and what the engine says: for example [`is_denied`](Error::is_denied) if the user may not
+    /// make it.
+    ///
+    /// # Cancel safety
+    /// Safe: all of the schema is made, or nothing.
+    pub async fn apply_schema(self, registry: &Registry, url: &str) -> Result<()> {
+        let (address, schema) = registry.find_schema(url)?;
+        let (runtime, _thread) = self.start()?;
+        (schema.apply)(address, runtime).await
+    }
+
     /// A client of an engine that is made here.
     ///
     /// # Errors

@@ -134,12 +134,16 @@ impl Connection {
 
     /// Listens to channels, whose names need no quotes.
     pub(crate) async fn listen(&self, channels: &[&str]) -> Result<(), Failure> {
-        let text: String = channels.iter().map(|channel| format!("LISTEN {channel};")).collect();
-        let listening = async {
-            let done = self.client.batch_execute(&text).await;
+        self.batch(&channels.iter().map(|channel| format!("LISTEN {channel};")).collect::<String>()).await
+    }
+
+    /// Runs statements without parameters.
+    pub(crate) async fn batch(&self, text: &str) -> Result<(), Failure> {
+        let running = async {
+            let done = self.client.batch_execute(text).await;
             done.map_err(|error| Failure::read(&error, &self.connector.server))
         };
-        self.within(listening).await
+        self.within(running).await
     }
 
     /// Sends `text` to a channel.

@@ -70,13 +70,30 @@ async fn tokens_grow_when_the_sequence_is_made() {
     let first = mutex.lock().await.expect("it is free");
     let before = first.token();
     first.release().await.expect("it was held");
-    let page = include_str!("../../../../docs/backends/postgres.md");
-    let (_, rest) = page.split_once("```sql\n").expect("the page has the statements");
-    let (statements, _) = rest.split_once("```").expect("they end");
-    server.run(&format!("CREATE ROLE app;\n{statements}")).expect("they run");
+    let registry = fencepost_postgres::register(Registry::new());
+    let made = async || Client::builder().apply_schema(&registry, &server.url()).await;
+    made().await.expect("the superuser may make it");
     let second = mutex.lock().await.expect("it is free");
     assert!(second.token() > before && second.token().get() > 1_000_000_000, "{}", second.token());
+    let token = second.token();
     second.release().await.expect("it was held");
+    // Once more changes nothing, also as a script.
+    made().await.expect("it is there");
+    server.run(&registry.schema(&server.url()).expect("a good URL")).expect("it is a script for psql");
+    let third = mutex.lock().await.expect("it is free");
+    assert!(third.token() > token && third.token().get() < token.get() + 100, "{}", third.token());
+    third.release().await.expect("it was held");
+    // Another user needs the rights that the page names.
+    server.run("CREATE ROLE app LOGIN").expect("made");
+    let url = format!("postgres://app@{}/postgres", server.address());
+    let error = Client::builder().apply_schema(&registry, &url).await.expect_err("only its owner may");
+    assert!(error.is_denied(), "{error}");
+    let page = include_str!("../../../../docs/backends/postgres.md");
+    let rights = page.split("```sql\n").nth(1).and_then(|rest| rest.split_once("```")).expect("there").0;
+    server.run(rights).expect("granted");
+    let other = connect(&url).await;
+    other.mutex("lock").expect("a good name").lock().await.expect("free").release().await.expect("held");
+    other.close().await;
     client.close().await;
 }
 
