@@ -134,7 +134,8 @@ impl Request<'_> {
     async fn report_waiting(&self) {
         let start = Instant::now();
         tokio::time::sleep(log::REPORTED).await;
-        for reports in 1.. {
+        let mut reports = log::REPORTS;
+        loop {
             let mut text = None;
             for name in self.names {
                 let info = self.locks.inspect(name).await.ok();
@@ -144,7 +145,7 @@ impl Request<'_> {
                 }
             }
             log::waiting(text.as_deref().unwrap_or("waiting for the lock"), start.elapsed());
-            tokio::time::sleep(log::report_pause(reports)).await;
+            tokio::time::sleep(reports.pause()).await;
         }
     }
 }

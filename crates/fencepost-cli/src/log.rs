@@ -2,9 +2,11 @@
 //! program its grace.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fencepost_core::Backoff;
+use fencepost_core::sync::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::cli::GlobalArgs;
@@ -141,7 +143,7 @@ pub(crate) fn about<'a>(names: impl IntoIterator<Item = &'a str>) {
 }
 
 fn subject() -> MutexGuard<'static, Subject> {
-    SUBJECT.lock().unwrap_or_else(PoisonError::into_inner)
+    SUBJECT.lock()
 }
 
 /// Logs a grant that was waited for, and each grant where the user wants to know. The tokens are in the order of the names.
@@ -280,10 +282,8 @@ fn json_line(
     Value::from(line).to_string()
 }
 
-/// How long after the first report of a wait the next ones follow: 1, 2, 4 minutes and so on.
-pub(crate) fn report_pause(reports: u32) -> Duration {
-    Duration::from_secs(60) * 2u32.saturating_pow(reports.saturating_sub(1).min(10))
-}
+/// The pauses after the first report of a wait: 1, 2, 4 minutes and so on, up to 1,024.
+pub(crate) const REPORTS: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(60 << 10));
 
 #[cfg(test)]
 mod tests {
@@ -310,7 +310,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_reported_more_and_more_seldom() {
-        let minutes: Vec<u64> = (1..5).map(|reports| report_pause(reports).as_secs() / 60).collect();
+        let mut reports = REPORTS;
+        let minutes: Vec<u64> = (1..5).map(|_| reports.pause().as_secs() / 60).collect();
         assert_eq!(minutes, [1, 2, 4, 8]);
     }
 }

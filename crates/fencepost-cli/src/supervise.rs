@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
-use fencepost_core::margin;
+use fencepost_core::{Backoff, margin};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -307,8 +307,7 @@ struct Looks {
     due: u64,
     /// So much of it is left at the last look.
     last: u64,
-    longest: Duration,
-    pause: Duration,
+    backoff: Backoff,
     /// The next look, and the end of the lease it is meant for. A look that was put off keeps its time.
     next: Option<(Instant, u64)>,
 }
@@ -322,8 +321,7 @@ impl Looks {
         Self {
             due: nanos((ttl * 2 / 3).saturating_sub(margin(ttl))),
             last: nanos(last),
-            longest,
-            pause: Self::SHORTEST,
+            backoff: Backoff::new(Self::SHORTEST, longest),
             next: None,
         }
     }
@@ -337,7 +335,7 @@ impl Looks {
         let at = match self.next {
             Some((at, known)) if known == end => at,
             _ => {
-                self.pause = Self::SHORTEST;
+                self.backoff.reset();
                 let due = Duration::from_nanos(end.saturating_sub(self.due).saturating_sub(now()));
                 // An end that never comes needs no looks; an hour keeps the sum in range.
                 Instant::now() + due.min(Self::FAR) + Self::SHORTEST
@@ -349,14 +347,13 @@ impl Looks {
             if last > 0 { at.min(Instant::now() + Duration::from_nanos(last).min(Self::FAR)) } else { at };
         self.next = Some((at, end));
         sleep_until(at).await;
-        self.next = Some((Instant::now() + self.pause, end));
-        self.pause = (self.pause * 2).min(self.longest);
+        self.next = Some((Instant::now() + self.backoff.pause(), end));
     }
 }
 
 /// Kills and reaps all that is left below this process after its guardian's death, `strangers` apart.
 async fn sweep(strangers: &HashSet<i32>) {
-    let mut pause = Duration::from_millis(5);
+    let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
     loop {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -369,7 +366,6 @@ async fn sweep(strangers: &HashSet<i32>) {
             return;
         }
         guardian::signal_descendants(Signal::SIGKILL, strangers);
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(500));
+        sleep(backoff.pause()).await;
     }
 }

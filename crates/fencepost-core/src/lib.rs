@@ -67,6 +67,6 @@ pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};
 pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
 pub use telemetry::session_renewal_failed;
-pub use time::{Clock, Moment, Sleep};
+pub use time::{Backoff, Clock, Moment, Sleep, jitter};
 pub use token::Token;
 pub use validity::{Loss, RenewalFailure, State, Validity, Watch, margin};

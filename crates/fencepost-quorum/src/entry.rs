@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Cleanup, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, Session,
-    State, Token,
+    Attempt, Backoff, Claim, Cleanup, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result,
+    Session, State, Token,
 };
 
 use super::node_claim::{NodeClaim, NodeState};
@@ -21,8 +21,9 @@ use super::{NodeClaims, Shared, jittered};
 const STANDS: u32 = 6;
 /// A waiter asks again after one to two times `NET`, in case all hints were lost.
 const NET: Duration = Duration::from_secs(1);
-/// The pause of one who yields, at first.
+/// The first pause of a claim that yields, and the longest.
 const YIELD: Duration = Duration::from_millis(2);
+const LONGEST_YIELD: Duration = Duration::from_millis(512);
 
 pub(crate) struct QuorumEntry {
     pub(crate) shared: Arc<Shared>,
@@ -33,7 +34,7 @@ pub(crate) struct QuorumEntry {
     pub(crate) attached: bool,
     order: u64,
     stands: u32,
-    yields: u32,
+    yields: Backoff,
     /// Nobody said lately that it is worth asking: all nodes are asked at once, in case that the one which is asked first has
     /// forgotten us, or a grant that stands there alone keeps us out.
     unheard: bool,
@@ -74,7 +75,7 @@ impl QuorumEntry {
             attached,
             order,
             stands: 0,
-            yields: 0,
+            yields: Backoff::new(YIELD, LONGEST_YIELD),
             unheard: false,
             first: None,
             outbids: 0,
@@ -225,11 +226,12 @@ impl QuorumEntry {
 
     /// No majority: keeps what it has if all in its way are younger, else undoes it. When to ask again.
     fn refused(&mut self, now: Moment) -> Moment {
-        let (mut wins, mut older, mut again) = (false, false, jittered(now, NET, self.claim.id, self.yields));
+        let (mut wins, mut older, mut again) =
+            (false, false, jittered(now, NET, self.claim.id, self.yields.count()));
         for seat in self.seats().iter() {
             wins |= seat.won(now).is_some();
             if let NodeState::Refused(soon) = seat.standing {
-                let unknown = self.claim.id.derive(self.yields).as_u128() & 1 == 0;
+                let unknown = self.claim.id.derive(self.yields.count()).as_u128() & 1 == 0;
                 older |= if seat.rival() == 0 { unknown } else { seat.rival() < self.order };
                 again = again.min(soon.unwrap_or(Moment::NEVER));
             }
@@ -243,9 +245,8 @@ impl QuorumEntry {
         } else {
             self.undo();
             self.stands = 0;
-            let pause = YIELD * (1 << self.yields.min(8));
-            self.yields += 1;
-            again = again.min(jittered(now, pause, self.claim.id, self.yields));
+            let pause = self.yields.pause();
+            again = again.min(jittered(now, pause, self.claim.id, self.yields.count()));
         }
         again
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
-    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity,
+    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity, jitter,
 };
 
 use entry::QuorumEntry;
@@ -304,10 +304,9 @@ impl Quorum {
     }
 }
 
-/// A moment `base` to twice that from now, spread by what it is for.
+/// Returns a moment `base` to twice `base` from now. Claims and counts that differ get other moments.
 fn jittered(now: Moment, base: Duration, id: ClaimId, count: u32) -> Moment {
-    let spread = (id.derive(count).as_u128() >> 96) as u32;
-    now + base + Duration::from_nanos((base.as_nanos() as u64 / 1024) * u64::from(spread % 1024))
+    now + jitter(base * 2, (id.derive(count).as_u128() >> 64) as u64)
 }
 
 #[cfg(test)]

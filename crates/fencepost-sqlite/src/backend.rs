@@ -1,10 +1,11 @@
 //! The engine as state sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token,
 };
 
 use crate::client::session::SqliteSession;
@@ -36,7 +37,7 @@ async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // Many processes may make the file at once, and only one at a time can. Clients of a file that was removed go away.
     let clock = runtime.clock();
     let until = clock.now() + BUSY_TIMEOUT;
-    let mut pause = std::time::Duration::from_millis(1);
+    let mut backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
     loop {
         match Client::open(&config, &runtime) {
             Ok(client) => {
@@ -45,8 +46,7 @@ async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
                 return Ok(Arc::new(SqliteBackend { client, session }));
             }
             Err(Failure::Busy | Failure::OtherFiles(_)) if clock.now() < until => {
-                clock.sleep_until(clock.now() + pause).await;
-                pause = (pause * 2).min(std::time::Duration::from_millis(20));
+                backoff.sleep(clock).await;
             }
             Err(failure) => return Err(failure.at(&config.path)),
         }

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimRecord, Error, ErrorKind, Loss, Name, Result, Runtime, Token};
+use fencepost_core::{Backoff, Claim, ClaimRecord, Error, ErrorKind, Loss, Name, Result, Runtime, Token};
 use fencepost_tls::TlsError;
 use zookeeper_client as zk;
 
@@ -246,11 +246,11 @@ impl Drop for Client {
 
 /// Makes one session after the other until the client is closed or dropped.
 async fn connect_again(weak: Weak<Client>) {
-    let mut pause = PAUSE;
+    let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
     while let Some(client) = weak.upgrade().filter(|client| !client.current().closed) {
         match client.connect_or_examine().await {
             Ok(session) => {
-                pause = PAUSE;
+                backoff.reset();
                 let closed = client.current().closed;
                 if closed {
                     session.end(Loss::SessionEnded);
@@ -269,8 +269,7 @@ async fn connect_again(weak: Weak<Client>) {
                 client.change(|current| (current.session, current.last) = (None, Some(error)));
                 let clock = client.runtime.clock().clone();
                 drop(client);
-                clock.sleep_until(clock.now() + pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                backoff.sleep(&clock).await;
             }
         }
     }

@@ -27,6 +27,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use fencepost_core::Backoff;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -43,7 +44,7 @@ pub(crate) use protocol::{Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
 pub(crate) use tree::{own_children, signal_descendants};
 
-use phase::{Phase, ROUND, Step};
+use phase::{Phase, ROUNDS, Step};
 use protocol::{Begin, Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
@@ -257,7 +258,7 @@ impl Guardian {
                 }
                 self.end(now);
             }
-            Step::Kill(pause) => self.kill(now, pause),
+            Step::Kill(rounds) => self.kill(now, rounds),
         }
     }
 
@@ -273,9 +274,9 @@ impl Guardian {
         signal_descendants(Signal::SIGCONT, &HashSet::new());
     }
 
-    fn kill(&mut self, now: u64, pause: u64) {
+    fn kill(&mut self, now: u64, mut rounds: Backoff) {
         signal_descendants(Signal::SIGKILL, &HashSet::new());
-        self.phase = Phase::Killing(now.saturating_add(pause), pause);
+        self.phase = Phase::Killing(now.saturating_add(nanos(rounds.pause())), rounds);
     }
 
     /// Reads what the wrapper says; its silence for good is the end.
@@ -306,7 +307,7 @@ impl Guardian {
         self.attached = false;
         self.forsaken = true;
         if !matches!(self.phase, Phase::Killing(..)) {
-            self.kill(now(), ROUND);
+            self.kill(now(), ROUNDS);
         }
         note(&format!(
             "the process {} of 'fencepost run' was killed: killed the program and all that it had started",
@@ -330,7 +331,7 @@ impl Guardian {
                 }
             }
             Order::Stop if self.phase == Phase::Running => self.end(now()),
-            Order::Kill if !matches!(self.phase, Phase::Killing(..)) => self.kill(now(), ROUND),
+            Order::Kill if !matches!(self.phase, Phase::Killing(..)) => self.kill(now(), ROUNDS),
             Order::Stop | Order::Kill => {}
         }
     }

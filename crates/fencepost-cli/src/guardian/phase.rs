@@ -1,11 +1,14 @@
 //! The phases of a program that ends, and what the guardian does in each.
 
+use std::time::Duration;
+
+use fencepost_core::Backoff;
+
 use super::protocol::Why;
 
-/// The first pause between two rounds of killing, and the longest: what does not die of SIGKILL (it sleeps
-/// in the kernel, or belongs to another user) must not cost a core.
-pub(super) const ROUND: u64 = 10_000_000;
-const LONGEST_ROUND: u64 = 500_000_000;
+/// Paces the rounds of killing: a process that does not die of SIGKILL (it sleeps in the kernel, or belongs to another user) must
+/// not cost a core.
+pub(super) const ROUNDS: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 /// Where the program stands. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,8 +16,8 @@ pub(super) enum Phase {
     Running,
     /// SIGTERM was sent; SIGKILL follows then.
     Ending(u64),
-    /// SIGKILL is sent again and again; the next time, and the pause after it.
-    Killing(u64, u64),
+    /// SIGKILL is sent again and again; the next time, and the pauses after it.
+    Killing(u64, Backoff),
 }
 
 /// The work of the guardian at one moment.
@@ -23,8 +26,8 @@ pub(super) enum Step {
     Wait,
     /// Send SIGTERM; the reason, unless the program has ended by itself.
     End(Option<Why>),
-    /// Send SIGKILL, and again after this pause.
-    Kill(u64),
+    /// Send SIGKILL, and again after a pause.
+    Kill(Backoff),
 }
 
 impl Phase {
@@ -36,10 +39,8 @@ impl Phase {
             Phase::Running if is_over(limit) => Step::End(Some(Why::Limit)),
             // The program has ended and left others behind, else there would be nobody to reap.
             Phase::Running if ended => Step::End(None),
-            Phase::Ending(kill) if now >= kill => Step::Kill(ROUND),
-            Phase::Killing(next, pause) if now >= next => {
-                Step::Kill(pause.saturating_mul(2).min(LONGEST_ROUND))
-            }
+            Phase::Ending(kill) if now >= kill => Step::Kill(ROUNDS),
+            Phase::Killing(next, rounds) if now >= next => Step::Kill(rounds),
             _ => Step::Wait,
         }
     }
@@ -61,14 +62,16 @@ mod tests {
     #[test]
     fn a_step_is_taken_when_it_is_due_and_not_before() {
         let lease = Step::End(Some(Why::DetachedLease));
+        let mut later = ROUNDS;
+        later.pause();
         let cases = [
             (Phase::Running, Some(7), Some(9), 7, lease),
             (Phase::Running, Some(7), Some(7), 7, lease),
             (Phase::Running, Some(9), Some(7), 7, Step::End(Some(Why::Limit))),
             (Phase::Running, None, Some(7), 7, Step::End(Some(Why::Limit))),
-            (Phase::Ending(7), Some(1), Some(1), 7, Step::Kill(ROUND)),
-            (Phase::Killing(7, ROUND), Some(1), Some(1), 7, Step::Kill(2 * ROUND)),
-            (Phase::Killing(7, LONGEST_ROUND), None, None, 7, Step::Kill(LONGEST_ROUND)),
+            (Phase::Ending(7), Some(1), Some(1), 7, Step::Kill(ROUNDS)),
+            (Phase::Killing(7, ROUNDS), Some(1), Some(1), 7, Step::Kill(ROUNDS)),
+            (Phase::Killing(7, later), None, None, 7, Step::Kill(later)),
         ];
         for (phase, term, limit, due, step) in cases {
             assert_eq!(phase.due(term, limit), Some(due), "{phase:?}");

@@ -4,30 +4,37 @@ use std::time::Duration;
 
 use crate::acquire::options::Request;
 use crate::error::{Error, Result};
-use crate::time::Moment;
+use crate::time::{Backoff, Moment};
 use crate::validity::Validity;
 
 /// Counts the failures of the engine during one call and paces the retries. Every step is idempotent, so a retry settles a lost reply.
-#[derive(Default)]
 pub(crate) struct Outage {
     pub(crate) since: Option<Moment>,
-    count: u32,
+    backoff: Backoff,
     pub(crate) last: Option<Error>,
+}
+
+impl Default for Outage {
+    fn default() -> Outage {
+        let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(1280));
+        Outage { since: None, backoff, last: None }
+    }
 }
 
 impl Outage {
     /// When to ask again, or the error if it is final or has gone on too long.
     pub(crate) fn pause(&mut self, error: Error, request: &Request<'_>, now: Moment) -> Result<Moment> {
         let since = *self.since.get_or_insert(now);
-        self.count += 1;
+        let pause = self.backoff.pause();
         // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
-        let patience = if request.join { now < since + request.client.outage } else { self.count < 4 };
+        let patience =
+            if request.join { now < since + request.client.outage } else { self.backoff.count() < 4 };
         if !error.is_transient() || !patience {
             return Err(error);
         }
         tracing::debug!(%error, "the engine failed, asking again");
         self.last = Some(error);
-        Ok(now + Duration::from_millis(5 << self.count.min(8)))
+        Ok(now + pause)
     }
 }
 

@@ -7,8 +7,9 @@ use crate::backend::Backend;
 use crate::client::registry::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
+use crate::time::Backoff;
 
-/// The first pause between two attempts. Each pause is twice the one before.
+/// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -25,7 +26,8 @@ pub(crate) async fn open(
     let clock = runtime.clock();
     let start = clock.now();
     let deadline = start + wait;
-    let (mut until, mut pause) = (deadline.max(start + attempt), FIRST_PAUSE);
+    let mut until = deadline.max(start + attempt);
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     // The rest of a longer wait is no round number.
     let shown = Duration::from_millis(wait.max(attempt).as_micros().div_ceil(1_000) as u64);
     let mut last = Error::new(
@@ -43,7 +45,7 @@ pub(crate) async fn open(
             return Err(last);
         }
         tracing::debug!(error = %last, "the engine is away, connecting again");
-        clock.sleep_until((now + pause).min(deadline)).await;
-        (until, pause) = (deadline, (pause * 2).min(LONGEST_PAUSE));
+        clock.sleep_until((now + backoff.pause()).min(deadline)).await;
+        until = deadline;
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::cleanup::{Cleanup, clean_up};
 use crate::sync::Mutex;
 use crate::telemetry::Holding;
-use crate::time::Moment;
+use crate::time::{Backoff, Moment};
 use crate::token::Token;
 use crate::validity::{Loss, State};
 
@@ -100,7 +100,7 @@ impl Owned {
         self.claim.validity.give_back();
         let client = Arc::clone(&self.client);
         let clock = client.runtime.clock();
-        let mut pause = Duration::from_millis(10);
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         loop {
             // Dropped at any await: `Drop` hands the entry to the cleaner.
             let answer = match self.entry().release() {
@@ -116,15 +116,15 @@ impl Owned {
                 Some(Err(error)) => error,
                 None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
             };
+            let next = clock.now() + backoff.pause();
             // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
-            if !error.is_transient() || clock.now() + pause >= until {
+            if !error.is_transient() || next >= until {
                 let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
                                its lease at the latest";
                 let name = self.claim.want().name.clone();
                 return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because_of(error));
             }
-            clock.sleep_until(clock.now() + pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
+            clock.sleep_until(next).await;
         }
     }
 }

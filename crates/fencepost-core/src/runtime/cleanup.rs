@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::backend::claim::Claim;
 use crate::backend::{Entry, Removed, Reply};
 use crate::error::Result;
-use crate::time::{Clock, Moment};
+use crate::time::{Backoff, Clock, Moment};
 
 /// How an entry that nobody waits for is cleaned up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub fn cleanup_deadline(claim: &Claim) -> Moment {
 
 /// Leaves nothing of `entry` behind, and retries until `until`.
 pub async fn clean_up_until(mut entry: Box<dyn Entry>, how: Cleanup, clock: &Clock, until: Moment) {
-    let mut pause = Duration::from_millis(10);
+    let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
     loop {
         // If this future is dropped here, its host has stopped: the lease is what ends the claim then.
         match clock.within(until, how.ask(&mut *entry)).await {
@@ -61,12 +61,11 @@ pub async fn clean_up_until(mut entry: Box<dyn Entry>, how: Cleanup, clock: &Clo
         if clock.now() >= until {
             break;
         }
-        clock.sleep_until(clock.now() + pause).await;
+        backoff.sleep(clock).await;
         if clock.is_stopped() {
             // And the client with it: what fails at once would be asked for without a pause.
             break;
         }
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
     tracing::warn!("cleanup was not confirmed before the lease's end; the engine ends it with the lease");
 }

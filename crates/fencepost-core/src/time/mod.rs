@@ -4,10 +4,12 @@
 //! also counts while the machine is suspended (`Instant` does not, on Linux), so that a laptop that wakes up knows
 //! that its leases are over. In tests it is a clock that stands still until it is told to move.
 
+mod backoff;
 mod clock;
 mod moment;
 mod timers;
 
+pub use backoff::{Backoff, jitter};
 pub use clock::{Clock, Sleep};
 pub use moment::Moment;
 pub(crate) use moment::nanos;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Runtime, SingleFlight};
+use fencepost_core::{Backoff, Runtime, SingleFlight};
 
 use crate::config::{Config, Credentials};
 use crate::error::Failure;
@@ -79,9 +79,9 @@ impl Login {
     /// repeats the write until its client gives up. It replies to a read.
     pub(crate) async fn refused(&self, member: &Member, token: &AuthToken) {
         let clock = self.runtime.clock();
-        let mut pause = CHECK;
+        let mut backoff = Backoff::new(CHECK, Duration::MAX);
         loop {
-            let next = clock.now() + pause;
+            let next = clock.now() + backoff.pause();
             clock.sleep_until(next).await;
             if clock.now() < next {
                 // The client has ended, and its timers with it.
@@ -105,7 +105,6 @@ impl Login {
             if self.known().as_ref() != Some(token) {
                 return;
             }
-            pause *= 2;
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Clock, Moment};
+use fencepost_core::{Backoff, Clock, Moment};
 use tokio::sync::mpsc;
 
 use crate::claim::eviction;
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     if matches!(commands.recv().await, Some(Command::Close) | None) {
         return;
     }
-    let (mut number, mut pause) = (0, PAUSES.0);
+    let (mut number, mut backoff) = (0, Backoff::new(PAUSES.0, PAUSES.1));
     loop {
         let Some(strong) = client.upgrade().filter(|client| !client.cluster.is_closed()) else { return };
         let (cluster, first) = (Arc::clone(&strong.cluster), watch(keys::evictions(&strong.config.prefix)));
@@ -103,8 +103,10 @@ pub(crate) async fn run(
         cluster.next_member();
         drop(cluster);
         // A stream that has lasted for a while is replaced almost at once.
-        pause = if clock.now().since(started) > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-        clock.sleep_until(clock.now() + pause).await;
+        if clock.now().since(started) > PAUSES.1 {
+            backoff.reset();
+        }
+        backoff.sleep(&clock).await;
     }
 }
 
@@ -303,13 +305,12 @@ fn retry<F: Future<Output = Result<(), Failure>> + Send>(
     let Some(strong) = client.upgrade() else { return };
     let weak = Weak::clone(client);
     strong.runtime.spawn(async move {
-        let mut pause = PAUSES.0;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         while let Some(client) = weak.upgrade().filter(|client| !client.cluster.is_closed()) {
             let clock = client.runtime.clock().clone();
             let Err(failure) = read(client).await else { return };
             tracing::debug!(error = failure.cause(), "a watched key or queue was not read; trying again");
-            clock.sleep_until(clock.now() + pause).await;
-            pause = (pause * 2).min(PAUSES.1);
+            backoff.sleep(&clock).await;
         }
     });
 }

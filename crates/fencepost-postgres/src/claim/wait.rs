@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Token};
+use fencepost_core::{Claim, Moment, Token, jitter};
 use futures_util::future::{Either, select};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -189,7 +189,7 @@ async fn permit_or_lock(
     let clock = claim.runtime.clock();
     let mut permit = pin!(client.pool.permit());
     // Claims that began together do not try together.
-    let pause = POLL + POLL.mul_f64(f64::from(clock.now().as_nanos() as u8) / 256.0);
+    let pause = jitter(2 * POLL, clock.now().as_nanos());
     loop {
         let paused = pin!(clock.sleep_until(clock.now() + pause));
         let first = select(permit.as_mut(), paused);

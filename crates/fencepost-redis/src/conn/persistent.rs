@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Moment, Runtime};
+use fencepost_core::{Backoff, ErrorKind, Moment, Runtime};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, Inbox, connect};
+use crate::conn::fresh_number;
 use crate::conn::run_id::met;
 use crate::conn::target::{Target, Unused};
 use crate::conn::task::Liveness;
-use crate::conn::{fresh_number, jitter};
 use crate::error::{Failure, closed, demoted};
 use crate::script::vote::named;
 
@@ -338,7 +338,8 @@ fn role() -> Cmd {
 /// Keeps a connection up until it is closed.
 async fn tend(inner: Arc<Inner>) {
     let clock = inner.runtime.clock().clone();
-    let (mut number, mut pause, mut first) = (0, PAUSES.0, true);
+    let (mut number, mut first) = (0, true);
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1).jittered(inner.runtime.client());
     while !inner.is_closed() {
         number += 1;
         let began = clock.now();
@@ -365,13 +366,12 @@ async fn tend(inner: Arc<Inner>) {
         }
         if clock.now().since(began) >= PAUSES.1 * 2 {
             // It has worked for a while: the first attempt is made at once.
-            pause = PAUSES.0;
+            backoff.reset();
             continue;
         }
         let mut state = inner.state.subscribe();
         let ended = state.wait_for(|state| matches!(state, State::Closed));
-        let _ = clock.within(clock.now() + jitter(pause, inner.runtime.client() ^ number), ended).await;
-        pause = (pause * 2).min(PAUSES.1);
+        let _ = clock.within(clock.now() + backoff.pause(), ended).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Moment, Runtime};
+use fencepost_core::{Backoff, Moment, Runtime};
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -17,7 +17,6 @@ use tokio::sync::Semaphore;
 use crate::config::Address;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::conn::connect::{ConnectOptions, Inbox};
-use crate::conn::jitter;
 use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
@@ -62,7 +61,7 @@ pub(crate) struct CallProgress {
     read_only: bool,
     /// How often it was sent to another node.
     pub(crate) hops: u32,
-    pauses: u32,
+    backoff: Option<Backoff>,
 }
 
 /// Why an attempt did not work.
@@ -345,10 +344,11 @@ impl CallProgress {
     }
 
     pub(crate) async fn pause(&mut self, options: &ServerOptions, until: Moment) {
-        let pause = Duration::from_millis(10 << self.pauses.min(5));
-        self.pauses += 1;
-        let end =
-            options.runtime.clock().now() + jitter(pause, options.runtime.client() ^ u64::from(self.pauses));
-        options.runtime.clock().sleep_until(end.min(until)).await;
+        let runtime = &options.runtime;
+        let backoff = self.backoff.get_or_insert_with(|| {
+            Backoff::new(Duration::from_millis(10), Duration::from_millis(320)).jittered(runtime.client())
+        });
+        let end = runtime.clock().now() + backoff.pause();
+        runtime.clock().sleep_until(end.min(until)).await;
     }
 }

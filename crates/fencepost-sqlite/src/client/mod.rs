@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{HolderInfo, Loss, Moment, Reply, Result, Runtime};
+use fencepost_core::{Backoff, HolderInfo, Loss, Moment, Reply, Result, Runtime};
 
 use crate::config::Config;
 use crate::db::Database;
@@ -200,9 +200,12 @@ impl Client {
         Reply::coming(async move {
             let clock = client.runtime.clock();
             let start = clock.now();
-            let mut pause = Pause::new(client.key);
+            // Processes that met once do not meet again.
+            let seed = u64::from_be_bytes(client.key.0[..8].try_into().expect("eight bytes"));
+            let mut backoff =
+                Backoff::new(Duration::from_micros(100), Duration::from_millis(20)).jittered(seed);
             loop {
-                clock.sleep_until(clock.now() + pause.next()).await;
+                backoff.sleep(clock).await;
                 match work() {
                     Err(Failure::Busy) => {}
                     Err(failure) => return Err(failure.at(client.path())),
@@ -236,30 +239,6 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.retire();
-    }
-}
-
-/// Pauses between tries at a busy database: short at first, up to 20 ms, each of its own length so that processes which met
-/// once do not meet again.
-struct Pause {
-    micros: u64,
-    state: u64,
-}
-
-impl Pause {
-    fn new(key: ClientKey) -> Pause {
-        let (seed, _) = key.0.split_at(8);
-        Pause { micros: 100, state: seed.iter().fold(1, |n, b| n << 8 | u64::from(*b)) | 1 }
-    }
-
-    fn next(&mut self) -> Duration {
-        // xorshift64
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        let pause = self.micros / 2 + self.state % (self.micros / 2);
-        self.micros = (self.micros * 2).min(20_000);
-        Duration::from_micros(pause)
     }
 }
 
