@@ -18,7 +18,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 20] = [
+const NEEDED: [Needed; 21] = [
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
@@ -35,6 +35,7 @@ const NEEDED: [Needed; 20] = [
     Needed { program: "/usr/sbin/mariadbd", package: "mariadb-server-core" },
     Needed { program: "mariadb", package: "mariadb-client-core" },
     Needed { program: "javac", package: "default-jdk-headless" },
+    Needed { program: "systemd-analyze", package: "systemd" },
     Needed { program: "python3", package: "python3-venv" },
     Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },
     Needed { program: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java" },

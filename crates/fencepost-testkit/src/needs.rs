@@ -42,6 +42,8 @@ pub const POSTGRES: Program = Program { file: "pg_createcluster", package: "post
 pub const MARIADB: Program = Program { file: "/usr/sbin/mariadbd", package: "mariadb-server-core" };
 /// Certificates are made by it.
 pub const OPENSSL: Program = Program { file: "openssl", package: "openssl" };
+/// systemd's check of units.
+pub const SYSTEMD: Program = Program { file: "systemd-analyze", package: "systemd" };
 /// kazoo and small programs of the tests run in it.
 pub const PYTHON: Program = Program { file: "python3", package: "python3-venv" };
 

@@ -150,4 +150,6 @@ mod pages {
     struct TestingYourCode;
     #[doc = include_str!("../../../docs/tokens.md")]
     struct Tokens;
+    #[doc = include_str!("../../../docs/axum.md")]
+    struct Axum;
 }

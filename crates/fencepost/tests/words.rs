@@ -31,7 +31,10 @@ fn the_words_that_newcomers_look_for_are_headings() {
 }
 
 #[test]
-fn the_first_screen_of_the_readme_leads_there() {
+fn the_first_screen_of_the_readme_leads_there_and_to_the_recipes() {
     let first: Vec<_> = README.lines().take(30).collect();
-    assert!(first.iter().any(|line| line.contains("(docs/coming-from.md)")), "{first:#?}");
+    for page in ["coming-from", "cron", "axum"] {
+        let link = format!("(docs/{page}.md)");
+        assert!(first.iter().any(|line| line.contains(&link)), "{link}: {first:#?}");
+    }
 }

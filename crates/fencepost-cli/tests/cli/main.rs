@@ -3,6 +3,7 @@
 mod basics;
 mod busy;
 mod chain;
+mod cron;
 mod crowd;
 mod doctor;
 mod etcd;

@@ -1,0 +1,139 @@
+//! The recipe of docs/cron.md: its table and its units run here, on three hosts with one server.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
+use fencepost_testkit::redis::{Config, Redis};
+use nix::sys::signal::Signal;
+
+use crate::kit::{Kid, LONG, Place, eventually};
+
+const PAGE: &str = include_str!("../../../../docs/cron.md");
+
+/// The file of the page whose first line is this comment.
+fn file(path: &str) -> String {
+    let start = format!("# {path}\n");
+    let mut found = PAGE.split("```").filter_map(|block| block.split_once('\n')?.1.strip_prefix(&start));
+    let file = found.next().unwrap_or_else(|| panic!("the page has no {path}")).to_owned();
+    assert_eq!(found.next(), None, "the page has two files {path}");
+    file
+}
+
+/// The variables and the command of the table.
+fn table() -> (Vec<String>, String) {
+    let table = file("/etc/cron.d/nightly");
+    let (variables, jobs): (Vec<_>, Vec<_>) =
+        table.lines().partition(|line| !line.contains(' ') && line.contains('='));
+    let nightly = jobs.iter().find(|line| line.starts_with("0 3 * * * root ")).unwrap();
+    // cron ends the command at a percent sign.
+    assert!(!nightly.contains('%'), "{nightly}");
+    let command = nightly.trim_start_matches("0 3 * * * root ").to_owned();
+    (variables.into_iter().map(str::to_owned).collect(), command)
+}
+
+/// The command of the unit.
+fn unit() -> String {
+    let unit = file("/etc/systemd/system/nightly.service");
+    unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap().to_owned()
+}
+
+/// Three hosts with their own settings and one server. A report writes a line into one file.
+struct Hosts {
+    server: Redis,
+    places: [Place; 3],
+}
+
+impl Hosts {
+    fn start() -> Hosts {
+        let server = Redis::start(&Config::new()).unwrap();
+        let places = [Place::new(), Place::new(), Place::new()];
+        let runs = places[0].file("runs", "");
+        for place in &places {
+            place.file(
+                "etc.toml",
+                &file("/etc/fencepost.toml").replace("redis://redis.example.com", &server.url()),
+            );
+            let script = format!("#!/bin/sh\necho \"$FENCEPOST_TOKEN\" >> {}\n", runs.display());
+            let report = place.file("report", &script);
+            fs::set_permissions(report, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Hosts { server, places }
+    }
+
+    /// How often the report has run.
+    fn runs(&self) -> usize {
+        self.places[0].read("runs").lines().count()
+    }
+
+    /// A line as it stands on the page, with the programs where they are on this host.
+    fn here(&self, place: &Place, line: &str) -> String {
+        line.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"))
+            .replace("/usr/local/bin/report", &place.path("report").display().to_string())
+    }
+
+    /// Starts a command on a host with the environment that cron gives it, and no other.
+    fn cron(&self, place: &Place, variables: &[String], command: &str) -> Kid {
+        let mut cron = Command::new("env");
+        cron.args(["-i", "--default-signal"]).args(variables).arg("PATH=/usr/bin:/bin");
+        cron.arg(format!("HOME={}", place.path("").display()));
+        cron.arg(format!("FENCEPOST_TEST_ETC={}", place.path("etc.toml").display()));
+        // A signal of the test goes to the command itself.
+        cron.args(["/bin/sh", "-c", &format!("exec {}", self.here(place, command))]);
+        cron.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Kid::of(&mut cron)
+    }
+}
+
+#[test]
+fn one_of_three_hosts_runs_the_job() {
+    needs!(REDIS);
+    let hosts = Hosts::start();
+    let (variables, command) = table();
+    let start = |place| hosts.cron(place, &variables, &command);
+    let mut running: Vec<Kid> = hosts.places.iter().map(start).collect();
+    for _ in 0..2 {
+        let skipped = eventually("a host that finds the lock busy", LONG, || {
+            running.iter_mut().position(|host| host.child().try_wait().unwrap().is_some())
+        });
+        let said = running.remove(skipped).said();
+        assert_eq!((said.expect(0).out.as_str(), said.err.as_str()), ("", ""), "cron sends no mail");
+    }
+    eventually("the report", LONG, || (hosts.runs() == 1).then_some(()));
+    // The job is over, and a host whose clock is late comes now.
+    assert_eq!(start(&hosts.places[1]).said().expect(0).err, "");
+    let shown = hosts.cron(&hosts.places[2], &[], "/usr/local/bin/fencepost show nightly").said();
+    assert!(shown.expect(0).out.contains("held by"), "{shown:?}");
+    running[0].send(Signal::SIGTERM);
+    assert_eq!(running.remove(0).said().expect(0).err, "");
+    assert_eq!(hosts.runs(), 1);
+}
+
+#[test]
+fn no_host_runs_the_job_without_the_server() {
+    needs!(REDIS);
+    let mut hosts = Hosts::start();
+    let (variables, command) = table();
+    hosts.server.kill().unwrap();
+    let said = hosts.cron(&hosts.places[0], &variables, &command).said();
+    said.expect(69).complains(&["127.0.0.1"]);
+    assert_eq!(hosts.runs(), 0);
+}
+
+#[test]
+fn the_timer_of_systemd_runs_the_same_command() {
+    needs!(SYSTEMD);
+    assert_eq!(unit(), table().1);
+    let place = Place::new();
+    for name in ["nightly.service", "nightly.timer"] {
+        let unit = file(&format!("/etc/systemd/system/{name}"));
+        place.file(name, &unit.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost")));
+    }
+    let said = Kid::of(
+        &mut place.via("systemd-analyze", ["verify", "--man=no", "./nightly.service", "./nightly.timer"]),
+    );
+    let said = said.said();
+    assert_eq!(said.expect(0).err, "", "{said:?}");
+}
