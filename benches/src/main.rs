@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         ["command-killed"] => command::kill::wrappers(),
         ["command-frozen"] => command::frozen::wrappers(),
         ["command-paused"] => command::paused::starts(),
+        ["command-cost", engine] => command::cost::beside_the_program(engine),
         ["command-crowd"] => command::crowd::runs(),
         ["old-and-new", engine] => command::old_and_new::runs(engine),
         ["redis-commands"] => redis::cycle::commands(),

@@ -1,10 +1,11 @@
-//! The commands of the project: `cargo xtask test`, `cargo xtask bench`, `cargo xtask prove`.
+//! The commands of the project: `cargo xtask test`, `cargo xtask bench`, `cargo xtask prove`, `cargo xtask dist`.
 //!
 //! They need nothing but Rust and the package registry; where a test needs a program of the operating system,
 //! [`packages`] installs it and says so.
 
 mod bench;
 mod deny;
+mod dist;
 mod drivers;
 mod english;
 mod features;
@@ -29,8 +30,9 @@ mod workspace;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use test::Extent;
+use workspace::Workspace;
 
-/// Test, bench and prove fencepost.
+/// Test, bench, prove and build fencepost.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -77,6 +79,8 @@ enum Command {
         #[arg(long, requires = "only")]
         write: bool,
     },
+    /// Build the command as one static, stripped file, target/dist/fencepost
+    Dist,
 }
 
 fn main() -> ExitCode {
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         Command::Test { only, install, all, list } => test::test(&only, Extent { install, all, list }),
         Command::Bench { engines, dry } => bench::bench(&engines, dry),
         Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
+        Command::Dist => dist::dist(&Workspace::find()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -4,7 +4,7 @@ use crate::metadata::Metadata;
 use crate::process::{Output, Program};
 use crate::runner::{Done, Runner, passed};
 use crate::workspace::Workspace;
-use crate::{deny, drivers, english, features, layout, packages, rare, suite, tree};
+use crate::{deny, dist, drivers, english, features, layout, packages, rare, suite, tree};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
@@ -119,6 +119,10 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         rare::check(workspace, extent.all, "beside other users of SQLite", rare::is_build_input, || {
             drivers::beside(workspace, metadata)
         })
+    });
+    run.step("static binary", || {
+        let of_it = |path: &Path| rare::is_build_input(path) || path.ends_with("cli/static_binary.rs");
+        rare::check(workspace, extent.all, "static binary", of_it, || dist::check(workspace))
     });
     Ok(run.finish())
 }

@@ -1,5 +1,6 @@
 //! Long checks of the command, from outside: real processes that are killed, counted and watched.
 
+pub(crate) mod cost;
 pub(crate) mod crowd;
 pub(crate) mod frozen;
 pub(crate) mod idle;

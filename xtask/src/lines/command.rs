@@ -36,4 +36,20 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "violations"),
         limit: 900,
     },
+    Line {
+        id: "command-cost-sqlite",
+        engine: "command",
+        promise: "`fencepost run` beside the program itself, on a SQLite file that is there (medians of 100)",
+        measure: &["command-cost", "sqlite"],
+        bound: AtMost(10.0, "ms more"),
+        limit: 120,
+    },
+    Line {
+        id: "command-cost-redis",
+        engine: "command",
+        promise: "the same on a Redis server that is up",
+        measure: &["command-cost", "redis"],
+        bound: AtMost(10.0, "ms more"),
+        limit: 120,
+    },
 ];

@@ -25,6 +25,7 @@ mod redis;
 mod removed;
 mod settings;
 mod signals;
+mod static_binary;
 mod terminal;
 mod tokens;
 mod trouble;
