@@ -1,4 +1,4 @@
-//! What `fencepost run` costs on an engine that is up: its time beside that of the program itself.
+//! Measures the time that `fencepost run` adds to its program on an engine that is up.
 
 use super::Place;
 use crate::figure::{Measured, median};
