@@ -32,6 +32,7 @@ const NEEDED: [Needed; 21] = [
     Needed { program: "redis-server", package: "redis-server" },
     Needed { program: "pg_createcluster", package: "postgresql" },
     Needed { program: "psql", package: "postgresql-client" },
+    Needed { program: "/usr/sbin/pgbouncer", package: "pgbouncer" },
     Needed { program: "/usr/sbin/mariadbd", package: "mariadb-server-core" },
     Needed { program: "mariadb", package: "mariadb-client-core" },
     Needed { program: "javac", package: "default-jdk-headless" },

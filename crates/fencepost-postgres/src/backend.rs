@@ -54,7 +54,9 @@ impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
-        capabilities.permits = false;
+        capabilities.fair = !self.client.waits_quietly;
+        // Permits always wait quietly.
+        capabilities.fair_permits = false;
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities.max_ttl = LONGEST;

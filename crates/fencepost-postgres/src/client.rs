@@ -7,13 +7,14 @@ use fencepost_core::{Backoff, Name, Runtime};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::claim::listed::ListedClaims;
+use crate::claim::quiet::QuietWaiters;
 use crate::config::Config;
 use crate::conn::connect::{Connector, Message};
 use crate::conn::connection::Connection;
 use crate::conn::pool::Pool;
 use crate::error::Failure;
 use crate::inbox::Inbox;
-use crate::keys::{self, KeysInUse};
+use crate::keys::{Keys, KeysInUse};
 
 /// The lease for which the first connection is opened: core's default.
 pub(crate) const FIRST_TTL: Duration = Duration::from_secs(30);
@@ -25,6 +26,9 @@ pub(crate) struct PostgresClient {
     pub(crate) listed: ListedClaims,
     pub(crate) inbox: Inbox,
     pub(crate) keys: KeysInUse,
+    pub(crate) quiet: QuietWaiters,
+    /// No claim waits in the server's queue.
+    pub(crate) waits_quietly: bool,
 }
 
 impl PostgresClient {
@@ -34,7 +38,7 @@ impl PostgresClient {
         config: Config,
         runtime: Runtime,
     ) -> Result<(Arc<PostgresClient>, UnboundedReceiver<Message>), Failure> {
-        let prefix = config.prefix.clone();
+        let (prefix, waits_quietly) = (config.prefix.clone(), config.quiet);
         let (sender, messages) = mpsc::unbounded_channel();
         let pool = Pool::new(Connector::new(config, runtime.clone(), sender)?);
         let client = Arc::new(PostgresClient {
@@ -44,6 +48,8 @@ impl PostgresClient {
             listed: ListedClaims::default(),
             inbox: Inbox::default(),
             keys: KeysInUse::default(),
+            quiet: QuietWaiters::default(),
+            waits_quietly,
         });
         client.pool.holding(FIRST_TTL).await?;
         Ok((client, messages))
@@ -68,7 +74,7 @@ impl PostgresClient {
         }
     }
 
-    pub(crate) fn key(&self, name: &Name) -> i64 {
-        keys::key(&self.prefix, name)
+    pub(crate) fn keys_of(&self, name: &Name) -> Keys {
+        Keys::of(&self.prefix, name)
     }
 }

@@ -18,6 +18,7 @@ const OPTIONS: &[&str] = &[
     "prefix",
     "sslmode",
     "timeout",
+    "wait",
 ];
 
 /// The schemes of this crate.
@@ -41,6 +42,8 @@ pub(crate) struct Config {
     /// Programs that this process starts inherit the connections: the server frees the locks of a killed process when their leases
     /// end, and not at once.
     pub(crate) pinned: bool,
+    /// Claims wait for messages about releases, and not in the server's queue.
+    pub(crate) quiet: bool,
     /// How many connections a client opens at most.
     pub(crate) connections: usize,
     /// The time limit of an attempt to connect.
@@ -124,7 +127,13 @@ impl Config {
             Some("true") => true,
             Some(_) => return Err(Error::invalid("pinned is true or false")),
         };
+        let quiet = match address.option("wait") {
+            None | Some("queue") => false,
+            Some("quiet") => true,
+            Some(_) => return Err(Error::invalid("wait is queue or quiet")),
+        };
         Ok(Config {
+            quiet,
             hosts: BackendUrl::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
             credentials,
             database,
@@ -219,6 +228,7 @@ mod tests {
             ("postgres://me@host?timeout=0s", "duration"),
             ("postgres://me@host?connections=1", "from 2 to 1000"),
             ("postgres://me@host?pinned=yes", "true or false"),
+            ("postgres://me@host?wait=loud", "queue or quiet"),
         ] {
             let error = parsed(url).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");

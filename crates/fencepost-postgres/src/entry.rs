@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Mode, Moment, Removed, Renewal, Reply, Result, State,
+    Attempt, Claim, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, State,
 };
 use futures_util::future::BoxFuture;
 
-use crate::claim::attempt::{FreshGrant, try_lock};
+use crate::claim::attempt::{FreshGrant, check, try_lock};
 use crate::claim::held::Held;
 use crate::claim::wait::{Grant, Wait};
 use crate::client::PostgresClient;
 use crate::conn::connection::PostgresSession;
 use crate::error::{ENGINE, Failure};
+use crate::keys::{Lock, Locked};
 
 pub(crate) struct PostgresEntry {
     client: Arc<PostgresClient>,
     claim: Arc<Claim>,
-    key: i64,
-    shared: bool,
+    lock: Lock,
     phase: Phase,
     /// A statement that was sent and has no reply yet. It outlives the future of an attempt, because its effect must be known before
     /// the claim is withdrawn.
@@ -39,8 +39,7 @@ enum Phase {
 impl PostgresEntry {
     pub(crate) fn new(client: &Arc<PostgresClient>, claim: Arc<Claim>) -> PostgresEntry {
         PostgresEntry {
-            key: client.key(&claim.want().name),
-            shared: claim.want().mode == Mode::Shared,
+            lock: Lock { keys: client.keys_of(&claim.want().name), mode: claim.want().mode },
             client: Arc::clone(client),
             claim,
             phase: Phase::New,
@@ -53,8 +52,7 @@ impl PostgresEntry {
     /// Sends the first statement, or waits for the reply of the one that was sent.
     async fn tried(&mut self) -> Result<Option<FreshGrant>, Failure> {
         let trying = self.trying.get_or_insert_with(|| {
-            let (client, claim, lock) =
-                (Arc::clone(&self.client), Arc::clone(&self.claim), (self.key, self.shared));
+            let (client, claim, lock) = (Arc::clone(&self.client), Arc::clone(&self.claim), self.lock);
             Box::pin(async move { try_lock(&client, &claim, lock).await })
         });
         let connection_limit = self.client.pool.time_limit();
@@ -66,6 +64,7 @@ impl PostgresEntry {
 
     async fn enter(&mut self) -> Result<Attempt> {
         if matches!(self.phase, Phase::New) {
+            check(self.lock.mode)?;
             if let Some(grant) = self.tried().await? {
                 self.hold(grant);
                 return self.answer().await;
@@ -74,7 +73,7 @@ impl PostgresEntry {
                 return Ok(Attempt::Blocked { again: None, ahead: None });
             }
             self.client.listed.waits(&self.claim);
-            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, (self.key, self.shared)));
+            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, self.lock));
         }
         if let Phase::Waiting(wait) = &self.phase {
             wait.queued().await;
@@ -88,8 +87,16 @@ impl PostgresEntry {
                 Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
                     let connection = Arc::clone(&exclusive.connection);
                     connection.hold(&self.claim, sent);
-                    let lock = (self.key, self.shared);
-                    let held = Held::new(connection, &self.claim, token, lock, Some(exclusive), None);
+                    let locked = Locked { lock: self.lock, permits: Vec::new() };
+                    let held = Held::new(
+                        connection,
+                        &self.claim,
+                        token,
+                        locked,
+                        Some(exclusive),
+                        None,
+                        &self.client.quiet,
+                    );
                     self.client.listed.holds(&self.claim, &held);
                     self.phase = Phase::Holding(held);
                 }
@@ -100,10 +107,10 @@ impl PostgresEntry {
 
     /// Holds the lock that a connection for many was granted.
     fn hold(&mut self, grant: FreshGrant) {
-        let (connection, token) = (Arc::clone(&grant.connection), grant.token);
+        let (connection, token, locked) = (Arc::clone(&grant.connection), grant.token, grant.locked.clone());
         connection.hold(&self.claim, grant.sent);
-        let lock = (self.key, self.shared);
-        let held = Held::new(connection, &self.claim, token, lock, None, Some(grant.take()));
+        let held =
+            Held::new(connection, &self.claim, token, locked, None, Some(grant.take()), &self.client.quiet);
         self.client.listed.holds(&self.claim, &held);
         self.phase = Phase::Holding(held);
     }

@@ -1,71 +1,147 @@
 //! The keys of advisory locks, and their use on connections that hold for many claims.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
+use fencepost_core::{Mode, Name};
 use sha2::{Digest, Sha256};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Returns the key of a name: the first 8 bytes of SHA-256 of `fencepost`, a zero byte, the prefix, a zero byte and the name, as a
-/// big-endian signed number. In SQL: `('x' || left(encode(sha256('fencepost\000PREFIX\000NAME'::bytea), 'hex'), 16))::bit(64)::int8`.
-pub(crate) fn key(prefix: &str, name: &Name) -> i64 {
-    let mut hash = Sha256::new();
-    for part in ["fencepost", "\0", prefix, "\0", name.as_str()] {
-        hash.update(part.as_bytes());
-    }
-    let digest = hash.finalize();
-    let (first, _) = digest.split_first_chunk::<8>().expect("SHA-256 has 32 bytes");
-    i64::from_be_bytes(*first)
+/// The most permits that a name can have: each attempt may try so many keys.
+pub(crate) const MAX_PERMITS: u32 = 4096;
+
+/// The keys of a name: the four numbers of SHA-256 of `fencepost`, a zero byte, the prefix, a zero byte and the name, each of 8 bytes,
+/// big-endian and signed. In SQL, the first one:
+/// `('x' || left(encode(sha256('fencepost\000PREFIX\000NAME'::bytea), 'hex'), 16))::bit(64)::int8`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Keys {
+    /// An exclusive holder has it exclusively. Readers and holders of permits share it.
+    pub(crate) name: i64,
+    /// Holders of permits share it, so that readers see them.
+    pub(crate) permits: i64,
+    /// Clients share it while a claim of theirs waits for a message about a release.
+    pub(crate) waiting: i64,
+    /// Each permit has a key: this one and those after it.
+    first_permit: i64,
 }
 
-/// The keys that claims of one client use on connections that hold for many. Clones share them.
+impl Keys {
+    pub(crate) fn of(prefix: &str, name: &Name) -> Keys {
+        let mut hash = Sha256::new();
+        for part in ["fencepost", "\0", prefix, "\0", name.as_str()] {
+            hash.update(part.as_bytes());
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let (numbers, _) = digest.as_chunks::<8>();
+        let number = |at: usize| i64::from_be_bytes(numbers[at]);
+        Keys { name: number(0), permits: number(1), waiting: number(2), first_permit: number(3) }
+    }
+}
+
+/// What a claim wants to lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Lock {
+    pub(crate) keys: Keys,
+    pub(crate) mode: Mode,
+}
+
+/// What a connection has locked for a claim.
+#[derive(Clone)]
+pub(crate) struct Locked {
+    pub(crate) lock: Lock,
+    /// The keys of its permits.
+    pub(crate) permits: Vec<i64>,
+}
+
+/// The names that claims of one client lock on connections that hold for many. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct KeysInUse(Arc<Mutex<HashMap<i64, Use>>>);
 
+/// How claims use a name. A connection is granted a key again that it holds, so the client must not ask for one twice.
+enum Use {
+    Exclusive,
+    Shared(usize),
+    Permits { claims: usize, taken: HashSet<i64>, order: Arc<AsyncMutex<()>> },
+}
+
 impl KeysInUse {
-    /// Lets a claim use the key on a connection that holds for many claims: the server would give that connection a lock a second
-    /// time. `None`: another claim uses the key, and not both are shared.
-    pub(crate) fn take(&self, key: i64, shared: bool) -> Option<KeyUse> {
+    /// Lets a claim lock a name on a connection that holds for many claims. `None`: another claim uses the name, and not both can hold.
+    pub(crate) fn take(&self, lock: Lock) -> Option<KeyUse> {
         let mut uses = self.0.lock();
-        let again = match uses.entry(key) {
-            Entry::Vacant(free) => {
-                free.insert(if shared { Use::Shared(1) } else { Use::Exclusive });
+        let again = match (uses.get_mut(&lock.keys.name), lock.mode) {
+            (None, mode) => {
+                let first = match mode {
+                    Mode::Exclusive => Use::Exclusive,
+                    Mode::Shared => Use::Shared(1),
+                    Mode::Permits { .. } => {
+                        Use::Permits { claims: 1, taken: HashSet::new(), order: Arc::default() }
+                    }
+                };
+                uses.insert(lock.keys.name, first);
                 false
             }
-            Entry::Occupied(mut used) => match used.get_mut() {
-                Use::Shared(count) if shared => {
-                    *count += 1;
-                    true
-                }
-                Use::Shared(_) | Use::Exclusive => return None,
-            },
+            (Some(Use::Shared(claims)), Mode::Shared)
+            | (Some(Use::Permits { claims, .. }), Mode::Permits { .. }) => {
+                *claims += 1;
+                true
+            }
+            (Some(_), _) => return None,
         };
-        Some(KeyUse { keys: self.clone(), key, again })
+        Some(KeyUse { keys: self.clone(), lock, again, permits: Vec::new() })
     }
 }
 
-/// How claims use a key on a connection that holds for many.
-pub(crate) enum Use {
-    Exclusive,
-    Shared(usize),
-}
-
-/// One claim that uses a key, until this is dropped.
+/// One claim that uses a name, until this is dropped.
 pub(crate) struct KeyUse {
     keys: KeysInUse,
-    key: i64,
+    lock: Lock,
     /// Another claim used it already.
     pub(crate) again: bool,
+    permits: Vec<i64>,
+}
+
+impl KeyUse {
+    /// Waits for the claims of this client that ask for permits of the name: two must not ask for the same one.
+    pub(crate) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
+        let order = match self.keys.0.lock().get(&self.lock.keys.name) {
+            Some(Use::Permits { order, .. }) => Arc::clone(order),
+            _ => return None,
+        };
+        Some(order.lock_owned().await)
+    }
+
+    /// Returns the keys of the permits that no claim of this client has.
+    pub(crate) fn free_permits(&self) -> Vec<i64> {
+        let (Mode::Permits { of, .. }, uses) = (self.lock.mode, self.keys.0.lock()) else {
+            return Vec::new();
+        };
+        let Some(Use::Permits { taken, .. }) = uses.get(&self.lock.keys.name) else { return Vec::new() };
+        let all = (0..i64::from(of)).map(|number| self.lock.keys.first_permit.wrapping_add(number));
+        all.filter(|key| !taken.contains(key)).collect()
+    }
+
+    /// Notes the keys of the permits that the claim has.
+    pub(crate) fn set_permits(&mut self, permits: &[i64]) {
+        if let Some(Use::Permits { taken, .. }) = self.keys.0.lock().get_mut(&self.lock.keys.name) {
+            taken.extend(permits);
+            self.permits = permits.to_vec();
+        }
+    }
 }
 
 impl Drop for KeyUse {
     fn drop(&mut self) {
         let mut uses = self.keys.0.lock();
-        match uses.get_mut(&self.key) {
-            Some(Use::Shared(count)) if *count > 1 => *count -= 1,
-            _ => drop(uses.remove(&self.key)),
+        match uses.get_mut(&self.lock.keys.name) {
+            Some(Use::Shared(claims)) if *claims > 1 => *claims -= 1,
+            Some(Use::Permits { claims, taken, .. }) if *claims > 1 => {
+                *claims -= 1;
+                self.permits.iter().for_each(|key| {
+                    taken.remove(key);
+                });
+            }
+            _ => drop(uses.remove(&self.lock.keys.name)),
         }
     }
 }
@@ -78,7 +154,25 @@ mod tests {
     #[test]
     fn a_key_never_changes() {
         let name = Name::new("orders/7").unwrap();
-        assert_eq!(key("", &name), -7_018_315_272_177_115_244);
-        assert_ne!(key("a", &name), key("", &name));
+        assert_eq!(Keys::of("", &name).name, -7_018_315_272_177_115_244);
+        assert_ne!(Keys::of("a", &name), Keys::of("", &name));
+    }
+
+    #[test]
+    fn two_claims_of_a_client_never_ask_for_the_same_permit() {
+        let lock = |mode| Lock { keys: Keys::of("", &Name::new("pool").unwrap()), mode };
+        let permits = lock(Mode::Permits { n: 1, of: 3 });
+        let used = KeysInUse::default();
+        let mut first = used.take(permits).unwrap();
+        assert_eq!(first.free_permits().len(), 3);
+        let one = first.free_permits()[..1].to_vec();
+        first.set_permits(&one);
+        let second = used.take(permits).unwrap();
+        assert!(second.again && second.free_permits().len() == 2 && !second.free_permits().contains(&one[0]));
+        assert!(used.take(lock(Mode::Shared)).is_none());
+        drop(first);
+        assert_eq!(second.free_permits().len(), 3);
+        drop(second);
+        assert!(used.take(lock(Mode::Exclusive)).is_some());
     }
 }

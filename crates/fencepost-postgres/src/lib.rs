@@ -5,6 +5,7 @@
 //! | option | default | meaning |
 //! |---|---|---|
 //! | `mode` | `advisory` | how a lock is kept: session advisory locks |
+//! | `wait` | `queue` | `quiet`: claims wait for messages, so that no statement holds a snapshot; no order |
 //! | `prefix` | none | prefix of all names: clients with another prefix use other keys |
 //! | `connections` | `16` | how many connections a client opens at most |
 //! | `timeout` | `4s` | time limit of a statement |
@@ -25,7 +26,9 @@
 //! # What is not
 //! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
 //!   does not look.
-//! - A pooler in transaction mode breaks advisory locks. The engine ends a connection as soon as another backend answers.
+//! - A pooler in transaction mode breaks advisory locks. The engine refuses it when it connects, and ends a connection as soon as
+//!   another backend answers.
+//! - Permits are granted in no order.
 //! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
 
 mod backend;

@@ -9,10 +9,16 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs::{POSTGRES, Program};
 use fencepost_testkit::sql::ProxiedPostgres;
 
-/// Advisory locks of one server.
-struct Advisory;
+/// Advisory locks of one server, with options of the URL.
+struct Advisory(&'static str);
 
-struct Server(ProxiedPostgres);
+struct Server(ProxiedPostgres, &'static str);
+
+impl Server {
+    fn url(&self) -> String {
+        format!("{}{}", self.0.url(), self.1)
+    }
+}
 
 impl Fixture for Advisory {
     fn needs(&self) -> &'static [Program] {
@@ -20,7 +26,7 @@ impl Fixture for Advisory {
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Server(ProxiedPostgres::start(&()).expect("a server starts"));
+        let server = Server(ProxiedPostgres::start(&()).expect("a server starts"), self.0);
         Box::pin(async { Box::new(server) as Box<dyn Namespace> })
     }
 }
@@ -31,10 +37,7 @@ fn registry() -> Registry {
 
 impl Namespace for Server {
     fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_postgres::open(
-            BackendUrl::parse(&self.0.url()).expect("the URL is sound"),
-            runtime,
-        ))
+        Box::pin(fencepost_postgres::open(BackendUrl::parse(&self.url()).expect("the URL is sound"), runtime))
     }
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
@@ -49,7 +52,7 @@ impl Namespace for Server {
     }
 
     fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
-        Some(Box::new(Holder::start(&self.0.url(), name, ttl)))
+        Some(Box::new(Holder::start(&self.url(), name, ttl)))
     }
 
     fn ordered_tokens(&self) -> bool {
@@ -67,11 +70,29 @@ fn hold_elsewhere() {
     hold(&registry());
 }
 
-fencepost_testkit::conformance!(Advisory, excused: [
-    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
-    // Permits are not built.
-    permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
-    // An advisory lock ends with its connection.
-    a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
-    a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
-]);
+/// Claims wait in the server's queue.
+mod queue {
+    use super::*;
+
+    fencepost_testkit::conformance!(Advisory(""), excused: [
+        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+        // Permits wait for messages.
+        a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+        // An advisory lock ends with its connection.
+        a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
+        a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
+    ]);
+}
+
+/// Claims wait for messages.
+mod quiet {
+    use super::*;
+
+    fencepost_testkit::conformance!(Advisory("?wait=quiet"), excused: [
+        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+        first_come_first_served, a_waiting_writer_is_not_overtaken,
+        a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+        a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
+        a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
+    ]);
+}

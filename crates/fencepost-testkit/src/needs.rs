@@ -38,6 +38,8 @@ pub const CURATOR: Program =
     Program { file: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" };
 /// A PostgreSQL server.
 pub const POSTGRES: Program = Program { file: "pg_createcluster", package: "postgresql" };
+/// A pooler for PostgreSQL.
+pub const PGBOUNCER: Program = Program { file: "/usr/sbin/pgbouncer", package: "pgbouncer" };
 /// A MariaDB server.
 pub const MARIADB: Program = Program { file: "/usr/sbin/mariadbd", package: "mariadb-server-core" };
 /// Certificates are made by it.

@@ -14,6 +14,8 @@ pub struct Capabilities {
     pub identity: Identity,
     /// Grants follow the order of arrival.
     pub fair: bool,
+    /// Grants of permits do so, too.
+    pub fair_permits: bool,
     /// Shared holders are possible.
     pub shared: bool,
     /// Permits are possible.
@@ -81,6 +83,7 @@ impl Capabilities {
             engine,
             identity: Identity::Claim,
             fair: true,
+            fair_permits: true,
             shared: true,
             permits: true,
             modes: None,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Claim, Moment, Runtime, Token};
+use fencepost_core::{Claim, Error, Mode, Moment, Token};
 
 use crate::client::PostgresClient;
 use crate::conn::connection::Connection;
-use crate::error::Failure;
-use crate::keys::KeyUse;
+use crate::error::{ENGINE, Failure};
+use crate::keys::{KeyUse, Lock, Locked, MAX_PERMITS};
 
 /// A lock that a connection was granted and that no claim holds yet. Dropping this releases it.
 pub(crate) struct FreshGrant {
@@ -15,8 +15,8 @@ pub(crate) struct FreshGrant {
     pub(crate) token: Token,
     /// When the statement was sent from which the lease counts.
     pub(crate) sent: Moment,
-    lock: (i64, bool),
-    runtime: Runtime,
+    pub(crate) locked: Locked,
+    client: Arc<PostgresClient>,
     /// `None`: a claim holds the lock.
     key_use: Option<KeyUse>,
 }
@@ -31,13 +31,28 @@ impl FreshGrant {
 impl Drop for FreshGrant {
     fn drop(&mut self) {
         let Some(key_use) = self.key_use.take() else { return };
-        let (connection, (key, shared)) = (Arc::clone(&self.connection), self.lock);
-        self.runtime.spawn(async move {
-            if connection.within(connection.unlock(key, shared)).await.is_err() {
+        let (connection, locked) = (Arc::clone(&self.connection), self.locked.clone());
+        let client = Arc::clone(&self.client);
+        self.client.runtime.spawn(async move {
+            if connection.within(connection.unlock(&locked)).await.is_err() {
                 connection.end();
             }
             drop(key_use);
+            client.quiet.wake(locked.lock.keys.name);
         });
+    }
+}
+
+/// Refuses more permits than a name can have.
+pub(crate) fn check(mode: Mode) -> Result<(), Error> {
+    match mode {
+        Mode::Permits { of, .. } if of > MAX_PERMITS => {
+            let message = format!(
+                "a semaphore of advisory locks has at most {MAX_PERMITS} permits; ask for fewer, or use another engine"
+            );
+            Err(Error::invalid(message).on(ENGINE))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -47,32 +62,42 @@ impl Drop for FreshGrant {
 pub(crate) async fn try_lock(
     client: &Arc<PostgresClient>,
     claim: &Claim,
-    (key, shared): (i64, bool),
+    lock: Lock,
 ) -> Result<Option<FreshGrant>, Failure> {
-    let Some(key_use) = client.keys.take(key, shared) else {
+    let Some(mut key_use) = client.keys.take(lock) else {
         // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
         return if claim.join { Ok(None) } else { client.reach().await.map(|()| None) };
     };
+    let _turn = key_use.turn().await;
+    let free = key_use.free_permits();
     let mut first = true;
     loop {
         let connection = client.pool.holding(claim.ttl()).await?;
         let sent = claim.runtime.clock().now();
-        match connection.try_lock(key, shared, key_use.again).await {
+        let tried = match lock.mode {
+            Mode::Permits { n, .. } => connection.try_permits(lock.keys, &free, n).await,
+            Mode::Exclusive | Mode::Shared => {
+                let token = connection.try_lock(lock, key_use.again).await;
+                token.map(|token| token.map(|token| (token, Vec::new())))
+            }
+        };
+        match tried {
             Ok(None) => return Ok(None),
-            Ok(Some(token)) => {
-                let (runtime, key_use) = (claim.runtime.clone(), Some(key_use));
+            Ok(Some((token, permits))) => {
+                key_use.set_permits(&permits);
+                let (locked, client) = (Locked { lock, permits }, Arc::clone(client));
                 return Ok(Some(FreshGrant {
                     connection,
                     token,
                     sent,
-                    lock: (key, shared),
-                    runtime,
-                    key_use,
+                    locked,
+                    client,
+                    key_use: Some(key_use),
                 }));
             }
             Err(failure) if failure.is_closed() && first => first = false,
             Err(failure) => {
-                connection.undo(key, shared, key_use.again).await;
+                connection.undo(&Locked { lock, permits: free }, key_use.again).await;
                 return Err(failure);
             }
         }

@@ -7,21 +7,22 @@ use fencepost_core::{Claim, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
+use crate::claim::quiet::QuietWaiters;
 use crate::conn::connection::Connection;
 use crate::conn::pool::Exclusive;
 use crate::error::Failure;
-use crate::keys::KeyUse;
+use crate::keys::{KeyUse, Locked};
 
 /// A lock that a connection holds for a claim.
 pub(crate) struct Held {
     pub(crate) connection: Arc<Connection>,
     pub(crate) token: Token,
     claim: Arc<Claim>,
-    key: i64,
-    shared: bool,
+    locked: Locked,
     /// The claim waited for the lock, and the connection is its alone.
     exclusive: Mutex<Option<Exclusive>>,
     key_use: Mutex<Option<KeyUse>>,
+    quiet: QuietWaiters,
     unlocking: OnceLock<Unlocking>,
 }
 
@@ -32,18 +33,19 @@ impl Held {
         connection: Arc<Connection>,
         claim: &Arc<Claim>,
         token: Token,
-        (key, shared): (i64, bool),
+        locked: Locked,
         exclusive: Option<Exclusive>,
         key_use: Option<KeyUse>,
+        quiet: &QuietWaiters,
     ) -> Arc<Held> {
         let held = Arc::new(Held {
             connection,
             token,
             claim: Arc::clone(claim),
-            key,
-            shared,
+            locked,
             exclusive: Mutex::new(exclusive),
             key_use: Mutex::new(key_use),
+            quiet: quiet.clone(),
             unlocking: OnceLock::new(),
         });
         if !claim.renewed {
@@ -60,11 +62,13 @@ impl Held {
             let held = Arc::clone(self);
             held.connection.forget(&held.claim);
             let work = async move {
-                let released = match held.connection.unlock(held.key, held.shared).await {
+                let released = match held.connection.unlock(&held.locked).await {
                     Err(failure) if failure.is_closed() => Ok(false),
                     other => other,
                 };
                 held.key_use.lock().take();
+                // The server sends no message to the connection that released.
+                held.quiet.wake(held.locked.lock.keys.name);
                 if let Some(mut exclusive) = held.exclusive.lock().take()
                     && released.is_ok()
                 {

@@ -3,4 +3,5 @@
 pub(crate) mod attempt;
 pub(crate) mod held;
 pub(crate) mod listed;
+pub(crate) mod quiet;
 pub(crate) mod wait;

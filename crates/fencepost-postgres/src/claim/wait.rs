@@ -1,23 +1,25 @@
 //! A claim that waits in the server's queue, on a connection of its own.
 
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Token, jitter};
+use fencepost_core::{Claim, Mode, Moment, Token};
 use futures_util::future::{Either, select};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
-use crate::claim::attempt::{FreshGrant, try_lock};
+use crate::claim::attempt::FreshGrant;
 use crate::client::PostgresClient;
+use crate::conn::connection::Connection;
 use crate::conn::pool::Exclusive;
 use crate::error::Failure;
+use crate::keys::Lock;
 
-/// How long a claim without a connection pauses between two attempts: from once to twice this time.
-const POLL: Duration = Duration::from_millis(50);
+/// How long a reader pauses that waits for holders of permits.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A claim that waits. The task that waits runs on the client's own thread. Dropping this cancels it.
 pub(crate) struct Wait {
@@ -53,7 +55,7 @@ pub(crate) enum Grant {
 }
 
 impl Wait {
-    pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, lock: (i64, bool)) -> Wait {
+    pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, lock: Lock) -> Wait {
         let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Mutex::default() });
         let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
@@ -125,84 +127,107 @@ async fn wait(
     inner: &Inner,
     client: &Arc<PostgresClient>,
     claim: &Claim,
-    lock: (i64, bool),
+    lock: Lock,
 ) -> Option<Result<Grant, Failure>> {
-    let ttl = claim.ttl();
+    let is_quiet = client.waits_quietly || matches!(lock.mode, Mode::Permits { .. });
     let permit = match client.pool.try_permit() {
-        Some(permit) => permit,
-        None => match permit_or_lock(inner, client, claim, lock).await? {
-            Ok(Either::Left(permit)) => permit,
-            Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
-            Err(failure) => return Some(Err(failure)),
-        },
+        Some(permit) if !is_quiet => permit,
+        _ => {
+            // The holders of all connections may be waiting for other locks: the claim tries meanwhile.
+            let permit = async { if is_quiet { pending().await } else { client.pool.permit().await } };
+            match wait_quietly(inner, client, claim, lock, pin!(permit)).await? {
+                Ok(Either::Left(Ok(permit))) => permit,
+                Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
+                Ok(Either::Left(Err(failure))) | Err(failure) => return Some(Err(failure)),
+            }
+        }
     };
+    let ttl = claim.ttl();
     let connecting = pin!(client.pool.exclusive(permit, ttl));
     let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
         Either::Right(_) => return None,
     };
-    let (key, shared) = lock;
     let connection = Arc::clone(&exclusive.connection);
-    let mut waiting = pin!(connection.lock(key, shared));
-    let granted = {
+    let clock = claim.runtime.clock();
+    let token = loop {
+        match wait_in_queue(inner, client, &connection, claim, lock).await {
+            Some(Ok(Some(token))) => break token,
+            Some(Err(failure)) => return Some(Err(failure)),
+            // Permits are held, and the server has no queue of readers for them.
+            Some(Ok(None)) => {
+                let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
+                if let Either::Left(_) = select(paused, pin!(inner.cancelled.notified())).await {
+                    continue;
+                }
+            }
+            None => {}
+        }
+        if !connection.has_ended() {
+            exclusive.set_clean();
+        }
+        return None;
+    };
+    // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
+    let sent = clock.now();
+    Some(connection.set_idle(ttl).await.map(|()| Grant::Exclusive { exclusive, token, sent }))
+}
+
+/// Waits in the server's queue. No token: permits are held, and the claim is no longer in the queue. `None`: the claim has given up, and
+/// nothing is locked on the connection.
+async fn wait_in_queue(
+    inner: &Inner,
+    client: &Arc<PostgresClient>,
+    connection: &Connection,
+    claim: &Claim,
+    lock: Lock,
+) -> Option<Result<Option<Token>, Failure>> {
+    let mut waiting = pin!(connection.lock(lock));
+    {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            if client.await_queued(&connection, ttl).await.is_ok() {
+            if client.await_queued(connection, claim.ttl()).await.is_ok() {
                 inner.set(|slot| slot.queued = true);
             }
             pending::<()>().await
         });
         let waiting = select(waiting.as_mut(), noting);
         match select(waiting, pin!(inner.cancelled.notified())).await {
-            Either::Left((Either::Left((granted, _)), _)) => Some(granted),
+            Either::Left((Either::Left((granted, _)), _)) => return Some(granted),
             Either::Left((Either::Right(_), _)) => unreachable!("it never ends"),
-            Either::Right(_) => None,
+            Either::Right(_) => {}
         }
-    };
-    let token = match granted {
-        Some(Ok(token)) => token,
-        Some(Err(failure)) => return Some(Err(failure)),
-        None => {
-            connection.cancel(waiting).await;
-            exclusive.set_clean();
-            return None;
-        }
-    };
-    // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
-    let sent = claim.runtime.clock().now();
-    Some(connection.set_idle(ttl).await.map(|()| Grant::Exclusive { exclusive, token, sent }))
+    }
+    connection.cancel(waiting).await;
+    None
 }
 
-/// Waits until the claim may have a connection, and tries meanwhile: the holders of all connections may be waiting for others. `None`:
-/// the claim has given up, and nothing of it is left.
-async fn permit_or_lock(
+/// Waits for messages about releases and tries after each, until the claim has the lock or `other` is ready. `None`: the claim has given
+/// up, and nothing of it is left.
+async fn wait_quietly<T>(
     inner: &Inner,
     client: &Arc<PostgresClient>,
     claim: &Claim,
-    lock: (i64, bool),
-) -> Option<Result<Either<OwnedSemaphorePermit, FreshGrant>, Failure>> {
-    if let Err(failure) = client.reach().await {
-        return Some(Err(failure));
-    }
-    inner.set(|slot| slot.queued = true);
+    lock: Lock,
+    mut other: impl Future<Output = T> + Unpin,
+) -> Option<Result<Either<T, FreshGrant>, Failure>> {
     let clock = claim.runtime.clock();
-    let mut permit = pin!(client.pool.permit());
-    // Claims that began together do not try together.
-    let pause = jitter(2 * POLL, clock.now().as_nanos());
+    let mut waiter = client.quiet.enter(lock.keys, &client.runtime);
     loop {
-        let paused = pin!(clock.sleep_until(clock.now() + pause));
-        let first = select(permit.as_mut(), paused);
-        match select(first, pin!(inner.cancelled.notified())).await {
-            Either::Left((Either::Left((permit, _)), _)) => return Some(permit.map(Either::Left)),
-            Either::Left((Either::Right(_), _)) => {}
-            Either::Right(_) => return None,
-        }
         // It runs to its end, also when the claim gives up meanwhile: a grant that nobody takes is released.
-        match try_lock(client, claim, lock).await {
+        match waiter.attempt(client, claim, lock).await {
             Ok(None) => {}
             Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
             Err(failure) => return Some(Err(failure)),
+        }
+        inner.set(|slot| slot.queued = true);
+        let woken = Arc::clone(&waiter.woken);
+        let (woken, paused) = (pin!(woken.notified()), pin!(clock.sleep_until(clock.now() + waiter.pause())));
+        match select(select(&mut other, select(woken, paused)), pin!(inner.cancelled.notified())).await {
+            Either::Left((Either::Left((other, _)), _)) => return Some(Ok(Either::Left(other))),
+            Either::Left((Either::Right(_), _)) => {}
+            Either::Right(_) => return None,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Opens a connection and checks that locks work on it.
 
+use std::collections::HashSet;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use futures_util::StreamExt;
 use futures_util::future::select;
@@ -14,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{CancelToken, Client};
+use tokio_postgres::{CancelToken, Client, SimpleQueryMessage};
 
 use crate::config::Config;
 use crate::conn::connection::Connection;
@@ -42,6 +44,9 @@ const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_n
 /// The channel of questions to all clients.
 pub(crate) const CHANNEL: &str = "fencepost";
 
+/// The channel on which a release tells the key that it has freed, if a claim waits for such a message.
+pub(crate) const FREE_CHANNEL: &str = "fencepost_free";
+
 /// Returns the name of a client's sessions, which is also the channel of replies to it.
 pub(crate) fn session_name(runtime: &Runtime) -> String {
     format!("fencepost_{:016x}", runtime.client())
@@ -55,6 +60,8 @@ pub(crate) struct Connector {
     pub(crate) runtime: Runtime,
     /// The server as messages name it.
     pub(crate) server: Arc<str>,
+    /// The hosts that are no poolers in transaction mode.
+    direct: Mutex<HashSet<(String, u16)>>,
     /// Where messages of other clients go.
     inbox: UnboundedSender<Message>,
 }
@@ -84,7 +91,7 @@ impl Connector {
         }
         driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         let server = config.server().into();
-        Ok(Connector { driver, security, config, runtime, server, inbox })
+        Ok(Connector { driver, security, config, runtime, server, direct: Mutex::default(), inbox })
     }
 
     /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
@@ -115,10 +122,8 @@ impl Connector {
     ) -> Result<Arc<Connection>, Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let failed = |error| Failure::read(&error, &server);
-        let stream = self.dial(host, self.config.pinned).await?;
-        let greeted = self.security.connect(&self.driver, &host.0, stream).await;
-        let (client, driver) = greeted.map_err(|error| explain(error, &server))?;
-        let driver = Running::start(driver, &self.runtime, self.inbox.clone());
+        let (client, driver) = self.greet(host).await?;
+        self.check_pooler(host, &client).await?;
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
@@ -134,6 +139,35 @@ impl Connector {
         }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok(Connection::new(self, client, statements, driver, Session { host: host.clone(), pid, idle }))
+    }
+
+    /// Connects to a server and starts the driver's task.
+    async fn greet(&self, host: &(String, u16)) -> Result<(Client, Running), Failure> {
+        let stream = self.dial(host, self.config.pinned).await?;
+        let greeted = self.security.connect(&self.driver, &host.0, stream).await;
+        let (client, driver) = greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1)))?;
+        Ok((client, Running::start(driver, &self.runtime, self.inbox.clone())))
+    }
+
+    /// Checks once for each host that a connection keeps its backend. A pooler in transaction mode gives the backend of a connection
+    /// without a transaction to the transaction of another one.
+    async fn check_pooler(&self, host: &(String, u16), client: &Client) -> Result<(), Failure> {
+        if self.direct.lock().contains(host) {
+            return Ok(());
+        }
+        let server = format!("{}:{}", host.0, host.1);
+        let failed = |error| Failure::read(&error, &server);
+        let (other, _running) = self.greet(host).await?;
+        let backend = backend(client).await.map_err(failed)?;
+        // A pooler in statement mode refuses this.
+        other.simple_query("BEGIN").await.map_err(|error| Failure::pooled(&server).because(error))?;
+        if backend == self::backend(&other).await.map_err(failed)?
+            || backend != self::backend(client).await.map_err(failed)?
+        {
+            return Err(Failure::pooled(&server));
+        }
+        self.direct.lock().insert(host.clone());
+        Ok(())
     }
 
     /// Connects a socket. `pinned`: programs that this process starts inherit it.
@@ -154,7 +188,7 @@ impl Connector {
         idle: Duration,
     ) -> Result<Arc<Connection>, Failure> {
         let connection = self.connect(idle).await?;
-        connection.listen(&[CHANNEL, &session_name(&self.runtime)]).await?;
+        connection.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
         Ok(connection)
     }
 
@@ -164,6 +198,16 @@ impl Connector {
         let cancelled = self.security.cancel(token, &host.0, stream).await;
         cancelled.map_err(|error| explain(error, &self.server))
     }
+}
+
+/// Asks for the number of the backend that answers, by a statement that is not prepared.
+async fn backend(client: &Client) -> Result<Option<String>, tokio_postgres::Error> {
+    let replies = client.simple_query("SELECT pg_backend_pid()").await?;
+    let row = replies.iter().find_map(|reply| match reply {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    Ok(row.map(str::to_owned))
 }
 
 /// The session of a new connection.

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Result, Session, Token, Validity};
+use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Result, Session, Token, Validity};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Row, Statement};
 
 use crate::conn::connect::{self, Connector, DriverClient, Running};
 use crate::conn::statements::Statements;
 use crate::error::Failure;
+use crate::keys::{Keys, Lock, Locked};
 
 /// How long the server may take to cancel a statement.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -153,8 +154,8 @@ impl Connection {
 
     /// Returns the clients whose backends hold the key or wait for it: the name of the client's sessions, the backend, whether it
     /// holds, and whether shared.
-    pub(crate) async fn backends(&self, key: i64) -> Result<Vec<Backend>, Failure> {
-        let rows = self.within(self.rows(&self.statements.backends, &[&key])).await?;
+    pub(crate) async fn backends(&self, keys: Keys) -> Result<Vec<Backend>, Failure> {
+        let rows = self.within(self.rows(&self.statements.backends, &[&keys.name, &keys.waiting])).await?;
         let read = |row: Row| Backend {
             session: row.get(0),
             pid: row.get(1),
@@ -230,34 +231,52 @@ impl Connection {
         }
     }
 
-    /// Takes the lock if it is free. `again`: the client holds it shared on this connection. Returns its token.
+    /// Takes an exclusive or shared lock if it is free. `again`: the client holds it on this connection. Returns its token.
     pub(crate) async fn try_lock(
         &self,
-        key: i64,
-        shared: bool,
+        Lock { keys, mode }: Lock,
         again: bool,
     ) -> Result<Option<Token>, Failure> {
-        let statement = match (shared, again) {
-            (false, _) => &self.statements.try_lock,
-            (true, false) => &self.statements.try_shared,
-            (true, true) => &self.statements.try_shared_again,
+        let row = if mode == Mode::Shared {
+            let statement =
+                if again { &self.statements.try_shared_again } else { &self.statements.try_shared };
+            self.query(statement, &[&keys.name, &keys.permits]).await?
+        } else {
+            self.query(&self.statements.try_lock, &[&keys.name]).await?
         };
-        let row = self.query(statement, &[&key]).await?;
         Ok(row.get::<_, Option<i64>>(1).map(token))
+    }
+
+    /// Takes `n` of the permits whose keys are `free`, or none. Returns the token and their keys.
+    pub(crate) async fn try_permits(
+        &self,
+        keys: Keys,
+        free: &[i64],
+        n: u32,
+    ) -> Result<Option<(Token, Vec<i64>)>, Failure> {
+        let count = i32::try_from(n).unwrap_or(i32::MAX);
+        let row =
+            self.query(&self.statements.try_permits, &[&keys.name, &keys.permits, &free, &count]).await?;
+        Ok(row.get::<_, Option<i64>>(1).map(|value| (token(value), row.get(2))))
     }
 
     /// Releases what a statement may have been granted before it failed: an error does not release an advisory lock. `again`: another
     /// claim holds the key on this connection, and only the end of the connection is certain to undo one of them.
-    pub(crate) async fn undo(&self, key: i64, shared: bool, again: bool) {
-        if again || self.within(self.unlock(key, shared)).await.is_err() {
+    pub(crate) async fn undo(&self, locked: &Locked, again: bool) {
+        if again || self.within(self.unlock(locked)).await.is_err() {
             self.end();
         }
     }
 
-    /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it.
-    pub(crate) async fn lock(&self, key: i64, shared: bool) -> Result<Token, Failure> {
-        let statement = if shared { &self.statements.lock_shared } else { &self.statements.lock };
-        Ok(token(self.query(statement, &[&key]).await?.get(2)))
+    /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it. `None`: it is a
+    /// reader, permits are held, and nothing is locked.
+    pub(crate) async fn lock(&self, Lock { keys, mode }: Lock) -> Result<Option<Token>, Failure> {
+        let row = if mode == Mode::Shared {
+            self.query(&self.statements.lock_shared, &[&keys.name, &keys.permits]).await?
+        } else {
+            self.query(&self.statements.lock, &[&keys.name]).await?
+        };
+        Ok(row.get::<_, Option<i64>>(2).map(token))
     }
 
     /// Returns whether `other` stands in the queue of a lock.
@@ -272,14 +291,38 @@ impl Connection {
         Ok(())
     }
 
-    /// Releases the lock. Returns whether the connection held it.
-    pub(crate) async fn unlock(&self, key: i64, shared: bool) -> Result<bool, Failure> {
-        let statement = if shared { &self.statements.unlock_shared } else { &self.statements.unlock };
-        Ok(self.query(statement, &[&key]).await?.get(1))
+    /// Releases the lock, and tells the clients that wait for a message. Returns whether the connection held it.
+    pub(crate) async fn unlock(
+        &self,
+        Locked { lock: Lock { keys, mode }, permits }: &Locked,
+    ) -> Result<bool, Failure> {
+        let Keys { name, waiting, .. } = keys;
+        let statements = &self.statements;
+        Ok(match mode {
+            Mode::Exclusive => self.query(&statements.unlock, &[name, waiting]).await?.get(1),
+            Mode::Shared => self.query(&statements.unlock_shared, &[name, waiting]).await?.get(1),
+            Mode::Permits { .. } => {
+                let row =
+                    self.query(&statements.unlock_permits, &[name, waiting, permits, &keys.permits]).await?;
+                row.get::<_, Option<bool>>(1).unwrap_or_default()
+            }
+        })
+    }
+
+    /// Notes at the server that a claim of this client waits for a message about the key. `false`: try again.
+    pub(crate) async fn mark(&self, key: i64) -> Result<bool, Failure> {
+        Ok(self.within(self.query(&self.statements.mark, &[&key])).await?.get(1))
+    }
+
+    /// Takes a [mark](Connection::mark) back. Ends the connection if that fails.
+    pub(crate) async fn unmark(&self, key: i64) {
+        if self.within(self.query(&self.statements.unmark, &[&key])).await.is_err() {
+            self.end();
+        }
     }
 
     /// Cancels the statement that waits, and releases what it may have been granted meanwhile. Ends the connection if that fails.
-    pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<Token, Failure>>) {
+    pub(crate) async fn cancel(&self, waiting: impl Future<Output = Result<Option<Token>, Failure>>) {
         let clock = self.connector.runtime.clock();
         let cancelled = async {
             self.connector.cancel(&self.cancel, &self.host).await?;

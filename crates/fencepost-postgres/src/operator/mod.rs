@@ -35,7 +35,7 @@ async fn ask(client: &PostgresClient, mut question: Value, clients: Vec<String>)
 
 /// Returns the claims of a name. A client that does not reply is shown by the number of its backend.
 pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {
-    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.key(name)).await?;
+    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.keys_of(name)).await?;
     if backends.is_empty() {
         return Ok(Info::new(name.clone(), None, Vec::new()));
     }
@@ -75,7 +75,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
 
 /// Asks the holder's client to end the grant.
 pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.key(name)).await?;
+    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.keys_of(name)).await?;
     let question = json!({
         "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
     });

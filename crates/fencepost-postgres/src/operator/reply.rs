@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::claim::listed::ListedClaim;
 use crate::client::{FIRST_TTL, PostgresClient};
-use crate::conn::connect::{CHANNEL, Message, session_name};
+use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message, session_name};
 use crate::error::Failure;
 
 /// The longest text of a message: the server's limit is 8,000 bytes.
@@ -19,6 +19,12 @@ const MAX_TEXT: usize = 7_500;
 pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedReceiver<Message>) {
     while let Some(message) = messages.recv().await {
         let Some(client) = client.upgrade() else { return };
+        if message.channel == FREE_CHANNEL {
+            if let Ok(key) = message.text.parse() {
+                client.quiet.wake(key);
+            }
+            continue;
+        }
         let Ok(text) = serde_json::from_str::<Value>(&message.text) else { continue };
         if message.channel == CHANNEL {
             let runtime = client.runtime.clone();

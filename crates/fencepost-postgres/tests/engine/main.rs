@@ -1,5 +1,8 @@
 //! Tests of the PostgreSQL engine on real servers: statements, tokens, ended connections, TLS.
 
+mod pooler;
+mod quiet;
+
 use std::time::Duration;
 
 use fencepost_core::{Client, Loss, Registry, Result, Severity};

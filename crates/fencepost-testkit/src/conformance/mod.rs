@@ -62,6 +62,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Need {
     /// Claims are granted in the order of the queue.
     Fair,
+    /// Claims for permits are granted in that order, too.
+    FairPermits,
     /// Shared holders.
     Shared,
     /// Permits.
@@ -88,6 +90,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Need::Fair => "first come, first served",
+            Need::FairPermits => "first come, first served for permits",
             Need::Shared => "shared holders",
             Need::Permits => "permits",
             Need::Tokens => "tokens",
@@ -106,6 +109,7 @@ impl Need {
     fn is_met(self, capabilities: &Capabilities, hook: bool) -> bool {
         match self {
             Need::Fair => capabilities.fair,
+            Need::FairPermits => capabilities.fair && capabilities.fair_permits,
             Need::Shared => capabilities.shared,
             Need::Permits => capabilities.permits,
             Need::Tokens => capabilities.tokens != fencepost_core::Tokens::None,

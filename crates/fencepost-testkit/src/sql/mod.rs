@@ -1,9 +1,11 @@
-//! SQL servers: one PostgreSQL, one MariaDB.
+//! SQL servers: one PostgreSQL, with a pooler, one MariaDB.
 
 mod mariadb;
+mod pgbouncer;
 mod postgres;
 
 pub use mariadb::MariaDb;
+pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
 
 use nix::unistd::{Uid, User};

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The superuser of the server, who needs no password.
-const USER: &str = "fencepost";
+pub(super) const USER: &str = "fencepost";
 
 /// The time in which the backends of a killed server end.
 const BACKENDS_END: Duration = Duration::from_secs(20);
@@ -70,7 +70,7 @@ impl Postgres {
     }
 }
 
-fn run(port: u16, statements: &str) -> io::Result<String> {
+pub(super) fn run(port: u16, statements: &str) -> io::Result<String> {
     let mut psql = Command::new("psql");
     psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1", "--file=-"]);
     psql.args(["--host=127.0.0.1", "--username", USER, "--dbname=postgres"]).arg(format!("--port={port}"));
@@ -91,7 +91,7 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     command.current_dir(dir).arg("-D").arg(&data).arg("-k").arg(dir);
     command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
     // A case of the conformance suite makes more than a hundred clients.
-    command.args(["-c", "max_connections=1000", "-c", "shared_preload_libraries=pg_stat_statements"]);
+    command.args(["-c", "max_connections=1100", "-c", "shared_preload_libraries=pg_stat_statements"]);
     if tls {
         certify(dir)?;
         ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;

@@ -115,7 +115,7 @@ pub(super) async fn mixed_history(stage: Stage) {
         tokio::time::timeout(4 * SOON, task).await.expect("everybody gets a turn").expect("no task panics");
     }
     let promises = Promises {
-        fair: capabilities.fair,
+        fair: capabilities.fair && capabilities.fair_permits,
         ordered_tokens: stage.ordered_tokens(),
         linger: Duration::from_secs(1),
         bound: Some(SOON),
