@@ -1,5 +1,6 @@
 //! The program that `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
 
+mod cancelled;
 mod client;
 mod command;
 mod crowd;
@@ -9,6 +10,7 @@ mod host;
 mod killed;
 mod memory;
 mod partition;
+mod postgres;
 mod redis;
 mod side;
 mod simulation;
@@ -53,6 +55,13 @@ fn main() -> ExitCode {
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["zookeeper-side-peer", url] => return side(|| zookeeper::peer::side(url)),
+        ["postgres-side-loop", url, tasks] => {
+            return side(|| postgres::closed_loop::side(url, number(tasks)));
+        }
+        ["postgres-side-queue", url, tasks] => {
+            return side(|| postgres::closed_loop::queue(url, number(tasks)));
+        }
+        ["postgres-side-waiter", url] => return side(|| postgres::ended::waiter(url)),
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
@@ -111,8 +120,23 @@ fn main() -> ExitCode {
         ["etcd-deleted"] => etcd::deleted::told(),
         ["etcd-burst", count] => etcd::burst::claims(number(count)),
         ["etcd-users"] => etcd::users::changes(),
-        ["etcd-cancelled"] => etcd::cancelled::requests(),
+        ["etcd-cancelled"] => etcd::cancelled(),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
+        ["postgres-statements"] => postgres::cycle::statements(),
+        ["postgres-one-task"] => ratio(&postgres::cycle::one_task()),
+        ["postgres-many-tasks"] => ratio(&postgres::cycle::many_tasks()),
+        ["postgres-handoff", waiters] => ratio(&postgres::closed_loop::rate(number(waiters))),
+        ["postgres-steady"] => postgres::closed_loop::steady(),
+        ["postgres-longest"] => postgres::closed_loop::longest(),
+        ["postgres-held", count] => postgres::connections::held(number(count)),
+        ["postgres-waiting", count] => postgres::connections::waiting(number(count)),
+        ["postgres-backends"] => postgres::ended::backends(),
+        ["postgres-clients"] => postgres::ended::clients(),
+        ["postgres-partition"] => Partition::of_leases(&postgres::start()).holders(),
+        ["postgres-cancelled"] => postgres::cancelled(""),
+        ["postgres-cancelled", "quiet"] => postgres::cancelled("?wait=quiet"),
+        ["postgres-tokens"] => postgres::tokens::crashes(),
+        ["postgres-torture", cycles, seed] => postgres::torture::cycles(number(cycles), number(seed) as u64),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
         ["zookeeper-requests"] => zookeeper::cycle::commands(),
@@ -173,12 +197,13 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 5] = [
+const ENGINES: [Engine; 6] = [
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
     ("zookeeper", zookeeper::figures),
     ("etcd", etcd::figures),
+    ("postgres", postgres::figures),
 ];
 
 fn sqlite_figures() -> Vec<Figure> {

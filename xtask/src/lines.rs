@@ -3,6 +3,7 @@
 mod command;
 mod etcd;
 mod old_and_new;
+mod postgres;
 mod secrets;
 mod zookeeper;
 
@@ -19,6 +20,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
+        .chain(postgres::LINES)
         .collect()
 });
 

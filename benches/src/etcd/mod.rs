@@ -2,7 +2,6 @@
 
 pub(crate) mod burst;
 mod byhand;
-pub(crate) mod cancelled;
 pub(crate) mod cycle;
 pub(crate) mod deleted;
 pub(crate) mod handoff;
@@ -12,7 +11,8 @@ pub(crate) mod peer;
 pub(crate) mod torture;
 pub(crate) mod users;
 
-use crate::figure::Figure;
+use crate::cancelled;
+use crate::figure::{Figure, Measured};
 use fencepost_testkit::etcd::{Config, Etcd};
 
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
@@ -27,6 +27,12 @@ pub(crate) fn on_a_disk() -> Etcd {
 
 fn server(config: Config) -> Etcd {
     Etcd::start(&config).expect("etcd, which `cargo xtask test` installs")
+}
+
+/// Counts keys that are left of requests that are given up.
+pub(crate) fn cancelled() -> Measured {
+    let server = start();
+    cancelled::requests(&server.url(), || server.look().keys("").len())
 }
 
 /// The rows with a peer that is to be beaten.

@@ -1,6 +1,5 @@
 //! Requests that are given up at any moment, by the thousand.
 
-use super::start;
 use crate::client::NAME;
 use crate::figure::Measured;
 use fencepost::Locks;
@@ -13,16 +12,15 @@ const TASKS: u64 = 8;
 /// Fewer than so many who got what they asked for, or who did not, would leave one end untested.
 const EITHER: u64 = 500;
 
-/// Counts keys that are left.
-pub(crate) fn requests() -> Measured {
-    let server = start();
+/// Counts claims that are left, and what `left` counts at the server.
+pub(crate) fn requests(url: &str, left: impl FnOnce() -> usize) -> Measured {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
     let granted = runtime.block_on(async {
-        let locks = Locks::connect(&server.url()).await.expect("a server that answers");
+        let locks = Locks::connect(url).await.expect("a server that answers");
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
                 let lock = locks.mutex(NAME).expect("a good name");
@@ -51,12 +49,11 @@ pub(crate) fn requests() -> Measured {
         }
         let guard = locks.mutex(NAME).expect("a good name").lock().await.expect("nobody is there");
         guard.release().await.expect("it is held");
-        let left = locks.inspect(NAME).await.expect("a server that answers").claims.len();
+        let claims = locks.inspect(NAME).await.expect("a server that answers").claims.len();
         locks.close().await;
-        (granted, left)
+        (granted, claims)
     });
-    let keys = server.look().keys("");
-    let left = granted.1 + keys.len();
+    let left = granted.1 + left();
     let note =
         format!("{COUNT} requests by {TASKS} tasks, {} of them granted before they were given up", granted.0);
     let both = (EITHER..=COUNT - EITHER).contains(&granted.0);

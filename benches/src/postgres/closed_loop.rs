@@ -1,0 +1,166 @@
+//! Handoffs: tasks of several processes lock, release and lock again, beside the server's queue.
+
+use super::byhand::ByHand;
+use super::start;
+use crate::client::{NAME, connect};
+use crate::command::Wrapper;
+use crate::crowd::PROCESSES;
+use crate::figure::{Figure, Measured, Named, median};
+use crate::side::{program, run, words};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a loop runs.
+const SPAN: Duration = Duration::from_secs(3);
+/// How long it runs before that: in this time the queue forms.
+const BEFORE: Duration = Duration::from_secs(1);
+/// How often each way has its turn.
+const ROUNDS: usize = 3;
+/// The key of the floor.
+const KEY: i64 = 7;
+
+/// Handoffs per second with so many tasks, beside as many connections that wait in the server's queue.
+pub(crate) fn rate(waiters: usize) -> Figure {
+    let (hand, ours, ratio, _) = measure(waiters);
+    let figure = match waiters {
+        16 => "handoffs, 16 waiters in 4 processes",
+        128 => "handoffs, 128 waiters in 4 processes",
+        _ => "handoffs, 1,000 waiters in 4 processes",
+    };
+    let floor = Named { name: "the server's queue", value: hand };
+    Figure {
+        engine: "postgres", figure, unit: "1/s", floor, ours, ratio, bar: "≥ 0.4 ×", peers: Vec::new()
+    }
+}
+
+/// The rate with 1,000 waiters as a part of that with 16.
+pub(crate) fn steady() -> Measured {
+    let (few, many) = (measure(16).1, measure(1_000).1);
+    Measured { figure: many / few, note: format!("{few:.0} handoffs a second with 16, {many:.0} with 1,000") }
+}
+
+/// The longest wait as a multiple of the mean, at worst.
+pub(crate) fn longest() -> Measured {
+    let figures = super::CROWDS.map(|waiters| (waiters, measure(waiters).3));
+    let notes: Vec<_> =
+        figures.iter().map(|(waiters, longest)| format!("{waiters} waiters: {longest:.2}")).collect();
+    let worst = figures.iter().map(|(_, longest)| *longest).fold(0.0, f64::max);
+    Measured { figure: worst, note: notes.join("; ") }
+}
+
+/// The floor's rate, ours, the ratio, and the longest wait beside the mean.
+fn measure(waiters: usize) -> (f64, f64, f64, f64) {
+    let server = start();
+    let url = server.url();
+    let (mut hands, mut ours, mut ratios, mut longest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (hand, _) = turn("postgres-side-queue", &url, waiters);
+        let (own, wait) = turn("postgres-side-loop", &url, waiters);
+        hands.push(hand);
+        ours.push(own);
+        ratios.push(own / hand);
+        longest.push(wait);
+    }
+    (median(hands), median(ours), median(ratios), median(longest))
+}
+
+/// Lets processes run the loop. Returns their grants per second together, and the longest wait beside the mean.
+fn turn(side: &str, url: &str, waiters: usize) -> (f64, f64) {
+    let tasks = (waiters / PROCESSES).to_string();
+    let mut sides: Vec<Wrapper> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = program(&[side, url, &tasks]);
+            command.stdin(Stdio::piped());
+            Wrapper::start(command)
+        })
+        .collect();
+    for side in &mut sides {
+        assert_eq!(side.line(), "ready");
+    }
+    sides.iter_mut().for_each(|side| side.say("go"));
+    let (mut grants, mut waited, mut longest) = (0.0, 0.0, 0.0f64);
+    for side in &mut sides {
+        let line = side.line();
+        let numbers: Vec<f64> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        grants += numbers[0];
+        waited += numbers[1];
+        longest = longest.max(numbers[2]);
+    }
+    (grants / SPAN.as_secs_f64(), longest / (waited / grants))
+}
+
+/// One process with fencepost's lock.
+pub(crate) fn side(url: &str, tasks: usize) {
+    run(async {
+        let locks = connect(url).await;
+        let lock = locks.mutex(NAME).expect("a good name");
+        println!("ready");
+        words().recv().await;
+        let turns = (0..tasks).map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(loops(move || {
+                let lock = lock.clone();
+                async move {
+                    let asked = Instant::now();
+                    let guard = lock.lock().await.expect("its turn comes");
+                    let waited = asked.elapsed();
+                    guard.release().await.expect("it is held");
+                    waited
+                }
+            }))
+        });
+        report(turns.collect()).await;
+        locks.close().await;
+    });
+}
+
+/// One process with a connection for each waiter.
+pub(crate) fn queue(url: &str, tasks: usize) {
+    run(async {
+        let mut hands = Vec::new();
+        for _ in 0..tasks {
+            hands.push(Arc::new(ByHand::connect(url).await));
+        }
+        println!("ready");
+        words().recv().await;
+        let turns = hands.into_iter().map(|hand| {
+            tokio::spawn(loops(move || {
+                let hand = Arc::clone(&hand);
+                async move {
+                    let asked = Instant::now();
+                    hand.lock(KEY).await;
+                    let waited = asked.elapsed();
+                    hand.release(KEY).await;
+                    waited
+                }
+            }))
+        });
+        report(turns.collect()).await;
+    });
+}
+
+/// What a task had: grants, the sum of its waits and the longest one, in seconds.
+type Had = (u64, f64, f64);
+
+async fn loops<F: Future<Output = Duration>>(mut cycle: impl FnMut() -> F) -> Had {
+    let began = Instant::now();
+    let mut had = (0, 0.0, 0.0);
+    while began.elapsed() < BEFORE + SPAN {
+        let waited = cycle().await.as_secs_f64();
+        let at = began.elapsed();
+        if at > BEFORE && at <= BEFORE + SPAN {
+            had = (had.0 + 1, had.1 + waited, f64::max(had.2, waited));
+        }
+    }
+    had
+}
+
+async fn report(turns: Vec<tokio::task::JoinHandle<Had>>) {
+    let mut all: Had = (0, 0.0, 0.0);
+    for turn in turns {
+        let had = turn.await.expect("a task that does not panic");
+        all = (all.0 + had.0, all.1 + had.1, all.2.max(had.2));
+    }
+    println!("{} {} {}", all.0, all.1, all.2);
+}

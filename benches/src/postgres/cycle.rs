@@ -1,0 +1,106 @@
+//! Lock and release of names that nobody else wants, beside the same statements by hand.
+
+use super::byhand::ByHand;
+use super::{number, start};
+use crate::client::{connect, cycle, runtime};
+use crate::figure::{Figure, Measured, Named, Rounds, p50};
+use std::time::Instant;
+
+const ROUNDS: usize = 9;
+/// Cycles of each way in a round.
+const CYCLES: usize = 1_000;
+/// Tasks that share a connection.
+const TASKS: usize = 64;
+/// Cycles of each of them.
+const EACH: usize = 100;
+
+/// One task.
+pub(crate) fn one_task() -> Figure {
+    let (server, runtime) = (start(), runtime());
+    let (hand, locks) =
+        runtime.block_on(async { (ByHand::connect(&server.url()).await, connect(&server.url()).await) });
+    let lock = locks.mutex("uncontended").expect("a good name");
+    let rounds = Rounds::run(ROUNDS, 2, |way| {
+        runtime.block_on(p50(CYCLES, async || match way {
+            0 => hand.cycle(1).await,
+            _ => cycle(&lock).await,
+        }))
+    });
+    runtime.block_on(locks.close());
+    Figure {
+        engine: "postgres",
+        figure: "lock and release, p50",
+        unit: "µs",
+        floor: Named { name: "the statements by hand", value: rounds.median(0) },
+        ours: rounds.median(1),
+        ratio: rounds.ratio(1, 0),
+        bar: "≤ 1.25 ×",
+        peers: Vec::new(),
+    }
+}
+
+/// 64 tasks with a name each, on one connection.
+pub(crate) fn many_tasks() -> Figure {
+    let (server, runtime) = (start(), runtime());
+    let (hand, locks) =
+        runtime.block_on(async { (ByHand::connect(&server.url()).await, connect(&server.url()).await) });
+    let hand = std::sync::Arc::new(hand);
+    let rounds = Rounds::run(ROUNDS, 2, |way| {
+        let began = Instant::now();
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|task| {
+                    let lock = locks.mutex(&format!("task/{task}")).expect("a good name");
+                    let hand = std::sync::Arc::clone(&hand);
+                    tokio::spawn(async move {
+                        for _ in 0..EACH {
+                            match way {
+                                0 => hand.cycle(task as i64).await,
+                                _ => cycle(&lock).await,
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("a task that does not panic");
+            }
+        });
+        (TASKS * EACH) as f64 / began.elapsed().as_secs_f64()
+    });
+    runtime.block_on(locks.close());
+    Figure {
+        engine: "postgres",
+        figure: "64 tasks on one connection",
+        unit: "cycles/s",
+        floor: Named { name: "the statements by hand", value: rounds.median(0) },
+        ours: rounds.median(1),
+        ratio: rounds.ratio(1, 0),
+        bar: "≥ 0.7 ×",
+        peers: Vec::new(),
+    }
+}
+
+/// Counts the statements of each cycle.
+pub(crate) fn statements() -> Measured {
+    let server = start();
+    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    runtime().block_on(async {
+        let locks = connect(&server.url()).await;
+        let lock = locks.mutex("uncontended").expect("a good name");
+        cycle(&lock).await;
+        server.run("SELECT pg_stat_statements_reset()").expect("it can be reset");
+        for _ in 0..CYCLES {
+            cycle(&lock).await;
+        }
+        let sent = number(
+            &server,
+            "SELECT sum(calls) FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'",
+        );
+        locks.close().await;
+        Measured {
+            figure: sent as f64 / CYCLES as f64,
+            note: format!("{sent} statements for {CYCLES} cycles"),
+        }
+    })
+}
