@@ -5,7 +5,7 @@ use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::log::Format;
 use crate::verbs::{
-    acquire, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema, show,
+    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema, show,
     watch,
 };
 
@@ -36,6 +36,7 @@ pub(crate) enum Verb {
     Release(release::Args),
     Ls(ls::Args),
     Show(show::Args),
+    Check(check::Args),
     Queue(queue::Args),
     Watch(watch::Args),
     Evict(evict::Args),

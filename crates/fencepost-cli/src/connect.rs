@@ -27,10 +27,15 @@ pub(crate) struct Options {
     pub(crate) wait: Option<Duration>,
     /// How long a release may take.
     pub(crate) release: Option<Duration>,
+    /// Whether the engine is to keep the run, if it can.
+    pub(crate) history: bool,
 }
 
 /// How long a client keeps asking an engine that fails.
 const OUTAGE: Duration = Duration::from_secs(10);
+
+/// How long an engine that keeps runs keeps those of this command, unless the URL says otherwise by `history=`.
+const HISTORY: Duration = Duration::from_secs(31 * 86_400);
 
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
@@ -100,6 +105,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(release) = options.release {
         builder = builder.release_timeout(release);
+    }
+    if options.history {
+        builder = builder.history_where_kept(HISTORY);
     }
     builder.outage(options.wait.map_or(OUTAGE, |wait| wait.max(OUTAGE)))
 }

@@ -100,6 +100,11 @@ impl Holding {
         })
     }
 
+    /// Notes the exit code of the work, for the engine to keep with its release.
+    pub(crate) fn report(&self, exit_code: u8) {
+        self.0.iter().for_each(|guard| guard.report(exit_code.into()));
+    }
+
     pub(crate) fn into_guards(self) -> Vec<Guard> {
         self.0
     }

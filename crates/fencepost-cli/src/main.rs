@@ -12,12 +12,14 @@ mod guardian;
 mod holding;
 mod lease;
 mod reach;
+mod runs;
 mod settings;
 mod settings_file;
 mod show;
 mod signals;
 mod supervise;
 mod terminal;
+mod textfile;
 mod time;
 mod usage;
 mod verbs;
@@ -97,6 +99,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Release(args) => wait_for(release::run(args, settings)),
         Verb::Ls(args) => wait_for(ls::run(args, settings)),
         Verb::Show(args) => wait_for(verbs::show::run(args, settings)),
+        Verb::Check(args) => wait_for(verbs::check::run(args, settings)),
         Verb::Queue(args) => wait_for(queue::run(args, settings)),
         Verb::Watch(args) => wait_for(verbs::watch::run(args, settings)),
         Verb::Evict(args) => wait_for(evict::run(args, settings)),

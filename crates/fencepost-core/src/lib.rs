@@ -60,7 +60,7 @@ pub use name::Name;
 pub use operator::holder::{ClaimInfo, HolderInfo};
 pub use operator::info::{Eviction, Info, Listing, Page};
 pub use operator::report::{Finding, Report, Severity};
-pub use operator::run::{Run, Runs};
+pub use operator::run::{Outcome, Run, Runs};
 pub use runtime::Runtime;
 pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};

@@ -232,11 +232,12 @@ impl ClaimState {
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
             let mut liveness = client.liveness(now);
-            if keeps_runs {
-                let row = rows::find(db, resource, &id)?;
-                runs::end(db, &self.waiter.claim, self.token, row.as_ref(), now.wall, end)?;
-            }
+            let claim = &self.waiter.claim;
+            let run = if keeps_runs { runs::ending(db, claim, self.token)? } else { None };
             let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
+            if let Some(run) = &run {
+                runs::end(db, claim, run, withdrawal.removed, now.wall, end)?;
+            }
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
         self.removed = Some(withdrawal.removed);

@@ -83,6 +83,17 @@ impl LocksBuilder {
         self.with(|options| options.replicas(replicas))
     }
 
+    /// Asks the engine to keep the last [runs](crate::Runs) of each lock for `keep`: see
+    /// [`ClientBuilder::history`](fencepost_core::ClientBuilder::history). By default nothing is kept.
+    pub fn history(self, keep: Duration) -> LocksBuilder {
+        self.with(|options| options.history(keep))
+    }
+
+    /// Asks for the same where the engine can do it.
+    pub fn history_where_kept(self, keep: Duration) -> LocksBuilder {
+        self.with(|options| options.history_where_kept(keep))
+    }
+
     /// Refuses an engine whose fencing tokens are of a weaker class than `least`.
     pub fn require_tokens(self, least: Tokens) -> LocksBuilder {
         self.with(|options| options.require_tokens(least))

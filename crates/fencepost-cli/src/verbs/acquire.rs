@@ -50,8 +50,13 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     notice(settings)?;
     let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);
-    let options =
-        Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), ..Options::default() };
+    let options = Options {
+        label: settings.label(),
+        ttl: Some(ttl),
+        wait: wait.left(),
+        history: true,
+        ..Options::default()
+    };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     let names = [args.name.clone()];
     warn(&locks, &names, &wait);

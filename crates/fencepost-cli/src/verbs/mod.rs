@@ -1,6 +1,7 @@
 //! The verbs of the command, a file for each.
 
 pub(crate) mod acquire;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;

@@ -1,5 +1,7 @@
 //! `fencepost release`: the end of a lease.
 
+use fencepost_core::{Client, DetachedLease, Error};
+
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
@@ -12,9 +14,12 @@ use crate::settings::Settings;
 #[command(
     override_usage = "fencepost release [OPTIONS] [LEASE]",
     after_help = "Example:
-  FENCEPOST_LEASE=$lease fencepost release"
+  FENCEPOST_LEASE=$lease fencepost release --report 0"
 )]
 pub(crate) struct Args {
+    /// The exit code of the work under the lease: 'show' and 'check' tell it. Zero is good
+    #[arg(long, value_name = "CODE")]
+    report: Option<u8>,
     #[command(flatten)]
     lease: LeaseArgs,
 }
@@ -22,9 +27,19 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let lease = args.lease.read()?;
-    let locks = connect(settings, Options::default()).await?;
-    let outcome = locks.release(&lease).await;
+    let locks = connect(settings, Options { history: true, ..Options::default() }).await?;
+    let outcome = match args.report {
+        None => locks.release(&lease).await,
+        Some(code) => report(&locks, &lease, code).await,
+    };
     close(&locks, CLEANUP).await;
     outcome.map_err(failure)?;
     Ok(0)
+}
+
+/// Takes the lease up, and releases it with the exit code of the work.
+async fn report(locks: &Client, lease: &DetachedLease, code: u8) -> Result<(), Error> {
+    let guard = locks.attach(lease).await?;
+    guard.report(code.into());
+    guard.release().await
 }

@@ -172,6 +172,7 @@ async fn round(
         ttl: Some(ttl),
         wait: wait.left(),
         release: Some(args.release.release_wait),
+        history: true,
     };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
@@ -219,6 +220,7 @@ async fn held(
     // A signal that came while the grant was on its way: no program is started only to be ended.
     while let Some(signal) = signals.pending() {
         if let Err(ended) = deal_with(signal) {
+            holding.report(ended.code);
             holding.release(end.left()).await;
             return Err(ended);
         }
@@ -227,6 +229,7 @@ async fn held(
         Ok(_) if args.on_lost == OnLost::Ignore => Pin::default(),
         Ok(pin) => pin,
         Err(error) => {
+            holding.report(OWN);
             holding.release(end.left()).await;
             return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
         }
@@ -252,6 +255,7 @@ async fn held(
     let Ended { status, lost, asked_to_end } = match supervise(job, &holding, signals).await {
         Ok(ended) => ended,
         Err(error) => {
+            holding.report(OWN);
             holding.release(end.left()).await;
             return Err(Failure::new(OWN, format!("cannot start the program's guardian: {error}")));
         }
@@ -260,6 +264,11 @@ async fn held(
         keep_until(since.saturating_add(nanos(at_least)), &holding, signals).await;
     }
     let was_lost = lost.is_some();
+    holding.report(match status {
+        _ if was_lost && args.on_lost != OnLost::Ignore => LOST,
+        Some(status) => status.code(),
+        None => OWN,
+    });
     let outcome = match lost {
         None => holding.release(end.left()).await,
         // The rest of it is removed while the client is closed. The engine may be away. A run that waits for the lock again starts to

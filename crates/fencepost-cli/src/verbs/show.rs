@@ -5,17 +5,19 @@ use serde_json::json;
 
 use crate::cli::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
-use crate::exit::{Failure, LOST};
+use crate::exit::{Failure, LOST, NO};
 use crate::lease;
+use crate::runs;
 use crate::settings::Settings;
 use crate::show;
 
-/// Show who holds a lock and who waits for it, or how a lease stands.
+/// Show who holds a lock, who waits for it and who ran last, or how a lease stands.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost show [OPTIONS] NAME|LEASE",
     after_help = "Examples:
   fencepost show backup
+  fencepost show --exit-code backup > state.txt || echo it is free
   echo \"$lease\" | fencepost show -
 
 For a lease that has ended the exit code is 76."
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+    /// Exit with 0 if the lock is held, with 1 if it is free
+    #[arg(long, help_heading = OUTPUT)]
+    exit_code: bool,
     /// The lock's name; or a lease, '-' to read it from standard input, nothing to take it from FENCEPOST_LEASE
     // Not by clap: a lease in the environment must not hide that a name is missing from the help.
     #[arg(value_name = "NAME|LEASE")]
@@ -43,30 +48,43 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     } else {
         None
     };
+    if lease.is_some() && args.exit_code {
+        return Err(Failure::usage(
+            "--exit-code is for a lock's name: for a lease the exit code is 0 if it holds, and 76 if it has ended",
+        ));
+    }
     let name = match &lease {
         Some(lease) => lease.name().clone(),
         None => Name::new(&what)?,
     };
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
+    let keeps = locks.capabilities().history;
     close(&locks, CLEANUP).await;
     let info = info?;
     match lease {
         Some(lease) => show_lease(&lease, &info, args.json),
-        None => show_info(&info, args.json).map(|()| 0),
+        None => show_info(&info, keeps, args.json).map(|()| match args.exit_code {
+            true if info.holders().next().is_none() => NO,
+            _ => 0,
+        }),
     }
 }
 
-fn show_info(info: &Info, json: bool) -> Result<(), Failure> {
+fn show_info(info: &Info, keeps: bool, json: bool) -> Result<(), Failure> {
     if json {
-        return show::line(&show::info_json(info).to_string()).map(drop);
+        let mut text = show::info_json(info);
+        text["runs"] = info.runs.as_ref().map(runs::json).into();
+        text["runs_kept"] = keeps.into();
+        return show::line(&text.to_string()).map(drop);
     }
     let name = show::plain(info.name.as_str());
     let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
     if info.claims.is_empty() {
-        return show::line(&format!("'{name}' is free{last}")).map(drop);
+        show::line(&format!("'{name}' is free{last}"))?;
+    } else {
+        show::line(&format!("{}{last}", show::bold(&name)))?;
     }
-    show::line(&format!("{}{last}", show::bold(&name)))?;
     for claim in info.holders() {
         let mut text = format!("  held by {}", show::phrase(claim));
         if let Some(token) = claim.token {
@@ -80,6 +98,9 @@ fn show_info(info: &Info, json: bool) -> Result<(), Failure> {
     }
     for (place, claim) in info.waiters().enumerate() {
         show::line(&format!("  {}. waits: {}", place + 1, show::phrase(claim)))?;
+    }
+    for line in runs::lines(info.runs.as_ref(), keeps) {
+        show::line(&line)?;
     }
     Ok(())
 }

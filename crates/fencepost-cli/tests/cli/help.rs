@@ -16,6 +16,7 @@ const VERBS: [&str; 15] = [
     "release",
     "ls",
     "show",
+    "check",
     "queue",
     "watch",
     "evict",

@@ -10,6 +10,7 @@ mod etcd;
 mod faults;
 mod guard;
 mod help;
+mod history;
 mod kit;
 mod leases;
 mod limits;

@@ -9,11 +9,11 @@ use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
-use crate::operator::run::Run;
+use crate::operator::run::{Outcome, Run};
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
 use crate::token::Token;
-use crate::validity::Validity;
+use crate::validity::{State, Validity};
 
 /// A resource and how it is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,9 +104,11 @@ impl Claim {
         let _ = self.exit_code.set(exit_code);
     }
 
-    /// Returns the exit code that was reported.
-    pub fn exit_code(&self) -> Option<i32> {
-        self.exit_code.get().copied()
+    /// Returns how its run ends if that is now.
+    pub fn outcome(&self) -> Outcome {
+        let state = self.validity.state(self.runtime.clock().now());
+        let lost = self.validity.is_confirmed() && matches!(state, State::Lost(_));
+        Outcome { exit_code: self.exit_code.get().copied(), lost }
     }
 
     /// Describes its run, which was granted at `since_micros` of the engine's clock.

@@ -64,7 +64,7 @@ impl End {
     /// Notes the end of the claim's run. `held` is that run, if the queue has its grant.
     pub(super) fn note(self, claim: &Claim, token: Token, held: Option<Run>, runs: &mut Runs, now: u64) {
         match self {
-            End::Released => drop(runs.end(token, now, claim.exit_code(), held)),
+            End::Released => drop(runs.end(token, now, claim.outcome(), held)),
             End::Withdrawn => runs.cancel(token),
         }
     }

@@ -23,22 +23,29 @@ pub struct Run {
     pub ended_micros: Option<u64>,
     /// The exit code that its holder [reported](crate::Guard::report). Zero is good.
     pub exit_code: Option<i32>,
+    /// Its grant had ended before its holder reported the end: the work went on without the lock.
+    pub lost: bool,
+}
+
+/// The end of a run as its holder reports it: see [`Claim::outcome`](crate::Claim::outcome).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The exit code of the work.
+    pub exit_code: Option<i32>,
+    /// The holder knows that it had lost the lock before.
+    pub lost: bool,
 }
 
 impl Run {
     /// Describes a run that was granted at `since_micros`.
     pub fn new(token: Token, holder: HolderInfo, reason: Option<String>, since_micros: u64) -> Run {
-        Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None }
+        Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None, lost: false }
     }
 
-    /// Did its holder report a good end?
+    /// Did its holder report a good end, under the lock?
     pub fn is_good(&self) -> bool {
-        self.ended_micros.is_some() && self.exit_code == Some(0)
-    }
-
-    fn end(&mut self, at: u64, exit_code: Option<i32>) {
-        self.ended_micros = Some(at);
-        self.exit_code = exit_code;
+        self.ended_micros.is_some() && self.exit_code == Some(0) && !self.lost
     }
 
     fn to_value(&self) -> Value {
@@ -56,6 +63,9 @@ impl Run {
         if let Some(exit_code) = self.exit_code {
             put("exit_code", exit_code.into());
         }
+        if self.lost {
+            put("lost", true.into());
+        }
         Value::Object(fields)
     }
 
@@ -70,6 +80,7 @@ impl Run {
             since_micros: number("since")?,
             ended_micros: number("ended"),
             exit_code: exit_code.and_then(|code| i32::try_from(code).ok()),
+            lost: value.get("lost").and_then(Value::as_bool).unwrap_or(false),
         })
     }
 }
@@ -100,9 +111,10 @@ impl Runs {
         self.running = Some(run);
     }
 
-    /// Notes the end of the run with `token`. `held` is that run, if the engine still has the grant. Returns whether anything
-    /// changed: a repeated report and one that a later run has overtaken change nothing.
-    pub fn end(&mut self, token: Token, at: u64, exit_code: Option<i32>, held: Option<Run>) -> bool {
+    /// Notes the end of the run with `token`. `held` is that run, if this has ended its grant at the engine; otherwise the lock was
+    /// lost before. Returns whether anything changed: a repeated report and one that a later run has overtaken change nothing.
+    pub fn end(&mut self, token: Token, at: u64, outcome: Outcome, held: Option<Run>) -> bool {
+        let lost = outcome.lost || held.is_none();
         let is_it = |run: &Run| run.token == token;
         let mut run = match &self.last {
             _ if self.running.as_ref().is_some_and(is_it) => self.running.take().or(held),
@@ -112,7 +124,7 @@ impl Runs {
             _ => held,
         };
         let Some(run) = &mut run else { return false };
-        run.end(at, exit_code);
+        (run.ended_micros, run.exit_code, run.lost) = (Some(at), outcome.exit_code, lost);
         if run.is_good() {
             self.good = Some(run.clone());
         }
@@ -165,6 +177,10 @@ mod tests {
         Run::new(Token::new(token), holder, Some("nightly".into()), token * 10)
     }
 
+    fn outcome(exit_code: i32) -> Outcome {
+        Outcome { exit_code: Some(exit_code), lost: false }
+    }
+
     fn tokens(runs: &Runs) -> [Option<u64>; 3] {
         [&runs.running, &runs.last, &runs.good].map(|run| run.as_ref().map(|run| run.token.get()))
     }
@@ -178,7 +194,7 @@ mod tests {
         let mut runs = Runs::default();
         for (token, exit_code) in [(1, 0), (2, 1), (3, -9)] {
             runs.begin(run(token), nobody);
-            assert!(runs.end(Token::new(token), token * 10 + 5, Some(exit_code), None));
+            assert!(runs.end(Token::new(token), token * 10 + 5, outcome(exit_code), Some(run(token))));
         }
         assert_eq!(tokens(&runs), [None, Some(3), Some(1)]);
         let last = runs.last.clone().unwrap();
@@ -197,10 +213,10 @@ mod tests {
         runs.begin(run(1), nobody);
         runs.begin(Run { since_micros: 99, ..run(1) }, nobody);
         assert_eq!(runs.running, Some(run(1)));
-        assert!(runs.end(Token::new(1), 15, Some(0), None));
+        assert!(runs.end(Token::new(1), 15, outcome(0), Some(run(1))));
         let before = runs.clone();
-        assert!(!runs.end(Token::new(1), 16, Some(3), Some(run(1))));
-        assert!(!runs.end(Token::new(9), 17, Some(3), None), "nobody knows it");
+        assert!(!runs.end(Token::new(1), 16, outcome(3), Some(run(1))));
+        assert!(!runs.end(Token::new(9), 17, outcome(3), None), "nobody knows it");
         assert_eq!(runs, before);
     }
 
@@ -212,11 +228,11 @@ mod tests {
         assert_eq!(tokens(&runs.clone().seen(50, nobody)), [None, Some(1), None]);
         runs.begin(run(2), nobody);
         assert_eq!(tokens(&runs), [Some(2), Some(1), None]);
-        assert!(runs.end(Token::new(1), 25, Some(76), None));
+        assert!(runs.end(Token::new(1), 25, outcome(76), None));
         assert_eq!(tokens(&runs), [Some(2), Some(1), None]);
         assert_eq!(runs.last.as_ref().unwrap().exit_code, Some(76));
         runs.begin(run(3), nobody);
-        assert!(!runs.end(Token::new(1), 26, Some(0), None), "a later run has overtaken it");
+        assert!(!runs.end(Token::new(1), 26, outcome(0), None), "a later run has overtaken it");
         assert_eq!(tokens(&runs), [Some(3), Some(2), None]);
     }
 
@@ -236,9 +252,9 @@ mod tests {
         runs.begin(run(1), nobody);
         runs.begin(run(2), |token| token.get() == 1);
         assert_eq!(tokens(&runs), [Some(2), None, None]);
-        assert!(runs.end(Token::new(1), 25, Some(0), Some(run(1))));
+        assert!(runs.end(Token::new(1), 25, outcome(0), Some(run(1))));
         assert_eq!(tokens(&runs), [Some(2), Some(1), Some(1)]);
-        assert!(runs.end(Token::new(2), 26, Some(1), Some(run(2))));
+        assert!(runs.end(Token::new(2), 26, outcome(1), Some(run(2))));
         assert_eq!(tokens(&runs), [None, Some(2), Some(1)]);
     }
 
@@ -247,7 +263,8 @@ mod tests {
         let mut runs = Runs::default();
         assert_eq!(Runs::read(&runs.to_text()), runs);
         runs.begin(run(1), nobody);
-        runs.end(Token::new(1), 15, Some(0), None);
+        runs.end(Token::new(1), 15, outcome(0), None);
+        assert!(runs.last.as_ref().unwrap().lost && runs.good.is_none(), "its grant was gone");
         runs.begin(Run { reason: None, ..run(2) }, nobody);
         assert_eq!(Runs::read(&runs.to_text()), runs);
         for odd in ["", "x", "[]", r#"{"last":7,"good":{"token":1},"running":{"token":-1}}"#] {

@@ -3,7 +3,7 @@
 //! They have a table of their own, which the first such claim makes. Clients of versions that do not know it share the file: they
 //! neither read nor change it.
 
-use fencepost_core::{Claim, Runs, Token};
+use fencepost_core::{Claim, Removed, Runs, Token};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::db::rows::{self, Row, integer, number};
@@ -45,25 +45,37 @@ pub(crate) fn begin(db: &Connection, claim: &Claim, token: u64, seq: i64, wall: 
     Ok(())
 }
 
-/// Notes the end of the claim's run. Its row is still there if `row` is one. `token` is that of its grant, if it was answered.
+/// The run of a claim that is about to end: its token and, while it has a row that holds, since when.
+pub(crate) struct Ending {
+    token: Token,
+    since: Option<u64>,
+}
+
+/// Reads what [`end`] needs, before the row is removed. `token` is that of the grant, if it was answered.
+pub(crate) fn ending(db: &Connection, claim: &Claim, token: Option<u64>) -> rusqlite::Result<Option<Ending>> {
+    let resource = claim.want().name.as_str();
+    let row = rows::find(db, resource, &claim.id.as_u128().to_be_bytes())?.filter(Row::holds);
+    let Some(token) = token.or(row.as_ref().map(|row| row.token)) else { return Ok(None) };
+    let since = row.map(|row| since(db, resource, row.seq)).transpose()?.flatten();
+    Ok(Some(Ending { token: Token::new(token), since }))
+}
+
+/// Notes the end of the claim's run, after `removed` was the outcome at its row.
 pub(crate) fn end(
     db: &Connection,
     claim: &Claim,
-    token: Option<u64>,
-    row: Option<&Row>,
+    run: &Ending,
+    removed: Removed,
     wall: u64,
-    end: End,
+    how: End,
 ) -> rusqlite::Result<()> {
-    let row = row.filter(|row| row.holds());
-    let Some(token) = token.or(row.map(|row| row.token)).map(Token::new) else { return Ok(()) };
-    let resource = claim.want().name.as_str();
-    let since = row.map(|row| since(db, resource, row.seq)).transpose()?.flatten();
-    let (mut runs, keep) = read(&mut select(db)?, resource)?.unwrap_or_default();
-    match end {
-        End::Withdrawn => runs.cancel(token),
+    let (mut runs, keep) = read(&mut select(db)?, claim.want().name.as_str())?.unwrap_or_default();
+    match how {
+        End::Withdrawn => runs.cancel(run.token),
         End::Released => {
-            let held = since.map(|since| claim.run(token, since));
-            if !runs.end(token, wall, claim.exit_code(), held) {
+            let since = run.since.filter(|_| removed == Removed::Released);
+            let held = since.map(|since| claim.run(run.token, since));
+            if !runs.end(run.token, wall, claim.outcome(), held) {
                 return Ok(());
             }
         }

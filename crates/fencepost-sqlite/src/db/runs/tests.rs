@@ -32,9 +32,9 @@ fn run(test: &TestDb, name: &str, id: u8, after: u64, keep: Duration, exit_code:
         let Outcome::Granted { seq, token } = outcome else { panic!("{outcome:?}") };
         begin(db, &claim, token, seq, liveness.now.wall)?;
         claim.report(exit_code);
-        let row = rows::find(db, name, &[id; 16])?;
-        end(db, &claim, Some(token), row.as_ref(), liveness.now.wall, End::Released)?;
-        queue::withdraw(db, liveness, name, &[id; 16], None)
+        let ending = ending(db, &claim, None)?.expect("it holds");
+        let left = queue::withdraw(db, liveness, name, &[id; 16], None)?;
+        Ok(end(db, &claim, &ending, left.removed, liveness.now.wall, End::Released)?)
     });
 }
 

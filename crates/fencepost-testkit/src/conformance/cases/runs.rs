@@ -33,6 +33,7 @@ pub(super) async fn the_last_run_is_kept(stage: Stage) {
     let last = seen.last.clone().expect("it was there above");
     assert_eq!((last.token, last.exit_code), (token, Some(0)), "{last:?}");
     assert_eq!((last.holder.pid, last.reason.as_deref()), (std::process::id(), Some("nightly")), "{last:?}");
+    assert!(last.is_good() && !last.lost, "{last:?}");
     let ended = last.ended_micros.expect("it was released");
     assert!(last.since_micros <= ended && ended <= seen.now_micros, "{seen:?}");
     assert!(seen.age(last.since_micros) < LONG, "{seen:?}");
@@ -106,6 +107,8 @@ async fn an_evicted_run_has_no_report(stage: &Stage) {
     assert!(guard.release().await.expect_err("it was evicted").is_lost());
     let told = || async { ends(&runs(&next, "evicted").await.last) == Some((token, true, Some(76))) };
     stage.eventually("the late report arrives", told).await;
+    let late = runs(&next, "evicted").await.last.expect("it is told");
+    assert!(late.lost, "{late:?}");
     other.ensure_held().expect("it is held");
     other.report(0);
     other.release().await.expect("it was held");
