@@ -5,8 +5,8 @@ use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::log::Format;
 use crate::verbs::{
-    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema, show,
-    watch,
+    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema,
+    show, watch,
 };
 
 /// Run a program only while a lock is held; see and evict holders.

@@ -9,7 +9,7 @@ use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "run",
     "acquire",
     "extend",
