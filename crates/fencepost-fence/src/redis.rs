@@ -1,0 +1,31 @@
+//! Scripts for values in Redis.
+//!
+//! Each value has a key of its own for its token. Both keys need the same expiry or none, and in a cluster the same hash tag:
+//! `{stock/42}` and `{stock/42}:token`. Tokens are compared as decimal text: Lua's numbers are exact up to 2^53 only.
+
+/// Sets a string if no greater token was seen.
+///
+/// `KEYS[1]`: the value. `KEYS[2]`: its token. `ARGV[1]`: the token in decimal. `ARGV[2]`: the new value. Returns 1 after the
+/// write, and 0 if a later holder was here.
+pub const WRITE: &str = r"
+local token, seen = ARGV[1], redis.call('GET', KEYS[2])
+if seen and (#token < #seen or (#token == #seen and token < seen)) then
+  return 0
+end
+redis.call('SET', KEYS[2], token)
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+";
+
+/// Shows the token and gets a string.
+///
+/// `KEYS[1]`: the value. `KEYS[2]`: its token. `ARGV[1]`: the token in decimal. Returns an array: 1 and the value, which is nil if
+/// there is none; or 0 alone if a later holder was here.
+pub const READ: &str = r"
+local token, seen = ARGV[1], redis.call('GET', KEYS[2])
+if seen and (#token < #seen or (#token == #seen and token < seen)) then
+  return {0}
+end
+redis.call('SET', KEYS[2], token)
+return {1, redis.call('GET', KEYS[1])}
+";
