@@ -23,7 +23,7 @@
 //! # }
 //! ```
 //!
-//! What it does not do: it takes no lock, and it does not stop a writer whose statements have no token and whose table has no
+//! The crate takes no lock, and does not stop a writer whose statements have no token and whose table has no
 //! trigger. Tokens of two engines cannot be compared.
 
 #![forbid(unsafe_code)]

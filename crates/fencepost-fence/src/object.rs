@@ -10,7 +10,7 @@ use std::convert::Infallible;
 /// The key of the metadata that keeps the token, in decimal.
 pub const KEY: &str = "fencepost-token";
 
-/// What was read of an object.
+/// An object as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The object's `ETag`, as the store has it.

@@ -13,7 +13,7 @@ pub type Bound<DB> = Query<'static, DB, <DB as Database>::Arguments>;
 
 /// The read and the write of a row, with fixed columns.
 ///
-/// ```no_run
+/// ```
 /// # use sqlx_core::{row::Row, transaction::Transaction};
 /// # use sqlx_postgres::Postgres;
 /// use fencepost_fence::sqlx::{Rows, changed, found};

@@ -7,7 +7,7 @@ use tokio_postgres::{GenericClient, Row};
 
 /// The read and the write of a row, with fixed columns.
 ///
-/// ```no_run
+/// ```
 /// # async fn example(client: tokio_postgres::Client, token: u64) -> Result<(), Box<dyn std::error::Error>> {
 /// use fencepost_fence::{Table, tokio_postgres::Rows};
 ///

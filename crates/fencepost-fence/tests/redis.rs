@@ -4,7 +4,7 @@ use fencepost_fence::redis::{READ, WRITE};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
-/// What the reading script returns: 1 and the value, or 0 alone.
+/// The reply of the reading script: 1 and the value, or 0 alone.
 type Read = (u8, Option<String>);
 
 #[test]
