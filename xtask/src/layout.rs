@@ -36,6 +36,7 @@ const ROOMS: [&str; 28] = [
     "keys",
     "schema",
     "guarded",
+    "table",
     "waiters",
     "testing",
     "proto",

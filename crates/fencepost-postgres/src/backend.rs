@@ -9,11 +9,12 @@ use fencepost_core::{
 };
 
 use crate::client::PostgresClient;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::doctor;
 use crate::entry::PostgresEntry;
 use crate::error::ENGINE;
 use crate::operator;
+use crate::table;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
 const MAX_QUEUED: u32 = 8;
@@ -36,6 +37,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
+    if config.mode == Mode::Table {
+        return Reply::coming(table::open(config, runtime));
+    }
     Reply::coming(async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("postgres {} {} {}", config.server(), config.database, config.prefix);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fencepost_core::{BackendUrl, Error, Result};
+use fencepost_sql::TableName;
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -17,6 +18,7 @@ const OPTIONS: &[&str] = &[
     "pinned",
     "prefix",
     "sslmode",
+    "table",
     "timeout",
     "wait",
 ];
@@ -36,6 +38,9 @@ pub(crate) struct Config {
     pub(crate) hosts: Vec<(String, u16)>,
     pub(crate) credentials: Credentials,
     pub(crate) database: String,
+    pub(crate) mode: Mode,
+    /// The lease table of [`Mode::Table`].
+    pub(crate) table: TableName,
     pub(crate) tls: Option<Tls>,
     /// The prefix of all names.
     pub(crate) prefix: String,
@@ -50,6 +55,15 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     /// The time limit of a statement.
     pub(crate) timeout: Duration,
+}
+
+/// How a lock is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// By session advisory locks.
+    Advisory,
+    /// In a lease table.
+    Table,
 }
 
 /// The user and the password. `Debug` shows neither.
@@ -82,8 +96,15 @@ impl Config {
         };
         let tls = fencepost_tls::OPTIONS.iter().filter(|_| secure);
         address.only(&OPTIONS.iter().chain(tls).copied().collect::<Vec<_>>())?;
-        if !matches!(address.option("mode"), None | Some("advisory")) {
-            return Err(Error::invalid("mode is advisory"));
+        let mode = match address.option("mode") {
+            None | Some("advisory") => Mode::Advisory,
+            Some("table") => Mode::Table,
+            Some(_) => return Err(Error::invalid("mode is advisory or table")),
+        };
+        if mode == Mode::Advisory && address.option("table").is_some() {
+            return Err(Error::invalid(
+                "table names the lease table of mode=table; add mode=table or leave it out",
+            ));
         }
         let Some(rest) = address.rest.strip_prefix("//") else {
             return Err(Error::invalid(
@@ -137,6 +158,8 @@ impl Config {
             hosts: BackendUrl::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
             credentials,
             database,
+            mode,
+            table: TableName::parse(address.option("table").unwrap_or(TableName::DEFAULT))?,
             tls: if secure { Some(Tls::read(address)?) } else { None },
             prefix,
             pinned,
@@ -221,6 +244,8 @@ mod tests {
             ("postgres://me@host?ca=/x", "not an option"),
             ("postgres://me@host?sslmode=require", "do not check"),
             ("postgres://me@host?mode=fast", "mode is"),
+            ("postgres://me@host?table=a", "add mode=table"),
+            ("postgres://me@host?mode=table&table=a;b", "table is a name"),
             ("postgres://me@host:0", "host:port"),
             ("postgres://me@a b", "host:port"),
             ("postgres://me@a,b,a:5432", "stands twice"),

@@ -121,6 +121,12 @@ impl Failure {
         failure.because(format_args!("{} ({})", said.message(), said.code().code()))
     }
 
+    /// The server accepts no writes.
+    pub(crate) fn standby(server: &str) -> Failure {
+        let message = format!("{server} is a standby, which accepts no writes; name the primary in the URL");
+        Failure::new(ErrorKind::Configuration, message)
+    }
+
     /// There is no connection.
     pub(crate) fn unconnected(server: &str, cause: impl fmt::Display) -> Failure {
         let message = format!(
@@ -158,6 +164,15 @@ impl Failure {
     /// The client was closed.
     pub(crate) fn closed() -> Failure {
         Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
+    }
+}
+
+impl Failure {
+    /// Makes the lease table's failure of it.
+    pub(crate) fn for_table(self) -> fencepost_sql::Failure {
+        let mut failure = fencepost_sql::Failure::new(self.kind, self.message);
+        (failure.cause, failure.transient, failure.uncertain) = (self.cause, self.transient, self.uncertain);
+        failure
     }
 }
 

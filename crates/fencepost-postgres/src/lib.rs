@@ -1,10 +1,11 @@
-//! PostgreSQL engine of fencepost: advisory locks of the server, on few shared connections. It needs PostgreSQL 14 or newer.
+//! PostgreSQL engine of fencepost: advisory locks of the server on few shared connections, or a lease table. It needs PostgreSQL 14 or newer.
 //!
 //! `postgres://user[:password]@host[:port],…/database`
 //!
 //! | option | default | meaning |
 //! |---|---|---|
-//! | `mode` | `advisory` | how a lock is kept: session advisory locks |
+//! | `mode` | `advisory` | how a lock is kept: `advisory` (session advisory locks) or `table` (rows of a lease table) |
+//! | `table` | `fencepost_lock` | with `mode=table`: the name of the lease table, as in `locks` or `app.locks` |
 //! | `wait` | `queue` | `quiet`: claims wait for messages, so that no statement holds a snapshot; no order |
 //! | `prefix` | none | prefix of all names: clients with another prefix use other keys |
 //! | `connections` | `16` | how many connections a client opens at most |
@@ -15,7 +16,7 @@
 //! | `ca` | the system's | with TLS: a file of certificate authorities |
 //! | `cert`, `key` | none | with TLS: the files of the client's certificate and its key |
 //!
-//! # What is guaranteed
+//! # What is guaranteed by `mode=advisory`
 //! - Locks exclude each other as long as the server runs. Waiters stand in the server's queue, first come, first served.
 //! - A lock is held by a connection. The server frees it as soon as the connection ends, or when it has heard nothing of the client
 //!   for the lock's `ttl` (`idle_session_timeout`).
@@ -23,13 +24,19 @@
 //!   frees the lock.
 //! - Fencing tokens grow through crashes and restarts of the server.
 //!
-//! # What is not
+//! # What is not guaranteed by `mode=advisory`
 //! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
 //!   does not look.
 //! - A pooler in transaction mode breaks advisory locks. The engine refuses it when it connects, and ends a connection as soon as
 //!   another backend answers.
 //! - Permits are granted in no order.
 //! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
+//!
+//! # What is guaranteed by `mode=table`
+//! - Locks exclude each other through crashes and restarts of the server. A lock is free when its lease is over.
+//! - No connection belongs to a lock. A pooler in transaction mode works.
+//! - Fencing tokens grow for each lock, and are on the disk before the lock is granted.
+//! - Leases end by the server's clock. If that clock is set forward, a lock may be granted early, with a greater token.
 
 mod backend;
 mod claim;
@@ -43,6 +50,7 @@ mod inbox;
 mod keys;
 mod operator;
 mod schema;
+mod table;
 
 pub use backend::open;
 pub use config::SCHEMES;

@@ -133,16 +133,14 @@ impl Connector {
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
         if standby {
-            let message =
-                format!("{server} is a standby, which accepts no writes; name the primary in the URL");
-            return Err(Failure::new(ErrorKind::Configuration, message));
+            return Err(Failure::standby(&server));
         }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok(Connection::new(self, client, statements, driver, Session { host: host.clone(), pid, idle }))
     }
 
     /// Connects to a server and starts the driver's task.
-    async fn greet(&self, host: &(String, u16)) -> Result<(Client, Running), Failure> {
+    pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<(Client, Running), Failure> {
         let stream = self.dial(host, self.config.pinned).await?;
         let greeted = self.security.connect(&self.driver, &host.0, stream).await;
         let (client, driver) = greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1)))?;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
+use fencepost_sql::POSTGRES;
 use tokio::sync::mpsc;
 
 use crate::client::FIRST_TTL;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::conn::connect::Connector;
+use crate::table::pool::run_batch;
 
 /// The statements for advisory locks, with comments.
 const ADVISORY: &str = include_str!("advisory.sql");
@@ -16,7 +18,11 @@ const ADVISORY: &str = include_str!("advisory.sql");
 pub(crate) const SCHEMA: Schema = Schema { statements, apply };
 
 fn statements(address: &BackendUrl) -> Result<String> {
-    Config::parse(address).map(|_| ADVISORY.to_owned())
+    let config = Config::parse(address)?;
+    Ok(match config.mode {
+        Mode::Advisory => ADVISORY.to_owned(),
+        Mode::Table => POSTGRES.schema(&config.table),
+    })
 }
 
 /// Runs the statements in one transaction.
@@ -25,7 +31,12 @@ fn apply(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<()>> {
         let config = Config::parse(&address)?;
         let statements = statements(&address)?;
         let (inbox, _) = mpsc::unbounded_channel();
+        let mode = config.mode;
         let connector = Arc::new(Connector::new(config, runtime, inbox)?);
+        if mode == Mode::Table {
+            // A pooler runs all of it in one of its sessions: it is one message.
+            return Ok(run_batch(&connector, &statements).await?);
+        }
         let connection = connector.connect(FIRST_TTL).await?;
         let made = connection.batch(&statements).await;
         connection.end();

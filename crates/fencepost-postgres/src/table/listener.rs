@@ -1,0 +1,120 @@
+//! The connection on which messages for this client arrive. It is opened when a claim waits for the first time.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::Moment;
+use fencepost_core::sync::Mutex;
+use fencepost_sql::{Failure, LeaseTable, Statement, Value};
+use tokio::sync::watch;
+
+use crate::conn::connect::{Connector, session_name};
+use crate::table::pool::{Connections, Plain, connect};
+use crate::table::statement;
+
+/// The message by which a client proves that messages arrive begins so. A pooler in transaction mode accepts `LISTEN` and delivers nothing.
+pub(crate) const PROOF: &str = "proof ";
+
+/// How long the proof may take.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a client polls before it tries again whether messages arrive.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The last proof that has arrived.
+pub(crate) struct Proofs(watch::Sender<String>);
+
+impl Default for Proofs {
+    fn default() -> Proofs {
+        Proofs(watch::Sender::new(String::new()))
+    }
+}
+
+impl Proofs {
+    pub(crate) fn take(&self, number: &str) {
+        self.0.send_replace(number.to_owned());
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Listener {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Plain>,
+    opened: u64,
+    /// No message arrived. The next try is then.
+    retry: Option<Moment>,
+}
+
+impl Listener {
+    /// Returns whether messages arrive, or `None` if that has to be found out.
+    pub(crate) fn state(&self, now: Moment) -> Option<bool> {
+        let state = self.state.lock();
+        match &state.connection {
+            Some(connection) if !*connection.running.ended.borrow() => Some(true),
+            _ => state.retry.is_some_and(|retry| now < retry).then_some(false),
+        }
+    }
+
+    /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
+    pub(crate) async fn open(
+        &self,
+        connector: &Arc<Connector>,
+        claims: &Connections,
+        proofs: &Proofs,
+        table: Weak<LeaseTable>,
+    ) -> Result<bool, Failure> {
+        let channel = session_name(&connector.runtime);
+        let connection = connect(connector).await?;
+        let clock = connector.runtime.clock();
+        let listen = Statement { text: format!("LISTEN {channel}").into(), values: Vec::new() };
+        let limit = clock.now() + connector.config.timeout;
+        let listening = statement::run(&connection.client, std::slice::from_ref(&listen), &connector.server);
+        clock.within(limit, listening).await.unwrap_or_else(|| Err(timeout(connector)))?;
+        let number = {
+            let mut state = self.state.lock();
+            state.opened += 1;
+            state.opened.to_string()
+        };
+        let proof: Vec<Value> = vec![(&*channel).into(), (&*format!("{PROOF}{number}")).into()];
+        let text = "SELECT pg_notify($1, $2) IS NULL".into();
+        // The message comes from another connection: on the same backend it would prove nothing.
+        let mut used = claims.get().await?;
+        let mut arrived = proofs.0.subscribe();
+        let limit = clock.now() + connector.config.timeout;
+        let sending = [Statement { text, values: proof }];
+        let sending = statement::run(used.client(), &sending, &connector.server);
+        clock.within(limit, sending).await.unwrap_or_else(|| Err(timeout(connector)))?;
+        used.set_clean(true);
+        drop(used);
+        let arrived = arrived.wait_for(|arrived| *arrived == number);
+        let proven =
+            clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
+        let mut state = self.state.lock();
+        if proven {
+            let mut ended = connection.running.ended.clone();
+            connector.runtime.spawn(async move {
+                let _ = ended.wait_for(|ended| *ended).await;
+                if let Some(table) = table.upgrade() {
+                    table.wake_all();
+                }
+            });
+            (state.connection, state.retry) = (Some(connection), None);
+        } else {
+            state.retry = Some(clock.now() + RETRY);
+        }
+        Ok(proven)
+    }
+
+    pub(crate) fn close(&self) {
+        let connection = self.state.lock().connection.take();
+        drop(connection);
+    }
+}
+
+fn timeout(connector: &Connector) -> Failure {
+    crate::error::Failure::timeout(&connector.server).for_table()
+}

@@ -1,0 +1,54 @@
+//! `mode=table`: locks in a lease table. The crate `fencepost-sql` has the mechanism; this is its PostgreSQL.
+
+mod database;
+mod listener;
+pub(crate) mod pool;
+mod statement;
+
+use std::sync::{Arc, Weak};
+
+use fencepost_core::{Backend, Limit, Result, Runtime};
+use fencepost_sql::{LeaseTable, POSTGRES, TableOptions};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::config::Config;
+use crate::conn::connect::{Connector, Message, session_name};
+use crate::error::ENGINE;
+use crate::table::database::PostgresDatabase;
+use crate::table::listener::{PROOF, Proofs};
+
+/// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
+/// it.
+const MAX_QUEUED: u32 = 64;
+
+/// Opens the lease table that a URL names.
+pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
+    // Clients whose URLs differ share no limit.
+    let engine =
+        format!("postgres {} {} {:?} {}", config.server(), config.database, config.table, config.prefix);
+    let options = TableOptions {
+        engine: ENGINE,
+        table: config.table.clone(),
+        prefix: config.prefix.clone(),
+        channel: session_name(&runtime),
+    };
+    let (sender, messages) = mpsc::unbounded_channel();
+    let connector = Arc::new(Connector::new(config, runtime.clone(), sender)?);
+    let proofs = Arc::new(Proofs::default());
+    let database = Arc::new(PostgresDatabase::new(connector, Arc::clone(&proofs)));
+    let table = LeaseTable::open(Arc::clone(&database) as _, &POSTGRES, options, runtime.clone()).await?;
+    database.set_table(&table);
+    runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
+    Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
+}
+
+/// Handles messages until the client is dropped.
+async fn hear(table: Weak<LeaseTable>, mut messages: UnboundedReceiver<Message>, proofs: Arc<Proofs>) {
+    while let Some(Message { text, .. }) = messages.recv().await {
+        let Some(table) = table.upgrade() else { return };
+        match text.strip_prefix(PROOF) {
+            Some(number) => proofs.take(number),
+            None => table.message(&text),
+        }
+    }
+}

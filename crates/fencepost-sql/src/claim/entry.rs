@@ -1,0 +1,284 @@
+//! Implements core's [`Entry`]: one claim at the database.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State};
+use futures_util::future::BoxFuture;
+
+use crate::claim::request::{self, Outcome};
+use crate::claim::waiter::Waiter;
+use crate::client::TableClient;
+use crate::database::Failure;
+use crate::session::{SessionRow, TableSession};
+
+/// The shortest lease of a place in the line, for claims whose own lease is not renewed.
+const MIN_PLACE: Duration = Duration::from_secs(5);
+
+/// A request under way: the session that its row refers to, and its outcome.
+type Asking = BoxFuture<'static, Result<(Option<Arc<SessionRow>>, Outcome), Failure>>;
+
+pub(crate) struct TableEntry {
+    client: Arc<TableClient>,
+    waiter: Arc<Waiter>,
+    attached: bool,
+    /// The session that its row refers to.
+    session: Option<Arc<SessionRow>>,
+    phase: Phase,
+    /// A request under way. It outlives the future of an attempt, because its effect must be known before the claim is withdrawn.
+    asking: Option<Asking>,
+    removing: Option<BoxFuture<'static, Result<Removed, Failure>>>,
+    removed: Option<Removed>,
+    /// The first request to withdraw was made: while the claim was valid, or not.
+    was_valid: Option<bool>,
+    /// A request to withdraw got no reply, and may have taken effect.
+    uncertain: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    New,
+    /// A request was sent, and its effect is unknown.
+    Asked,
+    Queued(i64),
+    Holding {
+        seat: bool,
+    },
+    Gone,
+}
+
+impl TableEntry {
+    pub(crate) fn new(client: &Arc<TableClient>, claim: Arc<Claim>, attached: bool) -> TableEntry {
+        TableEntry {
+            client: Arc::clone(client),
+            waiter: Waiter::new(claim),
+            attached,
+            session: None,
+            phase: Phase::New,
+            asking: None,
+            removing: None,
+            removed: None,
+            was_valid: None,
+            uncertain: false,
+        }
+    }
+
+    fn claim(&self) -> &Arc<Claim> {
+        &self.waiter.claim
+    }
+
+    /// Sends a request, or waits for the reply of the one that was sent.
+    async fn ask(&mut self) -> Result<Outcome, Failure> {
+        if self.asking.is_none() {
+            let (client, waiter) = (Arc::clone(&self.client), Arc::clone(&self.waiter));
+            let (attached, known) = (self.attached, self.session.clone());
+            // A claim that has a row does not get another one.
+            let row = match self.phase {
+                Phase::Queued(row) => Some(row),
+                Phase::Holding { .. } => Some(0),
+                Phase::New | Phase::Asked | Phase::Gone => None,
+            };
+            self.asking = Some(Box::pin(async move {
+                if attached {
+                    return Ok((None, request::attach(&client, &waiter.claim).await?));
+                }
+                let claim = &waiter.claim;
+                let session = match known {
+                    Some(session) => session,
+                    None => {
+                        let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
+                        let session = client.session(ttl).await?;
+                        session.insert(&waiter);
+                        session
+                    }
+                };
+                match request::ask(&client, &waiter, &session, row).await {
+                    Ok(outcome) => Ok((Some(session), outcome)),
+                    Err(failure) => {
+                        // What the lost statement makes, now or later, ends with this session.
+                        if failure.uncertain {
+                            client.retire(&session);
+                        }
+                        Err(failure)
+                    }
+                }
+            }));
+        }
+        if self.phase == Phase::New {
+            self.phase = Phase::Asked;
+        }
+        let asking = self.asking.as_mut().expect("it was made above");
+        let outcome = asking.await;
+        self.asking = None;
+        let (session, outcome) = outcome?;
+        self.session = session.or(self.session.take());
+        self.take(&outcome);
+        Ok(outcome)
+    }
+
+    /// Notes an outcome.
+    fn take(&mut self, outcome: &Outcome) {
+        if let Phase::Queued(row) = self.phase {
+            self.client.unqueue(row);
+        }
+        self.phase = match *outcome {
+            Outcome::Granted { seat, sent, .. } => {
+                let claim = self.claim();
+                if !claim.renewed {
+                    claim.note.store(1, Relaxed);
+                }
+                claim.confirm(sent, claim.ttl());
+                Phase::Holding { seat }
+            }
+            Outcome::Blocked { row: Some(row), .. } => {
+                self.client.queue(row, &self.waiter);
+                if let Some(session) = &self.session {
+                    self.claim().validity.waiting(session.sent(), session.ttl);
+                }
+                Phase::Queued(row)
+            }
+            Outcome::Blocked { row: None, .. } => Phase::New,
+            Outcome::Gone => Phase::Gone,
+        };
+    }
+
+    async fn attempt(&mut self) -> Result<Attempt, Failure> {
+        let mut outcome = self.ask().await?;
+        if matches!(outcome, Outcome::Granted { .. }) && self.waiter.take_doubtful() {
+            // It may have been evicted before its reply arrived.
+            outcome = self.ask().await?;
+        }
+        let claim = self.claim();
+        Ok(match outcome {
+            Outcome::Granted { token, .. } => {
+                match claim.validity.state(claim.runtime.clock().now()) {
+                    // A pause has eaten the lease: the row is removed, and core starts again.
+                    State::Lost(_) => {
+                        request::remove(&self.client, claim, true).await?;
+                        self.phase = Phase::Gone;
+                        Attempt::Gone
+                    }
+                    _ => Attempt::Granted(token),
+                }
+            }
+            Outcome::Blocked { row, ahead, again } => {
+                Attempt::Blocked { again: Some(again), ahead: row.map(|_| ahead) }
+            }
+            Outcome::Gone => Attempt::Gone,
+        })
+    }
+
+    async fn remove(&mut self) -> Result<Removed, Failure> {
+        let validity = &self.waiter.claim.validity;
+        let lost = validity.is_confirmed()
+            && matches!(validity.state(self.waiter.claim.runtime.clock().now()), State::Lost(_));
+        let was_valid = *self.was_valid.get_or_insert(!lost);
+        self.waiter.set_leaving();
+        // The statement that was sent may be granted: its reply comes first. Whatever a lost one makes is removed below, or ends with its
+        // session.
+        if self.asking.is_some()
+            && let Err(failure) = self.ask().await
+            && failure.uncertain
+        {
+            tracing::debug!(%failure, "a claim is withdrawn whose request had no reply");
+        }
+        let phase = self.phase;
+        if phase == Phase::Gone || (phase == Phase::New && !self.attached) {
+            return Ok(Removed::Nothing);
+        }
+        let removing = self.removing.get_or_insert_with(|| {
+            let (client, claim) = (Arc::clone(&self.client), Arc::clone(&self.waiter.claim));
+            let seat = match phase {
+                Phase::Queued(_) => false,
+                Phase::Holding { seat } => seat,
+                Phase::New | Phase::Asked | Phase::Gone => {
+                    claim.want().mode == fencepost_core::Mode::Exclusive
+                }
+            };
+            Box::pin(async move { request::remove(&client, &claim, seat).await })
+        });
+        let removed = removing.await;
+        self.removing = None;
+        match removed {
+            Err(failure) => {
+                self.uncertain |= failure.uncertain;
+                Err(failure)
+            }
+            Ok(_) if !was_valid => Ok(Removed::Nothing),
+            // Nobody but this claim removes a valid grant: the request without a reply did.
+            Ok(Removed::Nothing) if self.uncertain && matches!(phase, Phase::Holding { .. }) => {
+                Ok(Removed::Released)
+            }
+            Ok(removed) => Ok(removed),
+        }
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        failure.on(self.client.engine)
+    }
+}
+
+impl Drop for TableEntry {
+    fn drop(&mut self) {
+        if let Phase::Queued(row) = self.phase {
+            self.client.unqueue(row);
+        }
+        let Some(session) = self.session.take() else { return };
+        session.remove(self.claim());
+        if self.removed.is_none() && !matches!(self.phase, Phase::New | Phase::Gone) {
+            // Core gave up. The row ends with the session.
+            self.client.retire(&session);
+        }
+    }
+}
+
+impl Entry for TableEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        if self.removed.is_some() || self.phase == Phase::Gone {
+            return Reply::ready(Ok(Attempt::Gone));
+        }
+        Reply::coming(async move {
+            let attempt = self.attempt().await;
+            attempt.map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+        self.waiter.poll_woken(cx)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        let session = match &self.session {
+            Some(session) => TableSession::of(Arc::clone(session)),
+            None if self.attached => self.client.row_session(),
+            None => return None,
+        };
+        Some(Renewal { claim: Arc::clone(self.claim()), session: Arc::new(session) })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        match self.removed {
+            Some(removed) => Reply::ready(Ok(removed)),
+            None => Reply::coming(async move {
+                let removed = self.remove().await.map_err(|failure| self.error(failure))?;
+                self.removed = Some(removed);
+                Ok(removed)
+            }),
+        }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(async move {
+            self.waiter.set_leaving();
+            let (client, claim) = (&self.client, self.claim());
+            if request::detach(client, claim).await.map_err(|failure| self.error(failure))? {
+                self.removed = Some(Removed::Nothing);
+                return Ok(());
+            }
+            let why = claim.validity.ended().unwrap_or(Loss::Deleted);
+            Err(Error::lost(claim.want().name.clone(), why))
+        })
+    }
+}

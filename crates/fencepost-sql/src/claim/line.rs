@@ -1,0 +1,201 @@
+//! The line before a lock: its holders and waiters, read in a transaction that has locked the row of the name. The rule is core's
+//! [`admission`].
+
+use std::sync::Arc;
+
+use fencepost_core::Mode;
+use fencepost_core::admission::{Place, winners};
+
+use crate::claim::record::mode_of;
+use crate::client::TableClient;
+use crate::database::{Failure, Results, Row, Statement, Transaction, Value};
+use crate::statements::with;
+
+/// A claim in the line.
+#[derive(Clone, Debug)]
+pub(crate) struct LinePlace {
+    /// Its row in the queue. Zero: the lock's own row.
+    pub(crate) row: i64,
+    pub(crate) owner: Arc<str>,
+    pub(crate) session: Option<i64>,
+    pub(crate) mode: Mode,
+    /// Zero: it waits.
+    pub(crate) token: i64,
+    /// How long its lease lasts if nobody renews it, in microseconds. `None`: it has none any more.
+    pub(crate) left: Option<i64>,
+    pub(crate) evicted: bool,
+    channel: Option<Arc<str>>,
+}
+
+impl LinePlace {
+    fn read(row: &Row) -> LinePlace {
+        LinePlace {
+            row: row.int(0),
+            owner: row.text(1).cloned().unwrap_or_else(|| "".into()),
+            session: row.optional(2),
+            mode: mode_of(row.int(3)),
+            token: row.int(4),
+            left: row.optional(6),
+            evicted: row.int(8) != 0,
+            channel: row.text(7).cloned(),
+        }
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.token > 0
+    }
+}
+
+/// The line before a lock, and what is to be written about it.
+pub(crate) struct Line {
+    name: Arc<str>,
+    /// The last token of the lock.
+    token: i64,
+    contended: bool,
+    /// In the order of arrival. All are alive.
+    pub(crate) places: Vec<LinePlace>,
+    changed: bool,
+    writes: Vec<Statement>,
+}
+
+impl Line {
+    /// Locks the row of the name, and removes the dead. The row is made if it is missing.
+    pub(crate) async fn read(
+        client: &TableClient,
+        transaction: &mut dyn Transaction,
+        name: &Arc<str>,
+    ) -> Result<Line, Failure> {
+        let texts = &client.statements;
+        let key = || vec![Value::from(Arc::clone(name))];
+        let look = || vec![with(&texts.lock_name, key()), with(&texts.line, key())];
+        let mut results = transaction.run(look()).await?;
+        if results.first().is_none_or(Vec::is_empty) {
+            let make = std::iter::once(with(&texts.make_name, key()));
+            results = transaction.run(make.chain(look()).collect()).await?;
+            results.remove(0);
+        }
+        let Some(row) = results.first().and_then(|rows| rows.first()) else {
+            return Err(Failure::new(fencepost_core::ErrorKind::Internal, "the lock's row cannot be made"));
+        };
+        let (token, contended) = (row.int(0), row.int(1) != 0);
+        let mut places = read_places(&results);
+        let mut changed = false;
+        if places.iter().any(|place| place.left.is_none_or(|left| left <= 0)) {
+            let purge = texts.purge.iter().map(|text| with(text, key()));
+            let results = transaction.run(purge.chain([with(&texts.line, key())]).collect()).await?;
+            // One that has died since counts as alive: it was not removed.
+            places = read_places(&results);
+            changed = true;
+        }
+        Ok(Line { name: Arc::clone(name), token, contended, places, changed, writes: Vec::new() })
+    }
+
+    /// Returns the place of a claim.
+    pub(crate) fn find(&self, owner: &str) -> Option<&LinePlace> {
+        self.places.iter().find(|place| &*place.owner == owner)
+    }
+
+    /// Returns the next token.
+    fn next_token(&mut self) -> i64 {
+        self.token += 1;
+        self.changed = true;
+        self.token
+    }
+
+    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, and how it wants the lock; if it has no
+    /// place it is the last. Returns its token if it holds now.
+    pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode)>) -> Option<i64> {
+        let known = me.and_then(|(owner, _)| self.places.iter().position(|place| &*place.owner == owner));
+        let mut line: Vec<_> = self
+            .places
+            .iter()
+            .enumerate()
+            .map(|(key, place)| Place { key, mode: place.mode, holds: place.holds() })
+            .collect();
+        let mine = known.unwrap_or(self.places.len());
+        if let (Some((_, mode)), None) = (me, known) {
+            line.push(Place { key: mine, mode, holds: false });
+        }
+        let admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();
+        for key in admitted {
+            let token = self.next_token();
+            let Some(place) = self.places.get_mut(key) else { return Some(token) };
+            place.token = token;
+            let (row, channel) = (place.row, place.channel.clone());
+            self.writes.push(with(&client.statements.grant, vec![row.into(), token.into()]));
+            if known != Some(key)
+                && let Some(channel) = channel
+            {
+                self.tell(client, &channel, &format!("grant {row}"));
+            }
+        }
+        known.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
+    }
+
+    /// Sends a message when the transaction commits.
+    pub(crate) fn tell(&mut self, client: &TableClient, channel: &Arc<str>, text: &str) {
+        if let Some(notify) = &client.statements.notify {
+            self.writes.push(with(notify, vec![Arc::clone(channel).into(), text.into()]));
+        }
+    }
+
+    /// Tells the process of a place that it was evicted.
+    pub(crate) fn tell_evicted(&mut self, client: &TableClient, place: &LinePlace, reason: &str) {
+        let Some(session) = place.session else { return };
+        self.writes.push(with(&client.statements.tell_session, vec![session.into(), reason.into()]));
+        if let Some(channel) = &place.channel {
+            self.tell(client, channel, &format!("evicted {session}"));
+        }
+    }
+
+    /// Writes `statement` before the line is closed.
+    pub(crate) fn write(&mut self, statement: Statement) {
+        self.writes.push(statement);
+    }
+
+    /// Adds a row with these values. `token`: zero if it waits. An exclusive holder that is alone gets the lock's own row.
+    pub(crate) fn insert(&mut self, client: &TableClient, mut values: Vec<Value>, token: i64) -> bool {
+        let seat = token > 0 && self.places.is_empty() && values.get(2) == Some(&Value::from(0));
+        values.push(token.into());
+        let text = if seat { &client.statements.take_seat } else { &client.statements.join };
+        self.writes.push(with(text, values));
+        if !seat {
+            // A row of the queue: its number is not known yet.
+            self.changed = true;
+        }
+        seat
+    }
+
+    /// Removes the row of a claim.
+    pub(crate) fn remove(&mut self, client: &TableClient, owner: &str) {
+        let Some(at) = self.places.iter().position(|place| &*place.owner == owner) else { return };
+        let place = self.places.remove(at);
+        let texts = &client.statements;
+        let text = if place.row == 0 { &texts.clear_seat } else { &texts.leave };
+        self.writes.push(with(text, vec![Arc::clone(&self.name).into(), place.owner.into()]));
+        self.changed = true;
+    }
+
+    /// Writes all changes and commits. `joins`: a row was added to the queue. Returns the number of that row.
+    pub(crate) async fn commit(
+        mut self,
+        client: &TableClient,
+        transaction: Box<dyn Transaction>,
+        joins: bool,
+    ) -> Result<Option<i64>, Failure> {
+        let contended = joins || self.places.iter().any(|place| place.row > 0);
+        if self.changed || contended != self.contended {
+            let values = vec![self.name.into(), self.token.into(), i64::from(contended).into()];
+            self.writes.push(with(&client.statements.close_name, values));
+        }
+        let join =
+            self.writes.iter().position(|statement| Arc::ptr_eq(&statement.text, &client.statements.join));
+        let results = transaction.commit(self.writes).await?;
+        Ok(join.and_then(|at| results.get(at)?.first()).map(|row| row.int(0)))
+    }
+}
+
+/// Reads the places from the last result.
+fn read_places(results: &Results) -> Vec<LinePlace> {
+    results.last().into_iter().flatten().map(LinePlace::read).collect()
+}

@@ -1,0 +1,66 @@
+//! How a claim is written in its row.
+
+use std::sync::Arc;
+
+use fencepost_core::{Claim, Mode};
+
+use crate::client::{TableClient, micros};
+use crate::database::Value;
+
+/// Returns the owner of a claim's row: its id.
+pub(crate) fn owner(claim: &Claim) -> Arc<str> {
+    claim.id.to_hex().into()
+}
+
+/// Returns the values of `name`, `owner` and the columns that a new row has.
+pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<Value> {
+    let (want, holder) = (claim.want(), &claim.holder);
+    vec![
+        client.stored(want.name.as_str()).into(),
+        owner(claim).into(),
+        mode_number(want.mode).into(),
+        session.into(),
+        micros(claim.ttl()).into(),
+        i64::from(!claim.renewed).into(),
+        (&*holder.host).into(),
+        i64::from(holder.pid).into(),
+        (&*holder.label).into(),
+        Value::Text(claim.reason.clone()),
+    ]
+}
+
+pub(crate) fn mode_number(mode: Mode) -> i64 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Permits { n, of } => (u64::from(n) << 32 | u64::from(of)).cast_signed(),
+    }
+}
+
+pub(crate) fn mode_of(number: i64) -> Mode {
+    match number {
+        0 => Mode::Exclusive,
+        1 => Mode::Shared,
+        packed => {
+            let packed = packed.cast_unsigned();
+            Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_survive_the_table() {
+        for mode in [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::Permits { n: 1, of: 1 },
+            Mode::Permits { n: u32::MAX, of: u32::MAX },
+        ] {
+            assert_eq!(mode_of(mode_number(mode)), mode);
+        }
+    }
+}

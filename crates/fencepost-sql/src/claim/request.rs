@@ -1,0 +1,236 @@
+//! The statements of one claim: asking for the lock, and leaving it. Each is idempotent for the claim's id.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use fencepost_core::{Claim, Mode, Moment, Removed, Token};
+
+use crate::claim::line::{Line, LinePlace};
+use crate::claim::record::{mode_number, new_row, owner};
+use crate::claim::waiter::Waiter;
+use crate::client::{TableClient, micros};
+use crate::database::{Failure, Lane};
+use crate::session::SessionRow;
+use crate::statements::with;
+
+/// How often a waiter that gets messages looks all the same: one before it may have died. From once to twice this time.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How often the first waiter looks where no messages arrive. From once to twice this time.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How often other waiters look at most where no messages arrive.
+const MAX_POLL: Duration = Duration::from_secs(1);
+
+/// How long after the end of a lease a waiter looks.
+const AFTER_LEASE: Duration = Duration::from_millis(5);
+
+/// The outcome of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted {
+        token: Token,
+        /// It has the lock's own row.
+        seat: bool,
+        /// From when its lease counts.
+        sent: Moment,
+    },
+    Blocked {
+        /// Its row in the queue. `None`: it does not wait.
+        row: Option<i64>,
+        ahead: u32,
+        again: Moment,
+    },
+    Gone,
+}
+
+/// Asks for the lock. `row`: the claim's row in the queue. `fast`: the lock may be free, with nobody in the line.
+pub(crate) async fn ask(
+    client: &TableClient,
+    waiter: &Arc<Waiter>,
+    session: &Arc<SessionRow>,
+    row: Option<i64>,
+) -> Result<Outcome, Failure> {
+    let claim = &waiter.claim;
+    // A lease that is not renewed counts from this request, any other from the session's last renewal. Both are read before it is sent.
+    let sent = if claim.renewed { session.sent() } else { client.runtime.clock().now() };
+    let woken = waiter.clear_woken();
+    if row.is_some() && woken && claim.renewed {
+        let key = vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
+        let results = client.run(&client.statements.collect, key).await?;
+        match results.first().and_then(|rows| rows.first()) {
+            Some(row) if row.int(0) > 0 => {
+                return Ok(Outcome::Granted { token: token(row.int(0)), seat: false, sent });
+            }
+            Some(_) => {}
+            None => return Ok(Outcome::Gone),
+        }
+    } else if row.is_none() && claim.want().mode == Mode::Exclusive {
+        let results = client.run(&client.statements.acquire, new_row(client, claim, session.id)).await?;
+        if let Some(row) = results.first().and_then(|rows| rows.first()) {
+            return Ok(Outcome::Granted { token: token(row.int(0)), seat: true, sent });
+        }
+    }
+    // Before the claim joins the line: a message must not be missed.
+    let listens = claim.join && client.database.listen().await.unwrap_or(false);
+    in_line(client, claim, session, row, sent, listens).await
+}
+
+/// Reads the line, and joins it if the claim must wait.
+async fn in_line(
+    client: &TableClient,
+    claim: &Claim,
+    session: &SessionRow,
+    row: Option<i64>,
+    sent: Moment,
+    listens: bool,
+) -> Result<Outcome, Failure> {
+    let mut conflicts = 0;
+    loop {
+        match try_in_line(client, claim, session, row, sent, listens).await {
+            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
+            other => return other,
+        }
+    }
+}
+
+async fn try_in_line(
+    client: &TableClient,
+    claim: &Claim,
+    session: &SessionRow,
+    row: Option<i64>,
+    sent: Moment,
+    listens: bool,
+) -> Result<Outcome, Failure> {
+    let (name, id, mode) = (client.stored(claim.want().name.as_str()), owner(claim), claim.want().mode);
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, &name).await?;
+    let mine = line.find(&id).cloned();
+    // It has lost its row, or an operator has evicted it before it knew of its grant.
+    if mine.as_ref().map_or(row.is_some(), |mine| mine.evicted) {
+        line.remove(client, &id);
+        line.admit(client, None);
+        line.commit(client, transaction, false).await?;
+        return Ok(Outcome::Gone);
+    }
+    let granted = match &mine {
+        Some(mine) if mine.holds() => {
+            if !claim.renewed {
+                // It was granted before this request, from which its lease counts.
+                let values = vec![
+                    Arc::clone(&name).into(),
+                    Arc::clone(&id).into(),
+                    micros(claim.ttl()).into(),
+                    mode_number(mode).into(),
+                ];
+                line.write(with(&client.statements.extend[usize::from(mine.row > 0)], values));
+            }
+            Some(mine.token)
+        }
+        _ => line.admit(client, Some((&id, mode))),
+    };
+    if let Some(number) = granted {
+        let seat = match &mine {
+            Some(mine) => mine.row == 0,
+            None => line.insert(client, new_row(client, claim, session.id), number),
+        };
+        line.commit(client, transaction, !seat).await?;
+        return Ok(Outcome::Granted { token: token(number), seat, sent });
+    }
+    let before = line.places.iter().position(|place| *place.owner == *id);
+    let ahead = before.unwrap_or(line.places.len());
+    let again = look_again(client, claim, &line.places[..ahead], listens);
+    let joins = claim.join && mine.is_none();
+    if joins {
+        line.insert(client, new_row(client, claim, session.id), 0);
+    }
+    let joined = line.commit(client, transaction, joins).await?;
+    let row = joined.or(mine.map(|mine| mine.row));
+    Ok(Outcome::Blocked { row, ahead: u32::try_from(ahead).unwrap_or(u32::MAX), again })
+}
+
+/// Returns when a waiter looks again without a message. `before`: those before it in the line.
+fn look_again(client: &TableClient, claim: &Claim, before: &[LinePlace], listens: bool) -> Moment {
+    let now = client.runtime.clock().now();
+    let waiters = before.iter().filter(|place| !place.holds()).count();
+    let pause =
+        if listens { LOOK } else { (POLL * u32::try_from(waiters + 1).unwrap_or(u32::MAX)).min(MAX_POLL) };
+    // Claims that began together do not look together.
+    let part = (claim.id.as_u128() % 256) as u32;
+    let look = pause + pause * part / 256;
+    let ends = before.iter().filter_map(|place| place.left).filter(|_| waiters == 0).min();
+    let end = ends.map(|left| Duration::from_micros(left.unsigned_abs()) + AFTER_LEASE);
+    now + end.map_or(look, |end| end.min(look))
+}
+
+/// Attaches to a detached lease, or extends it.
+pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcome, Failure> {
+    let sent = client.runtime.clock().now();
+    let want = claim.want();
+    let values = vec![
+        client.stored(want.name.as_str()).into(),
+        owner(claim).into(),
+        micros(claim.ttl()).into(),
+        mode_number(want.mode).into(),
+    ];
+    let texts = client.statements.extend.each_ref().map(|text| with(text, values.clone()));
+    let results = client.run_all(texts.into(), Lane::Claims).await?;
+    let seat = results.first().is_some_and(|rows| !rows.is_empty());
+    match results.iter().flatten().next() {
+        Some(row) if row.text(1).is_none() => {
+            claim.note.store(1, Relaxed);
+            Ok(Outcome::Granted { token: token(row.int(0)), seat, sent })
+        }
+        _ => Ok(Outcome::Gone),
+    }
+}
+
+/// Removes a claim's row. `seat`: it may have the lock's own row, with nobody in the line.
+pub(crate) async fn remove(client: &TableClient, claim: &Claim, seat: bool) -> Result<Removed, Failure> {
+    let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
+    if seat {
+        let key = vec![Arc::clone(&name).into(), Arc::clone(&id).into()];
+        let results = client.run(&client.statements.release, key).await?;
+        if results.first().is_some_and(|rows| !rows.is_empty()) {
+            return Ok(Removed::Released);
+        }
+    }
+    let mut conflicts = 0;
+    loop {
+        match try_remove(client, &name, &id).await {
+            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
+            other => return other,
+        }
+    }
+}
+
+async fn try_remove(client: &TableClient, name: &Arc<str>, id: &str) -> Result<Removed, Failure> {
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, name).await?;
+    let removed = match line.find(id) {
+        Some(place) if place.holds() => Removed::Released,
+        Some(_) => Removed::Withdrawn,
+        None => Removed::Nothing,
+    };
+    line.remove(client, id);
+    line.admit(client, None);
+    line.commit(client, transaction, false).await?;
+    Ok(removed)
+}
+
+/// Detaches a grant from its process. `false`: there is no such grant.
+pub(crate) async fn detach(client: &TableClient, claim: &Claim) -> Result<bool, Failure> {
+    let values = vec![
+        client.stored(claim.want().name.as_str()).into(),
+        owner(claim).into(),
+        micros(claim.ttl()).into(),
+    ];
+    let texts = client.statements.detach.each_ref().map(|text| with(text, values.clone()));
+    let results = client.run_all(texts.into(), Lane::Claims).await?;
+    Ok(results.iter().any(|rows| !rows.is_empty()))
+}
+
+fn token(number: i64) -> Token {
+    Token::new(number.unsigned_abs())
+}

@@ -1,0 +1,237 @@
+//! The state that the parts of one client share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{ErrorKind, HolderInfo, Name, Runtime, SingleFlight};
+
+use crate::claim::waiter::Waiter;
+use crate::database::{Database, Failure, Lane, Results, Statement, Value};
+use crate::session::{SessionRow, TableSession};
+use crate::statements::{Statements, with};
+
+/// How often a transaction is repeated when others are in its way.
+const MAX_CONFLICTS: u32 = 20;
+
+/// The pause before a transaction is repeated, times the number of the repetition.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A session younger than this part of its lease is not renewed for another claim.
+const FRESH_PART: u32 = 10;
+
+pub(crate) struct TableClient {
+    pub(crate) database: Arc<dyn Database>,
+    pub(crate) runtime: Runtime,
+    pub(crate) statements: Statements,
+    pub(crate) engine: &'static str,
+    prefix: String,
+    /// The channel of messages to this client.
+    pub(crate) channel: Arc<str>,
+    holder: HolderInfo,
+    me: Weak<TableClient>,
+    sessions: Mutex<HashMap<Duration, Arc<SessionRow>>>,
+    opening: SingleFlight<Result<(), Failure>>,
+    opened: AtomicU64,
+    /// Claims in the queue, by the number of their row.
+    queued: Mutex<HashMap<i64, Arc<Waiter>>>,
+}
+
+impl TableClient {
+    pub(crate) fn new(
+        database: Arc<dyn Database>,
+        runtime: Runtime,
+        statements: Statements,
+        engine: &'static str,
+        prefix: String,
+        channel: String,
+    ) -> Arc<TableClient> {
+        Arc::new_cyclic(|me| TableClient {
+            database,
+            runtime,
+            statements,
+            engine,
+            prefix,
+            channel: channel.into(),
+            holder: HolderInfo::this_process(),
+            me: me.clone(),
+            sessions: Mutex::default(),
+            opening: SingleFlight::default(),
+            opened: AtomicU64::new(0),
+            queued: Mutex::default(),
+        })
+    }
+
+    /// Returns the name of a lock in the table.
+    pub(crate) fn stored(&self, name: &str) -> Arc<str> {
+        if self.prefix.is_empty() { name.into() } else { [&*self.prefix, name].concat().into() }
+    }
+
+    /// Returns the name of a lock without the prefix.
+    pub(crate) fn plain(&self, stored: &str) -> Option<Name> {
+        Name::new(stored.strip_prefix(&*self.prefix)?).ok()
+    }
+
+    /// Runs one statement.
+    pub(crate) async fn run(&self, text: &Arc<str>, values: Vec<Value>) -> Result<Results, Failure> {
+        self.run_all(vec![with(text, values)], Lane::Claims).await
+    }
+
+    /// Runs statements, each in a transaction of its own, and repeats them while others are in the way: each can be repeated.
+    pub(crate) async fn run_all(&self, statements: Vec<Statement>, lane: Lane) -> Result<Results, Failure> {
+        let mut conflicts = 0;
+        loop {
+            match self.database.run(statements.clone(), lane).await {
+                Err(failure) if self.may_repeat(&failure, &mut conflicts).await => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Returns whether a transaction is repeated: another one was in its way. Pauses before that.
+    pub(crate) async fn may_repeat(&self, failure: &Failure, conflicts: &mut u32) -> bool {
+        *conflicts += 1;
+        if !failure.conflict || *conflicts > MAX_CONFLICTS {
+            return false;
+        }
+        let clock = self.runtime.clock();
+        clock.sleep_until(clock.now() + PAUSE * *conflicts).await;
+        true
+    }
+
+    /// Returns a session with leases of `ttl`, of which most is left.
+    pub(crate) async fn session(&self, ttl: Duration) -> Result<Arc<SessionRow>, Failure> {
+        loop {
+            if let Some(session) = self.known(ttl) {
+                if session.age() < ttl / FRESH_PART || session.renew().await? {
+                    return Ok(session);
+                }
+                self.retire(&session);
+            }
+            let me = self.me.upgrade().ok_or_else(closed)?;
+            let open = async move { me.open(ttl).await };
+            // Another claim's session may have another length: look again.
+            self.opening.join(&self.runtime, open).await.unwrap_or_else(|| Err(closed()))?;
+        }
+    }
+
+    fn known(&self, ttl: Duration) -> Option<Arc<SessionRow>> {
+        let mut sessions = self.sessions.lock();
+        let session = sessions.get(&ttl).filter(|session| session.has_time()).cloned();
+        if session.is_none() {
+            let removed = sessions.remove(&ttl);
+            drop(sessions);
+            drop(removed);
+        }
+        session
+    }
+
+    async fn open(self: Arc<TableClient>, ttl: Duration) -> Result<(), Failure> {
+        if self.known(ttl).is_some() {
+            return Ok(());
+        }
+        // The client's number is random: its sessions' numbers are.
+        let number = self.opened.fetch_add(1, Relaxed) + 1;
+        let id = self.runtime.client().wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1;
+        let id = i64::try_from(id).unwrap_or(i64::MAX);
+        let sent = self.runtime.clock().now();
+        let values = vec![
+            id.into(),
+            Arc::clone(&self.channel).into(),
+            (&*self.holder.host).into(),
+            i64::from(self.holder.pid).into(),
+            micros(ttl).into(),
+        ];
+        self.run(&self.statements.open_session, values).await?;
+        let session = Arc::new(SessionRow::new(id, ttl, sent, self.me.clone()));
+        let old = self.sessions.lock().insert(ttl, session);
+        drop(old);
+        Ok(())
+    }
+
+    /// Gives new claims another session than this one, which ends with its last claim. A statement without a reply may still be on its
+    /// way: what it makes belongs to the old session.
+    pub(crate) fn retire(&self, session: &SessionRow) {
+        let mut sessions = self.sessions.lock();
+        if sessions.get(&session.ttl).is_some_and(|known| known.id == session.id) {
+            let removed = sessions.remove(&session.ttl);
+            drop(sessions);
+            drop(removed);
+        }
+    }
+
+    /// Deletes the row of a session that no claim uses any more.
+    pub(crate) fn end_session(self: Arc<TableClient>, id: i64) {
+        let client = Arc::clone(&self);
+        // If it fails the session expires.
+        self.runtime.cleaner().finish(async move {
+            let _ = client.run(&client.statements.end_session, vec![id.into()]).await;
+        });
+    }
+
+    pub(crate) fn queue(&self, row: i64, waiter: &Arc<Waiter>) {
+        self.queued.lock().insert(row, Arc::clone(waiter));
+    }
+
+    pub(crate) fn unqueue(&self, row: i64) {
+        let removed = self.queued.lock().remove(&row);
+        drop(removed);
+    }
+
+    /// Wakes all waiters: messages may have been lost.
+    pub(crate) fn wake_all(&self) {
+        let waiters: Vec<_> = self.queued.lock().values().cloned().collect();
+        waiters.iter().for_each(|waiter| waiter.wake());
+    }
+
+    /// Handles a message: `grant` and the number of a row, or `evicted` and that of a session. It is a hint.
+    pub(crate) fn message(&self, text: &str) {
+        let Some((what, number)) = text.split_once(' ') else { return };
+        let Ok(number) = number.parse::<i64>() else { return };
+        match what {
+            "grant" => {
+                let waiter = self.queued.lock().get(&number).cloned();
+                if let Some(waiter) = waiter {
+                    waiter.wake();
+                }
+            }
+            "evicted" => {
+                let session = self.sessions.lock().values().find(|session| session.id == number).cloned();
+                if let Some(session) = session {
+                    self.runtime.spawn(async move {
+                        // If it fails, the next renewal finds the eviction.
+                        let _ = session.renew().await;
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the session that renews rows one by one.
+    pub(crate) fn row_session(&self) -> TableSession {
+        TableSession::rows(self.me.clone())
+    }
+
+    pub(crate) async fn close(&self) {
+        let sessions: Vec<_> = self.sessions.lock().drain().map(|(_, session)| session).collect();
+        let ends = sessions.iter().map(|session| with(&self.statements.end_session, vec![session.id.into()]));
+        let ends: Vec<_> = ends.collect();
+        if !ends.is_empty() {
+            // If it fails the sessions expire.
+            let _ = self.run_all(ends, Lane::Claims).await;
+        }
+        sessions.iter().for_each(|session| session.set_ended());
+        self.database.close();
+    }
+}
+
+pub(crate) fn closed() -> Failure {
+    Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
+}
+
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}

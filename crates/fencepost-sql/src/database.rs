@@ -1,0 +1,164 @@
+//! What the lease table needs of a database: statements with parameters, and transactions. It knows no driver.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use fencepost_core::{Error, ErrorKind};
+
+/// A value of a parameter or a column.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A 64-bit integer, or `NULL`.
+    Int(Option<i64>),
+    /// A text, or `NULL`.
+    Text(Option<Arc<str>>),
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Value {
+        Value::Int(Some(value))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Value {
+        Value::Text(Some(value.into()))
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(value: Arc<str>) -> Value {
+        Value::Text(Some(value))
+    }
+}
+
+/// A statement with the values of its parameters `$1`, `$2`, …
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The text. It never contains a value.
+    pub text: Arc<str>,
+    /// The values of the parameters.
+    pub values: Vec<Value>,
+}
+
+/// A row of a result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row(pub Vec<Value>);
+
+impl Row {
+    /// Returns an integer; 0 where the column is `NULL`, missing or a text.
+    pub(crate) fn int(&self, column: usize) -> i64 {
+        self.optional(column).unwrap_or(0)
+    }
+
+    /// Returns an integer, `None` where the column is `NULL`.
+    pub(crate) fn optional(&self, column: usize) -> Option<i64> {
+        match self.0.get(column) {
+            Some(Value::Int(value)) => *value,
+            _ => None,
+        }
+    }
+
+    /// Returns a text, `None` where the column is `NULL`.
+    pub(crate) fn text(&self, column: usize) -> Option<&Arc<str>> {
+        match self.0.get(column) {
+            Some(Value::Text(value)) => value.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The rows of each statement, in the order of the statements.
+pub type Results = Vec<Vec<Row>>;
+
+/// The future of a statement's reply.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// The importance of a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// A claim's statement. It may wait for a connection.
+    Claims,
+    /// A renewal. It never waits behind claims.
+    Renewals,
+}
+
+/// A database with a lease table. Each statement has a time limit.
+pub trait Database: Send + Sync + 'static {
+    /// Runs statements in order, each in a transaction of its own. The first poll sends, if a connection is idle.
+    ///
+    /// # Errors
+    /// The first statement that failed. Those before it have taken effect.
+    ///
+    /// # Cancel safety
+    /// May be dropped: the statements take effect or not.
+    fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results>;
+
+    /// Makes a transaction. Nothing is sent yet.
+    fn begin(&self) -> Answer<'_, Box<dyn Transaction>>;
+
+    /// Makes sure that messages to this client arrive. Returns `false` where the database or a pooler delivers none: waiters poll then.
+    fn listen(&self) -> Answer<'_, bool>;
+
+    /// Closes the connections.
+    fn close(&self);
+}
+
+/// A transaction in which each statement sees what others have committed before it (`READ COMMITTED`). Dropping it without a commit
+/// undoes it. The server ends it if its client falls silent.
+pub trait Transaction: Send {
+    /// Runs statements in order.
+    fn run(&mut self, statements: Vec<Statement>) -> Answer<'_, Results>;
+
+    /// Runs statements in order and commits.
+    fn commit(self: Box<Self>, statements: Vec<Statement>) -> Answer<'static, Results>;
+}
+
+/// A failed statement.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its kind.
+    pub kind: ErrorKind,
+    /// What failed and what to do.
+    pub message: String,
+    /// What the driver said.
+    pub cause: Option<String>,
+    /// Trying again later may help.
+    pub transient: bool,
+    /// The statement may have had an effect, or may have one later.
+    pub uncertain: bool,
+    /// Another transaction was in the way. Nothing took effect, and the statement can be repeated at once.
+    pub conflict: bool,
+}
+
+impl Failure {
+    /// Makes a failure of a statement that has certainly had no effect.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            message: message.into(),
+            cause: None,
+            transient: kind == ErrorKind::Unreachable,
+            uncertain: false,
+            conflict: false,
+        }
+    }
+
+    /// Makes core's error of it. `engine`: the engine's name.
+    pub fn on(self, engine: &'static str) -> Error {
+        let error = Error::new(self.kind, self.message).transient(self.transient || self.conflict).on(engine);
+        let error = if self.uncertain { error.unknown() } else { error };
+        match self.cause {
+            Some(cause) => error.because(&*cause),
+            None => error,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,118 @@
+//! PostgreSQL 14 and newer.
+
+use crate::dialect::Dialect;
+use crate::names::TableName;
+
+/// PostgreSQL. The schema's comment on the table ends with the layout's number.
+pub const POSTGRES: Dialect = Dialect {
+    quote: '"',
+    now: "clock_timestamp()",
+    after: "(clock_timestamp() + ({})::int8 * interval '1 microsecond')",
+    since_1970: "(extract(epoch FROM {}) * 1000000)::int8",
+    left: "(extract(epoch FROM ({} - clock_timestamp())) * 1000000)::int8",
+    begins: "starts_with({0}, {1})",
+    durable: "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
+              ELSE current_setting('synchronous_commit') END, true)",
+    notify: Some("SELECT pg_notify($1, $2) IS NULL"),
+    layout: "SELECT substring(obj_description(oid, 'pg_class') FROM 'layout ([0-9]+)$')::int8 \
+             FROM pg_class WHERE oid = to_regclass($1)",
+    schema,
+};
+
+fn schema(table: &TableName) -> String {
+    let names = table.quote('"');
+    let schema = table
+        .schema()
+        .map_or_else(String::new, |schema| format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
+    let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
+    let layout = crate::LAYOUT;
+    format!(
+        r#"-- The lease table of fencepost on PostgreSQL. Running these statements again changes nothing.
+-- The user that runs them needs the right CREATE on the schema.
+BEGIN;
+-- Two users that run them at once would collide.
+SELECT pg_advisory_xact_lock(hashtext('fencepost'), hashtext('schema'));
+
+{schema}-- The lease table: a row for each lock, and for each name that was ever locked.
+CREATE TABLE IF NOT EXISTS {lock} (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name      text COLLATE "C" NOT NULL UNIQUE, -- of the lock; the empty name keeps the greatest token of removed rows
+    token     bigint NOT NULL,                  -- the last fencing token of the lock; it grows with each grant
+    owner     text,                             -- the id of the only holder's claim, a secret; NULL: there is none
+    mode      bigint NOT NULL DEFAULT 0,        -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
+    session   bigint,                           -- the row of the process that renews; NULL: a detached lease
+    expires   timestamptz,                      -- a lease of its own; NULL: that of its session
+    ttl       bigint NOT NULL DEFAULT 0,        -- length of the lease in microseconds
+    fixed     bigint NOT NULL DEFAULT 0,        -- 1: the lease is not renewed
+    host      text,                             -- of the holder, or of the last one
+    process   bigint,
+    task      text,                             -- label of the holder
+    count     bigint NOT NULL DEFAULT 0,        -- how often the holder has it
+    reason    text,
+    evicted   text,                             -- by whom and why
+    contended bigint NOT NULL DEFAULT 0,        -- 1: the queue has rows for this lock
+    since     timestamptz NOT NULL DEFAULT clock_timestamp(), -- of the last grant
+    created   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    modified  timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 70);
+
+-- Waiters, and holders beside which others may hold or wait.
+CREATE TABLE IF NOT EXISTS {queue} (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order of arrival
+    name      text COLLATE "C" NOT NULL,
+    token     bigint NOT NULL,                  -- 0: it waits
+    owner     text NOT NULL,
+    mode      bigint NOT NULL,
+    session   bigint,
+    expires   timestamptz,
+    ttl       bigint NOT NULL,
+    fixed     bigint NOT NULL,
+    host      text,
+    process   bigint,
+    task      text,
+    count     bigint NOT NULL,
+    reason    text,
+    evicted   text,
+    since     timestamptz NOT NULL DEFAULT clock_timestamp(), -- of its arrival, or of its grant
+    created   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    modified  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (name, owner)
+);
+
+-- A row for each process and length of a lease. Its renewal renews all locks of the process.
+CREATE TABLE IF NOT EXISTS {session} (
+    id        bigint PRIMARY KEY,
+    client    text NOT NULL,                    -- the channel of messages to the process
+    host      text NOT NULL,
+    process   bigint NOT NULL,
+    expires   timestamptz NOT NULL,
+    evictions bigint NOT NULL DEFAULT 0,        -- how many of its locks were evicted
+    evicted   text,                             -- the last of them: by whom and why
+    created   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    modified  timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+
+INSERT INTO {lock} (name, token) VALUES ('', 0) ON CONFLICT (name) DO NOTHING;
+
+-- Each claim with its true expiry, for people.
+CREATE OR REPLACE VIEW {view} AS
+SELECT c.name, c.token, c.token > 0 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
+       coalesce(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted
+FROM (
+    SELECT name, token, 0 AS place, owner, mode, session, expires, host, process, task, reason, since, evicted FROM {lock}
+    UNION ALL
+    SELECT name, token, id, owner, mode, session, expires, host, process, task, reason, since, evicted FROM {queue}
+) AS c LEFT JOIN {session} AS s ON s.id = c.session
+WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > clock_timestamp()
+ORDER BY c.name, c.token = 0, c.place;
+
+COMMENT ON TABLE {lock} IS 'fencepost locks, layout {layout}';
+
+-- Each user that takes locks needs these rights:
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session} TO app;
+-- For listing in SQL:
+--     GRANT SELECT ON {view} TO operator;
+COMMIT;
+"#
+    )
+}

@@ -1,0 +1,29 @@
+//! The lease table that fencepost's SQL engines share: schema, admission, renewal, removal of the dead, listing. It knows no driver:
+//! an engine gives it a [`Database`] and a [`Dialect`].
+//!
+//! - A lock has a row. Its token grows with each grant, and the row stays when nobody holds the lock.
+//! - A row with no owner is taken by one statement, if nobody waits, and given back by one. All else happens in a transaction that
+//!   locks the row of the name first.
+//! - A process has a row for each length of a lease: its session. Claims refer to it, and one statement renews all of them.
+//! - A holder is dead once its session's row is gone. The session of a dead process is removed under its row's lock, so a renewal comes
+//!   before the removal, or finds nothing.
+//! - Times are those of the database's clock. A client's own deadline counts from before its renewal was sent.
+
+mod claim;
+mod cleaner;
+mod client;
+mod database;
+mod dialect;
+mod names;
+mod operator;
+mod session;
+mod statements;
+mod table;
+
+pub use database::{Answer, Database, Failure, Lane, Results, Row, Statement, Transaction, Value};
+pub use dialect::{Dialect, POSTGRES};
+pub use names::TableName;
+pub use table::{LeaseTable, TableOptions};
+
+/// The layout of the tables that this code reads and writes.
+const LAYOUT: i64 = 1;

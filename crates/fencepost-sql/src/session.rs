@@ -1,0 +1,248 @@
+//! Sessions: a row of the process that one statement renews, with all claims that refer to it.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight, Validity, margin};
+
+use crate::claim::record::{mode_number, owner};
+use crate::claim::waiter::Waiter;
+use crate::client::{TableClient, micros};
+use crate::database::{Failure, Lane};
+use crate::statements::with;
+
+/// The row of a session.
+pub(crate) struct SessionRow {
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    client: Weak<TableClient>,
+    state: Mutex<State>,
+    renewing: SingleFlight<Result<bool, Failure>>,
+    /// The claims that refer to it.
+    claims: Mutex<HashMap<ClaimId, Arc<Waiter>>>,
+}
+
+struct State {
+    /// When the last renewal was sent that was confirmed.
+    sent: Moment,
+    evictions: i64,
+    /// The row is gone.
+    ended: bool,
+}
+
+impl SessionRow {
+    pub(crate) fn new(id: i64, ttl: Duration, sent: Moment, client: Weak<TableClient>) -> SessionRow {
+        SessionRow {
+            id,
+            ttl,
+            client,
+            state: Mutex::new(State { sent, evictions: 0, ended: false }),
+            renewing: SingleFlight::default(),
+            claims: Mutex::default(),
+        }
+    }
+
+    /// Returns when the last confirmed renewal was sent. Read it before a statement whose grant rests on this session.
+    pub(crate) fn sent(&self) -> Moment {
+        self.state.lock().sent
+    }
+
+    /// Returns how long ago the last confirmed renewal was sent.
+    pub(crate) fn age(&self) -> Duration {
+        match self.client.upgrade() {
+            Some(client) => client.runtime.clock().now().since(self.sent()),
+            None => Duration::MAX,
+        }
+    }
+
+    /// Returns whether the session is certainly alive at the database.
+    pub(crate) fn has_time(&self) -> bool {
+        !self.state.lock().ended && self.age() < self.ttl.saturating_sub(margin(self.ttl))
+    }
+
+    /// Notes that the row is gone: what rests on it is lost.
+    pub(crate) fn set_ended(&self) {
+        self.state.lock().ended = true;
+        let claims: Vec<_> = self.claims.lock().drain().map(|(_, waiter)| waiter).collect();
+        for waiter in claims {
+            if waiter.claim.validity.is_confirmed() && !waiter.has_own_lease() {
+                waiter.claim.validity.end(Loss::Expired);
+            }
+            waiter.wake();
+        }
+    }
+
+    pub(crate) fn insert(&self, waiter: &Arc<Waiter>) {
+        self.claims.lock().insert(waiter.claim.id, Arc::clone(waiter));
+    }
+
+    pub(crate) fn remove(&self, claim: &Claim) {
+        let removed = self.claims.lock().remove(&claim.id);
+        drop(removed);
+    }
+
+    /// Renews the row, once for all callers. `false`: it is gone.
+    pub(crate) async fn renew(self: &Arc<SessionRow>) -> Result<bool, Failure> {
+        let Some(client) = self.client.upgrade() else { return Ok(false) };
+        let own = Arc::clone(self);
+        let runtime = client.runtime.clone();
+        let work = async move { own.renew_at(&client).await };
+        self.renewing.join(&runtime, work).await.unwrap_or_else(|| Err(crate::client::closed()))
+    }
+
+    async fn renew_at(&self, client: &TableClient) -> Result<bool, Failure> {
+        let sent = client.runtime.clock().now();
+        let renew = with(&client.statements.renew, vec![self.id.into(), micros(self.ttl).into()]);
+        let rows = client.run_all(vec![renew], Lane::Renewals).await?;
+        let Some(row) = rows.first().and_then(|rows| rows.first()) else {
+            client.retire(self);
+            self.set_ended();
+            return Ok(false);
+        };
+        if row.int(0) != self.state.lock().evictions {
+            // Evicted claims must not be confirmed by this renewal.
+            let reason = row.text(1).map(ToString::to_string).unwrap_or_default();
+            self.end_evicted(client, &reason).await?;
+        }
+        let mut state = self.state.lock();
+        state.evictions = row.int(0);
+        state.sent = state.sent.max(sent);
+        Ok(true)
+    }
+
+    /// Ends the claims that have lost their row or were marked.
+    async fn end_evicted(&self, client: &TableClient, reason: &str) -> Result<(), Failure> {
+        let before: Vec<_> = self.claims.lock().values().cloned().collect();
+        // A grant whose reply is on its way may be an evicted one: it is looked at again.
+        before
+            .iter()
+            .filter(|waiter| !waiter.claim.validity.is_confirmed())
+            .for_each(|waiter| waiter.set_doubtful());
+        let confirmed: Vec<_> = before.iter().filter(|waiter| waiter.claim.validity.is_confirmed()).collect();
+        let owned = with(&client.statements.owned, vec![self.id.into()]);
+        let rows = client.run_all(vec![owned], Lane::Renewals).await?;
+        let owned: HashMap<&str, bool> =
+            rows.iter().flatten().filter_map(|row| Some((&**row.text(0)?, row.text(1).is_some()))).collect();
+        for waiter in confirmed {
+            let evicted = owned.get(&*owner(&waiter.claim)).copied().unwrap_or(true);
+            if evicted && !waiter.is_leaving() {
+                waiter.claim.validity.end_with(Loss::Evicted, reason);
+            }
+        }
+        Ok(())
+    }
+
+    async fn renew_claims(
+        self: &Arc<SessionRow>,
+        client: &TableClient,
+        due: &[Arc<Claim>],
+    ) -> Result<(), Failure> {
+        let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / 10;
+        if !fresh && !self.renew().await? {
+            due.iter()
+                .filter(|claim| claim.validity.is_confirmed() && claim.note.load(Relaxed) == 0)
+                .for_each(|claim| {
+                    claim.validity.end(Loss::Expired);
+                });
+        }
+        let sent = self.sent();
+        let mut own = Vec::new();
+        for claim in due {
+            let ttl = claim.ttl();
+            if !claim.validity.is_confirmed() {
+                claim.validity.waiting(sent, self.ttl);
+            } else if claim.note.load(Relaxed) > 0 || ttl > self.ttl {
+                own.push(claim);
+            } else if claim.validity.ended().is_none() {
+                claim.confirm(sent, ttl);
+            }
+        }
+        extend(client, &own).await
+    }
+}
+
+impl Drop for SessionRow {
+    fn drop(&mut self) {
+        let ended = self.state.get_mut().ended;
+        if let Some(client) = self.client.upgrade().filter(|_| !ended) {
+            client.end_session(self.id);
+        }
+    }
+}
+
+/// Lengthens the leases of claims that have one of their own.
+async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Failure> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    let sent = client.runtime.clock().now();
+    let ttls: Vec<_> = claims.iter().map(|claim| claim.ttl()).collect();
+    let statements = claims.iter().zip(&ttls).flat_map(|(claim, ttl)| {
+        let want = claim.want();
+        let values = vec![
+            client.stored(want.name.as_str()).into(),
+            owner(claim).into(),
+            micros(*ttl).into(),
+            mode_number(want.mode).into(),
+        ];
+        client.statements.extend.each_ref().map(|text| with(text, values.clone()))
+    });
+    let rows = client.run_all(statements.collect(), Lane::Renewals).await?;
+    for ((claim, ttl), rows) in claims.iter().zip(ttls).zip(rows.chunks(2)) {
+        match rows.iter().flatten().next() {
+            Some(row) => match row.text(1) {
+                Some(reason) => claim.validity.end_with(Loss::Evicted, &**reason),
+                None => {
+                    // From now on its lease is that of its row.
+                    claim.note.store(1, Relaxed);
+                    claim.confirm(sent, ttl);
+                }
+            },
+            None => claim.validity.end(Loss::Deleted),
+        }
+    }
+    Ok(())
+}
+
+/// Renews claims: those of a session by its row, others one by one.
+pub(crate) struct TableSession {
+    client: Weak<TableClient>,
+    row: Option<Arc<SessionRow>>,
+}
+
+impl TableSession {
+    pub(crate) fn of(row: Arc<SessionRow>) -> TableSession {
+        TableSession { client: row.client.clone(), row: Some(row) }
+    }
+
+    /// For claims whose leases are those of their rows.
+    pub(crate) fn rows(client: Weak<TableClient>) -> TableSession {
+        TableSession { client, row: None }
+    }
+}
+
+impl Session for TableSession {
+    fn id(&self) -> u64 {
+        self.row.as_ref().map_or(0, |row| row.id.unsigned_abs())
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        // Each claim has its own validity: it may be evicted, or have a lease of its own.
+        static FOREVER: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
+        &FOREVER
+    }
+
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, fencepost_core::Result<()>> {
+        Reply::coming(async move {
+            let Some(client) = self.client.upgrade() else { return Ok(()) };
+            let renewed = match &self.row {
+                Some(row) => row.renew_claims(&client, due).await,
+                None => extend(&client, &due.iter().collect::<Vec<_>>()).await,
+            };
+            renewed.map_err(|failure| failure.on(client.engine))
+        })
+    }
+}

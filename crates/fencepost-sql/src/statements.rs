@@ -1,0 +1,204 @@
+//! The statements of the lease table. All have the name `$1` and the owner `$2`, where they need them.
+
+use std::sync::Arc;
+
+use crate::database::{Statement, Value};
+use crate::dialect::{Dialect, fill};
+use crate::names::TableName;
+
+/// The texts of all statements. Each holder's row is in one of two tables, so some come in pairs: for the lock's own row, and for
+/// that in the queue.
+pub(crate) struct Statements {
+    pub(crate) layout: Statement,
+    pub(crate) reach: Arc<str>,
+    pub(crate) acquire: Arc<str>,
+    pub(crate) release: Arc<str>,
+    pub(crate) lock_name: Arc<str>,
+    pub(crate) make_name: Arc<str>,
+    pub(crate) line: Arc<str>,
+    pub(crate) purge: [Arc<str>; 3],
+    pub(crate) take_seat: Arc<str>,
+    pub(crate) clear_seat: Arc<str>,
+    pub(crate) join: Arc<str>,
+    pub(crate) leave: Arc<str>,
+    pub(crate) grant: Arc<str>,
+    pub(crate) close_name: Arc<str>,
+    pub(crate) collect: Arc<str>,
+    pub(crate) extend: [Arc<str>; 2],
+    pub(crate) detach: [Arc<str>; 2],
+    pub(crate) evict: [Arc<str>; 2],
+    pub(crate) tell_session: Arc<str>,
+    pub(crate) notify: Option<Arc<str>>,
+    pub(crate) open_session: Arc<str>,
+    pub(crate) renew: Arc<str>,
+    pub(crate) end_session: Arc<str>,
+    pub(crate) owned: Arc<str>,
+    pub(crate) claims: Arc<str>,
+    pub(crate) names: Arc<str>,
+    pub(crate) claims_of_names: Arc<str>,
+    pub(crate) clean: [Arc<str>; 3],
+}
+
+/// Makes a statement.
+pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
+    Statement { text: Arc::clone(text), values }
+}
+
+/// Columns that a new grant or waiter fills.
+const NEW: &str = "owner, mode, session, ttl, fixed, host, process, task, reason";
+
+impl Statements {
+    pub(crate) fn new(dialect: &Dialect, table: &TableName) -> Statements {
+        let names = table.quote(dialect.quote);
+        let (lock, queue, session) = (&names.lock, &names.queue, &names.session);
+        let (now, durable) = (dialect.now, dialect.durable);
+        let after = |micros: &str| fill(dialect.after, &[micros]);
+        let pair = |text: &str| [lock, queue].map(|table| Arc::<str>::from(text.replace("{table}", table)));
+        // Whether a row is dead, once the dead sessions are gone.
+        let dead = format!(
+            "CASE WHEN expires IS NOT NULL THEN expires <= {now} \
+             ELSE NOT EXISTS (SELECT 1 FROM {session} s WHERE s.id = session) END"
+        );
+        let cleared = format!(
+            "owner = NULL, session = NULL, expires = NULL, evicted = NULL, count = 0, modified = {now}"
+        );
+        let mark = format!("(SELECT token FROM {lock} WHERE name = '')");
+        let taken = format!(
+            "owner = $2, mode = $3, session = $4, ttl = $5, fixed = $6, host = $7, process = $8, task = $9, reason = $10, \
+             expires = CASE WHEN $6 = 1 THEN {} END, evicted = NULL, count = 1, since = {now}, modified = {now}",
+            after("$5")
+        );
+        // Everything that judges a line, for the lock's own row and for those of the queue.
+        let judged = |id: &str, table: &str| {
+            let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
+            format!(
+                "SELECT {id} AS id, c.owner, c.session, c.mode, c.token, c.fixed, {left} AS micros, s.client, \
+                 CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted \
+                 FROM {table} c LEFT JOIN {session} s ON s.id = c.session WHERE c.name = $1 AND c.owner IS NOT NULL"
+            )
+        };
+        let shown = |id: &str, table: &str| {
+            let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
+            let since = fill(dialect.since_1970, &["c.since"]);
+            format!(
+                "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.host, c.process, c.task, \
+                 c.reason, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
+                 CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached \
+                 FROM {table} c LEFT JOIN {session} s ON s.id = c.session \
+                 WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > {now}"
+            )
+        };
+        let begins = fill(dialect.begins, &["c.name", "$1"]);
+        let named = |table: &str| {
+            format!(
+                "SELECT c.name FROM {table} c LEFT JOIN {session} s ON s.id = c.session WHERE c.owner IS NOT NULL \
+                 AND coalesce(c.expires, s.expires) > {now} AND c.name >= $1 AND c.name > $2 AND {begins}"
+            )
+        };
+        let text = |text: String| Arc::<str>::from(text);
+        Statements {
+            layout: Statement { text: dialect.layout.into(), values: vec![Value::from(&*names.lock)] },
+            reach: "SELECT 1".into(),
+            acquire: text(format!(
+                "INSERT INTO {lock} AS l (name, token, {NEW}, count, expires) VALUES ($1, {mark} + 1, $2, $3, $4, $5, $6, $7, $8, \
+                 $9, $10, 1, CASE WHEN $6 = 1 THEN {} END) ON CONFLICT (name) DO UPDATE SET token = l.token + 1, {taken} \
+                 WHERE l.owner IS NULL AND l.contended = 0 RETURNING token, {durable}",
+                after("$5")
+            )),
+            release: text(format!(
+                "UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2 AND contended = 0 \
+                 AND (expires IS NULL OR expires > {now}) RETURNING token, {durable}"
+            )),
+            lock_name: text(format!("SELECT token, contended FROM {lock} WHERE name = $1 FOR UPDATE")),
+            make_name: text(format!(
+                "INSERT INTO {lock} (name, token) VALUES ($1, {mark}) ON CONFLICT (name) DO NOTHING"
+            )),
+            line: text(format!("{} UNION ALL {} ORDER BY 1", judged("0", lock), judged("c.id", queue))),
+            purge: [
+                text(format!(
+                    "DELETE FROM {session} WHERE id IN (SELECT session FROM {lock} WHERE name = $1 UNION \
+                     SELECT session FROM {queue} WHERE name = $1) AND expires <= {now}"
+                )),
+                text(format!("DELETE FROM {queue} WHERE name = $1 AND {dead}")),
+                text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner IS NOT NULL AND {dead}")),
+            ],
+            take_seat: text(format!("UPDATE {lock} SET token = $11, {taken} WHERE name = $1")),
+            clear_seat: text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2")),
+            join: text(format!(
+                "INSERT INTO {queue} (name, {NEW}, token, count, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, \
+                 CASE WHEN $6 = 1 AND $11 > 0 THEN {} END) RETURNING id",
+                after("$5")
+            )),
+            leave: text(format!("DELETE FROM {queue} WHERE name = $1 AND owner = $2")),
+            grant: text(format!(
+                "UPDATE {queue} SET token = $2, expires = CASE WHEN fixed = 1 THEN {} END, since = {now}, modified = {now} \
+                 WHERE id = $1",
+                after("ttl")
+            )),
+            close_name: text(format!(
+                "UPDATE {lock} SET token = $2, contended = $3, modified = {now} WHERE name = $1"
+            )),
+            collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
+            extend: pair(&format!(
+                "UPDATE {{table}} SET expires = CASE WHEN evicted IS NULL THEN greatest(coalesce(expires, {now}), {}) \
+                 ELSE expires END, modified = {now} WHERE name = $1 AND owner = $2 AND mode = $4 AND token > 0 \
+                 AND (expires IS NULL OR expires > {now}) RETURNING token, evicted, {durable}",
+                after("$3")
+            )),
+            detach: pair(&format!(
+                "UPDATE {{table}} SET session = NULL, expires = {}, modified = {now} WHERE name = $1 AND owner = $2 \
+                 AND token > 0 AND evicted IS NULL AND (expires IS NULL OR expires > {now}) RETURNING token, {durable}",
+                after("$3")
+            )),
+            evict: pair(&format!(
+                "UPDATE {{table}} SET evicted = $3, expires = coalesce(expires, (SELECT s.expires FROM {session} s \
+                 WHERE s.id = session), {now}), modified = {now} WHERE name = $1 AND owner = $2"
+            )),
+            tell_session: text(format!(
+                "UPDATE {session} SET evictions = evictions + 1, evicted = $2 WHERE id = $1"
+            )),
+            notify: dialect.notify.map(Into::into),
+            open_session: text(format!(
+                "INSERT INTO {session} (id, client, host, process, expires) VALUES ($1, $2, $3, $4, {}) RETURNING id, {durable}",
+                after("$5")
+            )),
+            renew: text(format!(
+                "UPDATE {session} SET expires = greatest(expires, {}), modified = {now} WHERE id = $1 \
+                 RETURNING evictions, evicted, {durable}",
+                after("$2")
+            )),
+            end_session: text(format!("DELETE FROM {session} WHERE id = $1")),
+            owned: text(format!(
+                "SELECT owner, evicted FROM {lock} WHERE session = $1 UNION ALL SELECT owner, evicted FROM {queue} \
+                 WHERE session = $1"
+            )),
+            claims: text(format!(
+                "SELECT * FROM ({} UNION ALL {}) AS claims WHERE name = $1 ORDER BY CASE WHEN token > 0 THEN 0 ELSE 1 END, id",
+                shown("0", lock),
+                shown("c.id", queue)
+            )),
+            names: text(format!("{} UNION {} ORDER BY name LIMIT $3", named(lock), named(queue))),
+            claims_of_names: text(format!(
+                "SELECT * FROM ({} UNION ALL {}) AS claims WHERE name >= $1 AND name <= $2 \
+                 ORDER BY name, CASE WHEN token > 0 THEN 0 ELSE 1 END, id",
+                shown("0", lock),
+                shown("c.id", queue)
+            )),
+            clean: [
+                text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
+                // A statement that began before the mark was raised may still read the old one: the mark has to be old.
+                text(format!(
+                    "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND name <> '' AND modified <= {} \
+                     AND token <= (SELECT token FROM {lock} WHERE name = '' AND modified <= {})",
+                    after("$1"),
+                    after("$2")
+                )),
+                text(format!(
+                    "UPDATE {lock} SET token = (SELECT max(token) FROM {lock}), modified = {now} \
+                     WHERE name = '' AND modified <= {}",
+                    after("$1")
+                )),
+            ],
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Implements core's [`Backend`] over a lease table.
+
+use std::sync::Arc;
+
+use fencepost_core::{
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Result,
+    Runtime, Token,
+};
+
+use crate::LAYOUT;
+use crate::claim::entry::TableEntry;
+use crate::cleaner;
+use crate::client::TableClient;
+use crate::database::{Database, Failure, Lane};
+use crate::dialect::Dialect;
+use crate::names::TableName;
+use crate::operator;
+use crate::statements::Statements;
+
+/// How a table is used.
+#[derive(Debug)]
+pub struct TableOptions {
+    /// The engine's name, as in its URLs and errors.
+    pub engine: &'static str,
+    /// The name of the table.
+    pub table: TableName,
+    /// The prefix of all names in the table.
+    pub prefix: String,
+    /// The channel of messages to this client.
+    pub channel: String,
+}
+
+/// Locks in a lease table.
+pub struct LeaseTable {
+    client: Arc<TableClient>,
+}
+
+impl LeaseTable {
+    /// Checks that the table is there, and has the layout that this code knows.
+    ///
+    /// # Errors
+    /// [`is_configuration`](fencepost_core::Error::is_configuration) if it is missing or has another layout; else what the database says.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays at the database.
+    pub async fn open(
+        database: Arc<dyn Database>,
+        dialect: &Dialect,
+        options: TableOptions,
+        runtime: Runtime,
+    ) -> Result<Arc<LeaseTable>> {
+        let TableOptions { engine, table, prefix, channel } = options;
+        let statements = Statements::new(dialect, &table);
+        let layout = statements.layout.clone();
+        let client = TableClient::new(database, runtime.clone(), statements, engine, prefix, channel);
+        let results =
+            client.run_all(vec![layout], Lane::Claims).await.map_err(|failure| failure.on(engine))?;
+        match results.first().and_then(|rows| rows.first()).map(|row| row.optional(0)) {
+            Some(Some(LAYOUT)) => {}
+            found => {
+                let message = match found {
+                    None => {
+                        "the lease table is missing; run fencepost schema --apply with this URL".to_owned()
+                    }
+                    Some(None) => {
+                        "the table has another program's layout; choose another name with table= in the URL"
+                            .to_owned()
+                    }
+                    Some(Some(layout)) => format!(
+                        "the lease table has layout {layout}, this program knows {LAYOUT}; use one version of fencepost for all"
+                    ),
+                };
+                return Err(Failure::new(ErrorKind::Configuration, message).on(engine));
+            }
+        }
+        runtime.spawn(cleaner::run(Arc::downgrade(&client)));
+        Ok(Arc::new(LeaseTable { client }))
+    }
+
+    /// Handles a message that arrived on the client's channel.
+    pub fn message(&self, text: &str) {
+        self.client.message(text);
+    }
+
+    /// Wakes all waiters: messages may have been lost.
+    pub fn wake_all(&self) {
+        self.client.wake_all();
+    }
+
+    fn error(&self, failure: Failure) -> fencepost_core::Error {
+        failure.on(self.client.engine)
+    }
+}
+
+impl Backend for LeaseTable {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::full(self.client.engine);
+        capabilities.replicas = false;
+        capabilities.history = false;
+        capabilities
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(TableEntry::new(&self.client, claim, false))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(TableEntry::new(&self.client, claim, true))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(async {
+            operator::inspect(&self.client, name).await.map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::coming(async move {
+            operator::list(&self.client, prefix, page).await.map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::coming(async move {
+            let evicted = operator::evict(&self.client, name, token, how).await;
+            evicted.map_err(|failure| self.error(failure).of(name.clone()))
+        })
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let reached = self.client.run(&self.client.statements.reach, Vec::new()).await;
+            reached.map(drop).map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}
