@@ -10,7 +10,8 @@ use crate::config::Config;
 use crate::conn::call::{Call, Lane};
 use crate::conn::fresh_number;
 use crate::deployment::Deployment;
-use crate::script::queue::{Setting, TEND};
+use crate::script::answer::ScriptReply;
+use crate::script::queue::{RENEW, Setting};
 
 /// One client of a deployment.
 pub(crate) struct RedisClient {
@@ -61,7 +62,8 @@ impl RedisClient {
 
     /// Calls for what one call of a script left to others, until nothing of it is left.
     pub(crate) async fn go_on(&self, lane: Lane, key: &[u8], slot: u16) {
-        let call = Call::new(&TEND, slot, self.setting.tend(key));
-        while let Ok(redis::Value::Int(1)) = self.deployment.call(lane, &call).await {}
+        let call = Call::new(&RENEW, slot, self.setting.go_on(key));
+        let more = |value: redis::Value| ScriptReply::read(&value).is_ok_and(|reply| reply.numbers == [0]);
+        while self.deployment.call(lane, &call).await.is_ok_and(more) {}
     }
 }

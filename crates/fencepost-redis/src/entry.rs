@@ -15,9 +15,9 @@ use crate::claim::waiters::{Collected, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
-use crate::script::answer::{Departed, Entered, ints, nonsense};
-use crate::script::queue::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE};
-use crate::script::vote::{RAISE, TAKE_BACK, VOTE};
+use crate::script::answer::{Departed, Entered, ScriptReply, nonsense};
+use crate::script::queue::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE_UP};
+use crate::script::vote::RAISE;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
 const ENOUGH: Duration = Duration::from_millis(700);
@@ -30,11 +30,9 @@ pub(crate) struct RedisEntry {
     at: At,
     /// A request to leave was sent while the claim was still valid, or waiting.
     leaving: Option<bool>,
-    /// The number that it last had in line, or 0.
-    number: u64,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
-    /// It was granted in the form that ends without a script, see lua/head.lua.
+    /// HDEL releases its grant, see lua/layout.lua.
     lone: bool,
 }
 
@@ -52,7 +50,7 @@ impl RedisEntry {
     pub(crate) fn new(client: &Arc<RedisClient>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let client = Arc::clone(client);
-        RedisEntry { client, claim, tracked: None, at, leaving: None, number: 0, refused: false, lone: false }
+        RedisEntry { client, claim, tracked: None, at, leaving: None, refused: false, lone: false }
     }
 
     fn tracked(&mut self) -> Arc<TrackedClaim> {
@@ -101,9 +99,7 @@ impl RedisEntry {
                 if self.at == At::Waiting {
                     tracked.begin_request();
                 }
-                let waits = self.client.tracked.waits(&self.claim.want().name);
-                Call::new(&ENTER, slot, self.client.setting.enter(&key, &self.claim, ttl, waits))
-                    .entering(&tracked)
+                Call::new(&ENTER, slot, self.client.setting.enter(&key, &self.claim, ttl)).entering(&tracked)
             }
             Some(vote) => {
                 if self.refused {
@@ -112,7 +108,7 @@ impl RedisEntry {
                 }
                 let (setting, run) = (&self.client.setting, self.client.deployment.run());
                 let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
-                Call::naming(&VOTE, command, run).entering(&tracked)
+                Call::naming(&ENTER, command, run).entering(&tracked)
             }
         };
         let sent = self.now();
@@ -121,22 +117,21 @@ impl RedisEntry {
         let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
         let (value, copies) = answer.map_err(CallError::into_error)?;
         Ok(match Entered::read(&value)? {
-            Entered::Holds(_) if copies < replicas => {
+            Entered::Holds { .. } if copies < replicas => {
                 return Err(Box::pin(self.give_back(copies, replicas)).await);
             }
-            Entered::Holds(token) => {
+            Entered::Holds { token, hdel } => {
                 self.claim.confirm(sent, ttl);
                 self.client.tracked.hold(&tracked);
                 self.at = At::Holding;
                 self.refused = false;
-                self.lone = matches!(value, Value::Int(1..));
+                self.lone = hdel;
                 Attempt::Granted(token)
             }
             Entered::Waits { ahead, again, number, last } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
                 let due = self.client.tracked.stand(&tracked, (sent, last), number, sent + pause);
                 self.claim.validity.waiting(due, Duration::ZERO);
-                self.number = number;
                 self.at = At::Waiting;
                 Attempt::Blocked { again: None, ahead: Some(ahead) }
             }
@@ -154,7 +149,7 @@ impl RedisEntry {
                 self.refused = self.claim.join;
                 Attempt::Blocked { again: again.map(|again| self.past(again)), ahead: Some(ahead) }
             }
-            Entered::Out(left) => {
+            Entered::Away(left) => {
                 let message = format!(
                     "this node restarted, lost data or is new, and stays out for {} s: wait so long, \
                      or say with `fencepost doctor --init` (redlock::vouch) that nothing was lost",
@@ -192,23 +187,27 @@ impl RedisEntry {
         let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = Call::new(
-            &TAKE,
+            &TAKE_UP,
             slot,
-            self.client.setting.take(&key, self.claim.id, self.claim.want().mode, ttl, ours),
+            self.client.setting.take_up(&key, self.claim.id, self.claim.want().mode, ttl, ours),
         );
         let sent = self.now();
         let replicas = self.client.replicas(&self.claim);
         // Dropped here, the lease is extended or not; nothing else changes.
         let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
         let (value, copies) = answer.map_err(CallError::into_error)?;
-        if let Value::Int(token) = value {
-            if copies < replicas {
-                return Err(self.client.deployment.short(copies, replicas).error());
+        let reply = ScriptReply::read(&value)?;
+        match (reply.status, &*reply.numbers) {
+            (b"GONE", []) => Ok(None),
+            (b"HELD", [_]) if copies < replicas => {
+                Err(self.client.deployment.short(copies, replicas).error())
             }
-            self.claim.confirm(sent, ttl);
-            return Ok(Some(Token::new(token as u64)));
+            (b"HELD", [token]) => {
+                self.claim.confirm(sent, ttl);
+                Ok(Some(Token::new(*token as u64)))
+            }
+            _ => Err(reply.nonsense()),
         }
-        if *ints(&value)? == [4] { Ok(None) } else { Err(nonsense(&value)) }
     }
 
     async fn take_up(&mut self) -> Result<Attempt> {
@@ -251,7 +250,7 @@ impl RedisEntry {
         }
         // Dropped here, it has left or not: the next call finds out.
         let value = self.ask_to_leave(lane, &call).await?;
-        let Departed { what, untimed, more, full } = Departed::read(&value)?;
+        let Departed { what, more, full } = Departed::read(&value)?;
         if full {
             let call = self.departure(&key, slot, true);
             self.client.withdrawals.later(key, call);
@@ -268,8 +267,6 @@ impl RedisEntry {
             return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
         }
         Ok(match what {
-            // It was free for a while, by this clock.
-            Some(_) if untimed && !before => Removed::Nothing,
             Some(left) => left,
             // The request before this one took effect, and its answer was lost.
             None if twice && before => {
@@ -287,10 +284,10 @@ impl RedisEntry {
     fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
         let setting = &self.client.setting;
         match &self.claim.vote {
-            None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone, self.number)),
+            None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone)),
             Some(vote) => {
                 let command = setting.take_back(key, &self.claim, vote, tombstone, self.refused);
-                Call::new(&TAKE_BACK, slot, command)
+                Call::new(&LEAVE, slot, command)
             }
         }
     }
@@ -365,15 +362,18 @@ impl Entry for RedisEntry {
             let (key, slot) = self.client.key(name);
             let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
             let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, again));
-            match self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)? {
-                Value::Int(1) => Ok(()),
-                Value::Int(_) => Err(Error::new(
+            let value =
+                self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
+            let reply = ScriptReply::read(&value)?;
+            match reply.status {
+                b"DONE" => Ok(()),
+                b"NONE" => Err(Error::new(
                     ErrorKind::Mismatch,
                     format!("token {to} cannot be this grant's any more"),
                 )
                 .of(name.clone())
                 .on(ENGINE)),
-                other => Err(nonsense(&other)),
+                _ => Err(reply.nonsense()),
             }
         })
     }

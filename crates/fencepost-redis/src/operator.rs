@@ -10,8 +10,8 @@ use redis::{Cmd, Value};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::{ENGINE, foreign, unreadable};
-use crate::script::answer::nonsense;
-use crate::script::queue::{EVICT, LOOK};
+use crate::script::answer::{self, ScriptReply, nonsense};
+use crate::script::queue::{EVICT, READ};
 use crate::script::record;
 
 /// How many locks one call reads.
@@ -57,18 +57,20 @@ pub(crate) async fn evict(
 ) -> Result<()> {
     let (key, slot) = client.key(name);
     let by = how.reason.as_deref().unwrap_or_default();
-    let mut cursor = b"0".to_vec();
+    let mut cursor = 0;
     loop {
-        let call = Call::new(&EVICT, slot, client.setting.evict(&key, token, how.now, by, &cursor));
+        let call = Call::new(&EVICT, slot, client.setting.evict(&key, token, how.now, by, cursor));
         // Dropped here, the holder is evicted or not.
-        match client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)? {
-            Value::Int(1) => return Ok(()),
-            Value::Int(_) => {
+        let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
+        let reply = ScriptReply::read(&value)?;
+        match (reply.status, &*reply.numbers) {
+            (b"DONE", []) => return Ok(()),
+            (b"NONE", []) => {
                 let message = format!("no grant has token {token} any more; look again who holds it");
                 return Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).on(ENGINE));
             }
-            Value::BulkString(next) => cursor = next,
-            other => return Err(nonsense(&other)),
+            (b"MORE", [next]) => cursor = *next as u64,
+            _ => return Err(reply.nonsense()),
         }
     }
 }
@@ -125,17 +127,16 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
         let (mut cursor, mut fields) = (b"0".to_vec(), BTreeMap::new());
         while let Some(rest @ [(slot, ..), ..]) = keyed.get(infos.len()..) {
             let keys: Vec<&[u8]> = rest.iter().map(|(_, key, _)| &**key).collect();
-            let command = LOOK.command(&keys, |command| {
+            let command = READ.command(&keys, |command| {
                 command.arg(&cursor);
                 keys[1..].iter().for_each(|_| _ = command.arg("0"));
             });
-            let value = client.deployment.call(Lane::Caller, &Call::new(&LOOK, *slot, command)).await;
+            let value = client.deployment.call(Lane::Caller, &Call::new(&READ, *slot, command)).await;
             let value = value.map_err(CallError::into_error)?;
-            let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
-            let Some((Value::Int(now), scans @ [_, ..])) = answers.split_first() else {
+            let (now, scans) = answer::list(&value)?;
+            if scans.is_empty() {
                 return Err(nonsense(&value));
-            };
-            let now = u64::try_from(*now).unwrap_or_default();
+            }
             for ((.., name), scan) in rest.iter().zip(scans) {
                 let parts = match scan {
                     Value::ServerError(error) => {

@@ -12,7 +12,7 @@ use crate::claim::waiters::{Pushed, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::script::answer::{Renewed, Standing};
-use crate::script::queue::{BATCH, BEAT, KEEP, Kept, Setting};
+use crate::script::queue::{BATCH, BEAT, Kept, RENEW, Setting};
 use crate::script::record;
 
 /// Renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
@@ -191,7 +191,7 @@ impl Round<'_> {
     async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), CallError> {
         let client = &self.client;
         let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
-        let call = Call::new(&KEEP, parts[0].slot, client.setting.keep(&locks));
+        let call = Call::new(&RENEW, parts[0].slot, client.setting.renew(&locks));
         // Dropped here, the leases are renewed or not; the next renewal finds out.
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
         let (value, copies) = client.deployment.call_with(Lane::Renewer, &call, replicas).await?;

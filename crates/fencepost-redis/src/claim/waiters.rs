@@ -302,11 +302,6 @@ impl TrackedClaims {
         *tracked.state() = None;
     }
 
-    /// Does this client wait there?
-    pub(crate) fn waits(&self, name: &Name) -> bool {
-        self.queues().contains_key(name)
-    }
-
     /// It waits no more.
     pub(crate) fn leave(&self, tracked: &TrackedClaim) {
         let Some(number) = tracked.state().as_mut().and_then(|state| state.number.take()) else { return };

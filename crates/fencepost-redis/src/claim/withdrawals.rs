@@ -13,7 +13,7 @@ use crate::script::answer::Departed;
 
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a withdrawal is sent again: as long as a tombstone lasts at most, see lua/head.lua.
+/// How long a withdrawal is sent again: as long as a tombstone lasts at most, see lua/layout.lua.
 const LAST: Duration = Duration::from_secs(120);
 
 /// A withdrawal that found no room for its tombstone.
@@ -80,7 +80,7 @@ impl Withdrawals {
                 let answer = self.deployment.call(Lane::Renewer, &withdrawal.call).await;
                 answers = answer.is_ok();
                 match answer.map(|value| Departed::read(&value)) {
-                    Ok(Ok(departed)) if departed.full => _ = full.insert(withdrawal.key.clone()),
+                    Ok(Ok(reply)) if reply.full => _ = full.insert(withdrawal.key.clone()),
                     Ok(_) => continue,
                     Err(CallError::Said(error)) if error.is_closed() => return true,
                     Err(_) => {}

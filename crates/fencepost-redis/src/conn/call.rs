@@ -11,7 +11,6 @@ use crate::claim::waiters::TrackedClaim;
 use crate::conn::persistent::Connection;
 use crate::script::Script;
 use crate::script::queue::ENTER;
-use crate::script::vote::VOTE;
 
 /// Which connection a call takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +112,7 @@ impl Call {
 
     /// Does it ask for a lock? A server that answers this takes writes.
     pub(crate) fn asks(&self) -> bool {
-        [&ENTER, &VOTE].into_iter().any(|asks| self.script.is_some_and(|script| std::ptr::eq(asks, script)))
+        self.script.is_some_and(|script| std::ptr::eq(script, &ENTER))
     }
 
     /// Was it sent more than once? A copy may then still be on its way when the answer is here.

@@ -30,10 +30,10 @@ use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL, Servers};
 use crate::conn::call::{Call, CallError, Lane};
 use crate::doctor::examine;
-use crate::script::answer::nonsense;
-use crate::script::queue::Setting;
+use crate::script::answer::{list, nonsense};
+use crate::script::queue::{LEAVE, Setting};
 use crate::script::record;
-use crate::script::vote::{FREED, VOUCH, WAITING};
+use crate::script::vote::{REFUSED, VOUCH};
 
 pub(crate) mod marker;
 mod node;
@@ -239,7 +239,7 @@ impl Backend for Node {
             redis.evict(name, token, how).await?;
             if how.now {
                 let (key, slot) = redis.client.key(name);
-                let call = Call::new(&FREED, slot, redis.client.setting.freed(&key));
+                let call = Call::new(&LEAVE, slot, redis.client.setting.freed(&key));
                 // Dropped here, or failed: a waiter asks again by itself, only later.
                 let _ = redis.client.deployment.call(Lane::Caller, &call).await;
             }
@@ -267,12 +267,10 @@ async fn refused(client: &RedisClient, names: &[Name]) -> Result<Vec<Vec<ClaimIn
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<_> = names.iter().map(|name| Setting::refused(&client.key(name).0)).collect();
-    let call = Call::new(&WAITING, 0, client.setting.waiting(&keys));
+    let keys: Vec<_> = names.iter().map(|name| Setting::refused_key(&client.key(name).0)).collect();
+    let call = Call::new(&REFUSED, 0, client.setting.read_refused(&keys));
     let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
-    let Value::Array(answers) = &value else { return Err(nonsense(&value)) };
-    let Some((Value::Int(now), each)) = answers.split_first() else { return Err(nonsense(&value)) };
-    let now = u64::try_from(*now).unwrap_or_default();
+    let (now, each) = list(&value)?;
     let read = |entries: &Value| match entries {
         Value::Array(entries) => Ok(record::refused(entries, now)),
         other => Err(nonsense(other)),

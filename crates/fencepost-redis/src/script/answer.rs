@@ -8,10 +8,52 @@ use redis::Value;
 use crate::error::ENGINE;
 use crate::script::queue::Kept;
 
+/// The reply of a script: a status of four letters, then numbers as doubles.
+pub(crate) struct ScriptReply<'a> {
+    pub(crate) status: &'a [u8; 4],
+    pub(crate) numbers: Vec<i64>,
+    value: &'a Value,
+}
+
+impl<'a> ScriptReply<'a> {
+    pub(crate) fn read(value: &'a Value) -> Result<ScriptReply<'a>, Error> {
+        let read = || {
+            let Value::BulkString(bytes) = value else { return None };
+            let (status, numbers) = bytes.split_first_chunk()?;
+            let (numbers, []) = numbers.as_chunks() else { return None };
+            let numbers = numbers.iter().map(|number| f64::from_be_bytes(*number) as i64).collect();
+            Some(ScriptReply { status, numbers, value })
+        };
+        read().ok_or_else(|| nonsense(value))
+    }
+
+    /// Returns the error for a reply that a script never gives.
+    pub(crate) fn nonsense(&self) -> Error {
+        nonsense(self.value)
+    }
+}
+
+/// The reply of a script that lists something: the time in µs, and what it lists.
+pub(crate) fn list(value: &Value) -> Result<(u64, &[Value]), Error> {
+    match value {
+        Value::Array(items) => match &**items {
+            [Value::BulkString(status), Value::Int(now), list @ ..] if status == b"LIST" => {
+                Ok((u64::try_from(*now).unwrap_or_default(), list))
+            }
+            _ => Err(nonsense(value)),
+        },
+        _ => Err(nonsense(value)),
+    }
+}
+
 /// The reply of enter.lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
-    Holds(Token),
+    Holds {
+        token: Token,
+        /// HDEL releases it, see lua/layout.lua.
+        hdel: bool,
+    },
     /// No grant up to token `last` is this claim's any more.
     Waits {
         ahead: u32,
@@ -21,40 +63,31 @@ pub(crate) enum Entered {
     },
     Busy {
         ahead: u32,
-        /// When the first lease here ends, for a vote that was refused.
+        /// When another look is worth it; at once if a call has left work.
         again: Option<Duration>,
     },
     Gone,
     /// A node of a quorum that may have lost data.
-    Out(Duration),
+    Away(Duration),
 }
 
 impl Entered {
     pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
-        match value {
-            Value::Int(token) => return Ok(Entered::Holds(Token::new(token.unsigned_abs()))),
-            Value::BulkString(waits) => return Entered::waits(waits).ok_or_else(|| nonsense(value)),
-            _ => {}
-        }
-        Ok(match *ints(value)? {
-            [3, ahead] => Entered::Busy { ahead: count(ahead), again: None },
-            [3, ahead, again] => Entered::Busy { ahead: count(ahead), again: pause(again) },
-            [4] => Entered::Gone,
-            [9, ms] => Entered::Out(pause(ms).unwrap_or_default()),
-            _ => return Err(nonsense(value)),
-        })
-    }
-
-    /// Four doubles, big-endian.
-    fn waits(answer: &[u8]) -> Option<Entered> {
-        let (numbers, []) = answer.as_chunks::<8>() else { return None };
-        let &[ahead, again, number, last] = numbers else { return None };
-        let [ahead, again, number, last] = [ahead, again, number, last].map(f64::from_be_bytes);
-        Some(Entered::Waits {
-            ahead: count(ahead as i64),
-            again: pause(again as i64),
-            number: number as u64,
-            last: Token::new(last as u64),
+        let reply = ScriptReply::read(value)?;
+        Ok(match (reply.status, &*reply.numbers) {
+            (status @ (b"HDEL" | b"HELD"), [token]) => {
+                Entered::Holds { token: Token::new(*token as u64), hdel: status == b"HDEL" }
+            }
+            (b"WAIT", [ahead, again, number, last]) => Entered::Waits {
+                ahead: count(*ahead),
+                again: pause(*again),
+                number: *number as u64,
+                last: Token::new(*last as u64),
+            },
+            (b"BUSY", [ahead, again]) => Entered::Busy { ahead: count(*ahead), again: pause(*again) },
+            (b"GONE", []) => Entered::Gone,
+            (b"AWAY", [ms]) => Entered::Away(pause(*ms).unwrap_or_default()),
+            _ => return Err(reply.nonsense()),
         })
     }
 }
@@ -64,8 +97,6 @@ impl Entered {
 pub(crate) struct Departed {
     /// The removed grant or place; `None`: nothing was there.
     pub(crate) what: Option<Removed>,
-    /// By the server's clock that grant's lease may have ended before, though nobody has asked since.
-    pub(crate) untimed: bool,
     /// The line is long: more is to be done.
     pub(crate) more: bool,
     /// The lock has no room for another tombstone: the withdrawal is to be sent again.
@@ -74,13 +105,15 @@ pub(crate) struct Departed {
 
 impl Departed {
     pub(crate) fn read(value: &Value) -> Result<Departed, Error> {
-        let Value::Int(flags @ 0..=15) = value else { return Err(nonsense(value)) };
-        let what = match flags & 3 {
-            1 | 3 => Some(Removed::Released),
-            2 => Some(Removed::Withdrawn),
-            _ => None,
+        let reply = ScriptReply::read(value)?;
+        let what = match reply.status {
+            b"FREE" => Some(Removed::Released),
+            b"LEFT" => Some(Removed::Withdrawn),
+            b"NONE" => None,
+            _ => return Err(reply.nonsense()),
         };
-        Ok(Departed { what, untimed: flags & 3 == 3, more: flags & 4 != 0, full: flags & 8 != 0 })
+        let [more, full] = *reply.numbers else { return Err(reply.nonsense()) };
+        Ok(Departed { what, more: more == 1, full: full == 1 })
     }
 }
 
@@ -94,7 +127,7 @@ pub(crate) enum Standing {
     Evicted,
 }
 
-/// The reply of keep.lua for one lock.
+/// The reply of renew.lua for one lock.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Renewed {
     pub(crate) again: Option<Duration>,
@@ -104,18 +137,19 @@ pub(crate) struct Renewed {
 impl Renewed {
     /// One for each of `locks`.
     pub(crate) fn read(value: &Value, locks: &[Kept]) -> Result<Vec<Renewed>, Error> {
-        let all = ints(value)?;
-        let mut rest = &all[..];
+        let reply = ScriptReply::read(value)?;
+        let mut rest = &reply.numbers[..];
         let mut read = Vec::with_capacity(locks.len());
         for lock in locks {
-            let Some((again, after)) = rest.split_first() else { return Err(nonsense(value)) };
+            let Some((again, after)) = rest.split_first() else { return Err(reply.nonsense()) };
             let Some((claims, after)) = after.split_at_checked(2 * lock.claims.len()) else {
-                return Err(nonsense(value));
+                return Err(reply.nonsense());
             };
+            // The states of lua/layout.lua.
             let claims = claims.chunks_exact(2).map(|pair| match pair[0] {
-                1 => Standing::Holds(Token::new(pair[1] as u64)),
-                2 => Standing::Waits(Token::new(pair[1] as u64)),
-                5 => Standing::Evicted,
+                1 => Standing::Waits(Token::new(pair[1] as u64)),
+                3 => Standing::Holds(Token::new(pair[1] as u64)),
+                4 => Standing::Evicted,
                 _ => Standing::Gone,
             });
             read.push(Renewed { again: pause(*again), claims: claims.collect() });
@@ -123,15 +157,6 @@ impl Renewed {
         }
         Ok(read)
     }
-}
-
-/// A list of integers.
-pub(crate) fn ints(value: &Value) -> Result<Vec<i64>, Error> {
-    let Value::Array(items) = value else { return Err(nonsense(value)) };
-    items
-        .iter()
-        .map(|item| if let Value::Int(int) = item { Ok(*int) } else { Err(nonsense(value)) })
-        .collect()
 }
 
 /// A script answered something it never answers.

@@ -8,33 +8,14 @@ use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Token};
 use redis::Cmd;
 
 use crate::script::Script;
-use crate::script::record::Who;
+use crate::script::record::Terms;
 
-/// A script of the line: what all begin with, and a file.
-macro_rules! script {
-    ($($file:literal),+) => {
-        Script::new(concat!(
-            include_str!("lua/clock.lua"),
-            include_str!("lua/head.lua"),
-            $(include_str!(concat!("lua/", $file))),+
-        ))
-    };
-}
-
-pub(crate) use script;
-
-pub(crate) static ENTER: Script = Script::new(concat!(
-    include_str!("lua/clock.lua"),
-    include_str!("lua/front.lua"),
-    include_str!("lua/head.lua"),
-    include_str!("lua/enter.lua")
-));
+pub(crate) static ENTER: Script = Script::new(include_str!("lua/enter.lua"));
 pub(crate) static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
-pub(crate) static KEEP: Script = script!("keep.lua");
-pub(crate) static TAKE: Script = script!("take.lua");
-pub(crate) static TEND: Script = script!("tend.lua");
-pub(crate) static EVICT: Script = script!("evict.lua");
-pub(crate) static LOOK: Script = script!("look.lua");
+pub(crate) static RENEW: Script = Script::new(include_str!("lua/renew.lua"));
+pub(crate) static TAKE_UP: Script = Script::new(include_str!("lua/take_up.lua"));
+pub(crate) static EVICT: Script = Script::new(include_str!("lua/evict.lua"));
+pub(crate) static READ: Script = Script::new(include_str!("lua/read.lua"));
 
 /// How long a process is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
 pub(crate) const LIVE: Duration = Duration::from_millis(1_900);
@@ -81,57 +62,51 @@ impl Setting {
     }
 
     fn cluster(&self) -> &'static str {
-        if self.cluster { "1" } else { "0" }
+        flag(self.cluster)
     }
 
     pub(crate) fn retention(&self) -> u64 {
         millis(self.retention)
     }
 
-    /// A claim's name, see lua/head.lua.
-    pub(crate) fn own(&self, id: ClaimId) -> [u8; 26] {
-        let mut own = [u8::from(self.cluster); 26];
-        own[..8].copy_from_slice(&(self.retention() as f64).to_be_bytes());
-        own[8..24].copy_from_slice(&id.as_u128().to_be_bytes());
-        own[25] = self.prefix.len() as u8;
-        own
+    /// Returns who sends a request, see `SENDER` in lua/layout.lua.
+    fn sender(&self, id: ClaimId) -> [u8; 26] {
+        let mut sender = [u8::from(self.cluster); 26];
+        sender[..8].copy_from_slice(&(self.retention() as f64).to_be_bytes());
+        sender[8..24].copy_from_slice(&id.as_u128().to_be_bytes());
+        sender[25] = self.prefix.len() as u8;
+        sender
     }
 
-    /// Adds the claim and its TTL, see lua/front.lua. `waits`: so does the client already.
-    pub(crate) fn ask(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool, waits: bool) {
-        let unlikely = waits || claim.want().mode != Mode::Exclusive;
-        let mut head = [u8::from(joins) | u8::from(unlikely) << 2; 35];
+    /// Adds the request of a claim, see `REQUEST` in lua/layout.lua.
+    pub(crate) fn request(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool) {
+        let mut head = [u8::from(joins); 35];
         head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
-        head[9..].copy_from_slice(&self.own(claim.id));
-        self.who(claim).put(command, &head);
+        head[9..].copy_from_slice(&self.sender(claim.id));
+        self.terms(claim).put(command, &head);
     }
 
     /// Returns the part of a claim's record that never changes.
-    pub(crate) fn who<'a>(&'a self, claim: &'a Claim) -> Who<'a> {
-        Who::of(claim, &self.process, self.line(&claim.holder))
+    pub(crate) fn terms<'a>(&'a self, claim: &'a Claim) -> Terms<'a> {
+        Terms::of(claim, &self.process, self.line(&claim.holder))
     }
 
-    /// See lua/enter.lua. `waits`: so does the client already.
-    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration, waits: bool) -> Cmd {
-        ENTER.command(&[key], |command| self.ask(command, claim, ttl, claim.join, waits))
+    /// See lua/enter.lua.
+    pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
+        ENTER.command(&[key], |command| self.request(command, claim, ttl, claim.join))
     }
 
-    /// See lua/leave.lua. The claim that had this number in line, not 0, is likely followed by the next number.
-    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, number: u64) -> Cmd {
-        LEAVE.command(&[key], |command| {
-            command.arg(&self.own(id));
-            match number {
-                0 if !tombstone => {}
-                0 => _ = command.arg(""),
-                _ => _ = command.arg(format!("w{}", number + 1)),
-            }
-            if tombstone {
-                command.arg("1");
-            }
-        })
+    /// See lua/leave.lua.
+    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool) -> Cmd {
+        LEAVE.command(&[key], |command| self.leaves(command, id, tombstone))
     }
 
-    /// Ends a grant in the form that needs no more than that, see lua/head.lua. Answered 0 where it has that form no more.
+    /// Adds a claim that leaves.
+    pub(crate) fn leaves(&self, command: &mut Cmd, id: ClaimId, tombstone: bool) {
+        command.arg(&self.sender(id)).arg(flag(tombstone));
+    }
+
+    /// Ends a grant in the form that needs no more than that, see lua/layout.lua. Answered 0 where it has that form no more.
     pub(crate) fn end(key: &[u8], id: ClaimId) -> Cmd {
         let mut field = [b'l'; 17];
         field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
@@ -149,13 +124,22 @@ impl Setting {
         command
     }
 
-    /// See lua/keep.lua.
-    pub(crate) fn keep(&self, locks: &[Kept]) -> Cmd {
+    /// See lua/renew.lua.
+    pub(crate) fn renew(&self, locks: &[Kept]) -> Cmd {
+        self.renew_for(self.process.as_bytes(), locks)
+    }
+
+    /// Goes on where a call for this lock had more to do. There is more to do as long as the reply's number is 0.
+    pub(crate) fn go_on(&self, key: &[u8]) -> Cmd {
+        self.renew_for(NOBODY, &[Kept { key: key.to_vec(), waits: true, claims: Vec::new() }])
+    }
+
+    fn renew_for(&self, process: &[u8], locks: &[Kept]) -> Cmd {
         let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
-        KEEP.command(&keys, |command| {
-            command.arg(&self.process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+        RENEW.command(&keys, |command| {
+            command.arg(process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
             for lock in locks {
-                command.arg(if lock.waits { "1" } else { "0" }).arg(lock.claims.len());
+                command.arg(flag(lock.waits)).arg(lock.claims.len());
                 for (id, ttl) in &lock.claims {
                     command.arg(&id.as_u128().to_be_bytes()).arg(micros(*ttl));
                 }
@@ -163,27 +147,20 @@ impl Setting {
         })
     }
 
-    /// See lua/take.lua.
-    pub(crate) fn take(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
-        TAKE.command(&[key], |command| {
+    /// See lua/take_up.lua.
+    pub(crate) fn take_up(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
+        TAKE_UP.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
             command.arg(if ours { self.process.as_bytes() } else { NOBODY });
-            command.arg(micros(ttl)).arg(self.retention()).arg(&mode_bytes(mode));
-        })
-    }
-
-    /// See lua/tend.lua.
-    pub(crate) fn tend(&self, key: &[u8]) -> Cmd {
-        TEND.command(&[key], |command| {
-            command.arg(&self.inbox).arg(self.cluster());
+            let (mode, n, of) = mode_numbers(mode);
+            command.arg(micros(ttl)).arg(self.retention()).arg(mode).arg(n).arg(of);
         })
     }
 
     /// See lua/evict.lua.
-    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str, cursor: &[u8]) -> Cmd {
+    pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str, cursor: u64) -> Cmd {
         EVICT.command(&[key], |command| {
-            command.arg(token.get()).arg(if now { "1" } else { "0" });
-            command.arg(self.retention()).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
+            command.arg(token.get()).arg(flag(now)).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
         })
     }
 }
@@ -196,6 +173,11 @@ pub(crate) struct Kept {
     pub(crate) claims: Vec<(ClaimId, Duration)>,
 }
 
+/// As scripts take it.
+pub(crate) fn flag(is: bool) -> &'static str {
+    if is { "1" } else { "0" }
+}
+
 /// Whole microseconds, at least one.
 pub(crate) fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX).max(1)
@@ -206,12 +188,16 @@ pub(crate) fn millis(length: Duration) -> u64 {
 }
 
 /// A mode as records have it: its number, permits, and out of how many.
-pub(crate) fn mode_bytes(mode: Mode) -> [u8; 9] {
-    let (number, n, of) = match mode {
+fn mode_numbers(mode: Mode) -> (u8, u32, u32) {
+    match mode {
         Mode::Exclusive => (1, 0, 0),
         Mode::Shared => (2, 0, 0),
         Mode::Permits { n, of } => (3, n, of),
-    };
+    }
+}
+
+pub(crate) fn mode_bytes(mode: Mode) -> [u8; 9] {
+    let (number, n, of) = mode_numbers(mode);
     let mut bytes = [number; 9];
     bytes[1..5].copy_from_slice(&n.to_be_bytes());
     bytes[5..].copy_from_slice(&of.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The fields of a lock's hash, as lua/head.lua lays them out.
+//! The fields of a lock's hash, as lua/layout.lua lays them out.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use crate::script::Pieces;
 use crate::script::queue::{NOBODY, mode_bytes};
 
 /// The part of a claim's record that never changes: mode, permits, process, holder and reason.
-pub(crate) struct Who<'a> {
+pub(crate) struct Terms<'a> {
     mode: [u8; 9],
     process: &'a str,
     length: [u8; 4],
@@ -20,13 +20,13 @@ pub(crate) struct Who<'a> {
     reason: [&'a str; 2],
 }
 
-impl<'a> Who<'a> {
+impl<'a> Terms<'a> {
     /// `holder` is its line.
-    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Who<'a> {
+    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Terms<'a> {
         let mode = mode_bytes(claim.want().mode);
         let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
         let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
-        Who { mode, process, length, holder, reason }
+        Terms { mode, process, length, holder, reason }
     }
 
     /// As the end of an argument of a command, behind `first`.
@@ -97,7 +97,7 @@ impl Record {
         Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
     }
 
-    /// As a node of a quorum writes down who was refused: see lua/refused.lua.
+    /// As a node of a quorum writes down who was refused: see lua/layout.lua.
     fn refused(entry: &[u8]) -> Option<Record> {
         let (since, fixed) = (entry.get(..8)?, entry.get(24..)?);
         Record::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
@@ -141,7 +141,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
             Some(b's') => {
                 let lone;
                 (last_token, lone) = summary(value)?;
-                // It may have ended: see lua/head.lua.
+                // It may have ended: see lua/layout.lua.
                 let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
                 records.extend(lone.filter(|_| !ended));
             }

@@ -6,30 +6,12 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
-use crate::script::queue::{Setting, millis, script};
-use crate::script::{Pieces, Script};
+use crate::script::Script;
+use crate::script::queue::{ENTER, LEAVE, Setting, flag, millis};
 
-pub(crate) static VOTE: Script = Script::new(concat!(
-    include_str!("lua/clock.lua"),
-    include_str!("lua/vote.lua"),
-    include_str!("lua/head.lua"),
-    "local function enter()\n",
-    include_str!("lua/front.lua"),
-    include_str!("lua/enter.lua"),
-    "end\n",
-    include_str!("lua/refused.lua")
-));
-pub(crate) static RAISE: Script = script!("raise.lua");
+pub(crate) static RAISE: Script = Script::new(include_str!("lua/raise.lua"));
 pub(crate) static VOUCH: Script = Script::new(include_str!("lua/vouch.lua"));
-pub(crate) static TAKE_BACK: Script = Script::new(concat!(
-    include_str!("lua/back.lua"),
-    "local function leave()\n",
-    include_str!("lua/leave.lua"),
-    "end\n",
-    include_str!("lua/left.lua")
-));
-pub(crate) static FREED: Script = Script::new(include_str!("lua/freed.lua"));
-pub(crate) static WAITING: Script = Script::new(include_str!("lua/waiting.lua"));
+pub(crate) static REFUSED: Script = Script::new(include_str!("lua/refused.lua"));
 
 impl Setting {
     /// See [`marker`].
@@ -38,11 +20,11 @@ impl Setting {
     }
 
     /// The key of those whose votes were refused, where the lock has this key: scripts make it themselves.
-    pub(crate) fn refused(key: &[u8]) -> Vec<u8> {
+    pub(crate) fn refused_key(key: &[u8]) -> Vec<u8> {
         [b"redlock:", key].concat()
     }
 
-    /// See lua/vote.lua and lua/refused.lua. `named`: the server's run, if that is known for sure.
+    /// See lua/enter.lua. `run`: the run of the server with the longest lease, if that is known for sure.
     pub(crate) fn vote(
         &self,
         key: &[u8],
@@ -50,19 +32,19 @@ impl Setting {
         ttl: Duration,
         vote: &Vote,
         again: bool,
-        named: Option<&str>,
+        run: Option<&str>,
     ) -> Cmd {
-        VOTE.command(&[key], |command| {
-            self.ask(command, claim, ttl, false, false);
-            let proposal = vote.proposal.load(Ordering::Relaxed);
-            let since = if claim.join { since(vote) } else { 0 };
-            let numbers = [proposal, millis(self.max_ttl), since].map(|number| (number as f64).to_be_bytes());
-            let named = named.unwrap_or_default().as_bytes();
-            command.arg(Pieces(&[numbers.as_flattened(), &[u8::from(again)], named]));
+        ENTER.command(&[key], |command| {
+            self.request(command, claim, ttl, false);
+            command.arg(vote.proposal.load(Ordering::Relaxed)).arg(millis(self.max_ttl));
+            command
+                .arg(if claim.join { made(vote) } else { 0 })
+                .arg(flag(again))
+                .arg(run.unwrap_or_default());
         })
     }
 
-    /// See lua/left.lua. `refused`: it may be written down as such.
+    /// See lua/leave.lua. `refused`: the node may have written it down as such.
     pub(crate) fn take_back(
         &self,
         key: &[u8],
@@ -71,30 +53,28 @@ impl Setting {
         tombstone: bool,
         refused: bool,
     ) -> Cmd {
-        TAKE_BACK.command(&[key], |command| {
-            command.arg(&self.own(claim.id));
+        LEAVE.command(&[key], |command| {
+            self.leaves(command, claim.id, tombstone);
             if refused {
-                let since = (since(vote) as f64).to_be_bytes();
-                self.who(claim).put(command, &[&since[..], &claim.id.as_u128().to_be_bytes()].concat());
-            } else if tombstone {
+                let made = (made(vote) as f64).to_be_bytes();
+                self.terms(claim).put(command, &[&made[..], &claim.id.as_u128().to_be_bytes()].concat());
+            } else {
                 command.arg("");
             }
-            if tombstone {
-                command.arg("1");
-            }
         })
     }
 
-    /// See lua/freed.lua.
+    /// Tells those whom the node has refused that an eviction has freed the lock: the request to leave of a claim that is not there.
     pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
-        FREED.command(&[key], |command| {
-            command.arg(&self.inbox);
+        LEAVE.command(&[key], |command| {
+            self.leaves(command, ClaimId::from_u128(0), false);
+            command.arg("-");
         })
     }
 
-    /// See lua/waiting.lua.
-    pub(crate) fn waiting(&self, keys: &[Vec<u8>]) -> Cmd {
-        WAITING.command(keys, |command| {
+    /// See lua/refused.lua.
+    pub(crate) fn read_refused(&self, keys: &[Vec<u8>]) -> Cmd {
+        REFUSED.command(keys, |command| {
             command.arg(&self.inbox);
         })
     }
@@ -103,7 +83,7 @@ impl Setting {
     pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token, again: bool) -> Cmd {
         RAISE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
-            command.arg(u8::from(again));
+            command.arg(flag(again));
         })
     }
 
@@ -121,7 +101,7 @@ pub(crate) fn named(run: &str, longest: Duration) -> String {
 }
 
 /// When a claim with this vote was made, in µs.
-fn since(vote: &Vote) -> u64 {
+fn made(vote: &Vote) -> u64 {
     vote.order >> 12
 }
 

@@ -1,97 +1,113 @@
--- Asks for the lock, behind lua/front.lua.
-local proc, more = string.sub(who, 45, 60), false
-if not got then
-  mine, its = 'c' .. string.sub(who, 18, 33), 'p' .. proc
-  got = redis.call('HMGET', key, 's', mine, its)
-end
-local rec, p = got[2], got[3]
-if s then
-  -- include summary
-end
--- Beside an exclusive holder no claim fits. Otherwise a waiter may have been passed over, or dead claims stand in the way.
-local clear, late = nw == 0, now < seen or mind > 0 and mind <= now
-if rec or late or nt > 0 or not clear and x == 0 or lone and (how == 1 or string.sub(lone, 51, 66) == string.sub(who, 18, 33)) then
-  local before = not voting and lone
-  -- include line
-  if purge() then
-    got = redis.call('HMGET', key, mine, its)
-    rec, p = got[1], got[2]
-    if before and x > 0 and not rec then
-      -- It ends by a script from now on, and need not find that out. Where a message is not allowed it does.
-      redis.pcall('PUBLISH', string.sub(key, 1, string.byte(who, 35)) .. '@' .. string.sub(before, 78, 93), 'L' .. string.sub(before, 51, 66))
-    end
+-- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
+-- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua. The others ask a node of a quorum for its vote: 2 the token that
+-- the quorum proposes, or 0; 3 the longest lease in ms; 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has
+-- refused it before; 6 the run of the server, `/` and the longest lease, or nothing, see vote.lua.
+-- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
+--        WAIT ahead again number token: waits behind so many claims. `again`: ms until another look is worth it, or -1. `number`: in
+--        the line. `token`: the last one.   BUSY ahead again: left nothing behind.   GONE: has left, was evicted, or its lease is over.
+--        AWAY ms: this node of a quorum stays out for so long.
+-- include layout
+local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
+local mode, permits, of, process = struct.unpack(TERMS, ARGV[1], terms)
+local vote, proposal = ARGV[6], 0
+local summary, last_vote, has_refused, made, refused_key, refusal, status
+if vote then
+  summary, last_vote, has_refused = unpack(redis.call('HMGET', key, 's', 'e', 'r'))
+  made, refused_key = tonumber(ARGV[4]), 'redlock:' .. key
+  refusal = struct.pack(REFUSED, made, id) .. string.sub(ARGV[1], terms)
+  -- A proposal that is far from the server's clock does not count.
+  if math.abs(tonumber(ARGV[2]) - now) <= 1000000 then proposal = tonumber(ARGV[2]) end
+  if not summary or last_vote ~= vote then
+    -- include vote
   end
-  if rec then
-    local state, deadline, tok, since, seq
-    state, deadline, tok, since, _, seq = record(rec)
-    if state == 1 then
-      -- Written first, so that `tend` finds the process alive.
-      local count = 0
-      if p then _, count = struct.unpack(PROC, p) end
-      touch()
-      redis.call('HSET', key, its, struct.pack(PROC, now + LIVE, count))
-      if x == 0 then _, more = tend(string.sub(key, 1, string.byte(who, 35)) .. '@', string.byte(who, 34) == 1) end
-      expire(now + LIVE, retention)
-      save()
-      state, _, tok, since, _, seq = struct.unpack(REC, redis.call('HGET', key, mine))
-      if state == 1 then
-        local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
-        return struct.pack('>dddd', x + sh + ph + math.max(nw - 1, 0), again, seq, last)
-      end
-    else
-      -- An expired one would have been purged, unless the lock is too large for one call.
-      if state == 4 or state == 5 or deadline <= now then return { 4 } end
-      touch()
-      if deadline > now + ttl then
-        -- As it was, but written: replicas are waited for behind that.
-        set(mine, rec)
-        save()
-        return -tok
-      end
-    end
-    due(now + ttl)
-    set(mine, struct.pack(DYN, 3, now + ttl, tok, since, ttl, seq) .. string.sub(rec, 42))
-    expire(now + ttl, retention)
-    save()
-    return -tok
-  end
-  clear = nw == 0
-  if nw > 0 and x == 0 then
-    clear, more = tend(string.sub(key, 1, string.byte(who, 35)) .. '@', string.byte(who, 34) == 1)
-    if dirty or #dels > 0 then save() end
-    p = redis.call('HGET', key, its)
-  end
-end
-
-local mode, n, of = struct.unpack('>BI4I4', who, 36)
-local deadline
-if clear and (mode == 1 and x + sh + ph == 0 or mode == 2 and x + ph == 0 or mode == 3 and x + sh == 0 and pn + n <= of) then
-  if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
-  last = wish > last and wish or math.max(last + 1, now)
-  deadline = now + ttl
-  if mind == 0 or deadline < mind then mind = deadline end
-  if found == 0 or deadline < found then found = deadline end
-elseif how == 0 then
-  return { 3, x + sh + ph + nw, cursor and 0 }
-end
-local need, move = math.floor(math.max(last, deadline or now + LIVE) / 1000) + retention, false
-if exp < need then
-  exp, move = need + math.floor(retention / 2), true
-end
-local answer, rest = nil, cursor and struct.pack('>d', found) .. cursor or ''
-if deadline then
-  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt) .. rest,
-    mine, struct.pack(DYN, 3, deadline, last, now, ttl, 0) .. string.sub(who, 36))
-  answer = -last
 else
-  local seq, count = tail, 0
-  if p then _, count = struct.unpack(PROC, p) end
-  tail, nw = tail + 1, nw + 1
-  redis.call('HSET', key, 's', struct.pack(SUM, 1, x, sh, ph, pn, mind, now, last, exp, head, tail, nw, nt) .. rest,
-    'w' .. seq, string.sub(who, 18, 33) .. proc, its, struct.pack(PROC, now + LIVE, count + 1),
-    mine, struct.pack(DYN, 1, 0, 0, now, ttl, seq) .. string.sub(who, 36))
-  local again = mind > now and not more and math.ceil((mind - now) / 1000) or (more or mind > 0) and 0 or -1
-  answer = struct.pack('>dddd', x + sh + ph + nw - 1, again, seq, last)
+  summary = redis.call('HGET', key, 's')
 end
-if move then redis.call('PEXPIREAT', key, exp) end
-return answer
+-- include idle
+if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
+  -- The usual case: nobody holds the lock or waits.
+  token = proposal > token and proposal or math.max(token + 1, now)
+  local moved = expiry(expires, now + lease, token, retention)
+  -- A node of a quorum tells of the release whom it has refused: HDEL does not.
+  local hdel = not vote or summary and last_vote == vote and not has_refused
+  summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
+  if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
+  if moved > expires then redis.call('PEXPIREAT', key, moved) end
+  status = hdel and 'HDEL' or 'HELD'
+else
+  -- include open, change
+  local inbox, cluster = string.sub(key, 1, prefix) .. '@', in_cluster == 1
+  -- A claim that does not join the line leaves a lone holder as it is: HDEL still releases the lock.
+  if not lone or joins == 1 or lone.id == id or late then
+    -- include clear
+  end
+  local own_field, process_field = 'c' .. id, 'p' .. process
+  local record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
+  local claim = record and unpack_claim(record)
+  if lone and not lock.lone and not vote and lock.holders > 0 and not claim then
+    -- From now on it needs a script to release the lock, and should know.
+    redis.pcall('PUBLISH', inbox .. lone.process, 'L' .. lone.id)
+  end
+  local waits = claim and claim.state == WAITS
+  if not claim or waits then
+    if waits then
+      touch(lock)
+      processes[process] = unpack_process(alive)
+      processes[process].alive, processes[process].changed = now + LIVE, true
+      expire(lock, now + LIVE, retention)
+    end
+    -- include hand_over
+    if written or #dels > 0 then
+      save(lock)
+      record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
+      claim = record and unpack_claim(record)
+    end
+  end
+
+  if claim and claim.state == WAITS then
+    return 'WAIT' .. struct.pack('>dddd', lock.holders + math.max(lock.waiting - 1, 0), next_look(lock), claim.number, lock.token)
+  elseif claim then
+    -- One whose lease is over is still there if no scan has found it yet.
+    if claim.state == EVICTED or claim.state == TOMBSTONE or claim.deadline <= now then return 'GONE' end
+    touch(lock)
+    if waits then claim.deadline = 0 end
+  else
+    claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
+      terms = string.sub(ARGV[1], terms) }
+    if all_served and fits(lock, claim) then
+      lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)
+      claim.token = lock.token
+      count(lock, claim, 1)
+    elseif joins == 1 then
+      claim.state, claim.number = WAITS, lock.next
+      set('w' .. lock.next, struct.pack(PLACE, id, process))
+      set(process_field, struct.pack(PROCESS, now + LIVE, unpack_process(alive).claims + 1))
+      set_claim(own_field, claim)
+      lock.next, lock.waiting = lock.next + 1, lock.waiting + 1
+      expire(lock, now + LIVE, retention)
+      save(lock)
+      return 'WAIT' .. struct.pack('>dddd', lock.holders + lock.waiting - 1, next_look(lock), claim.number, lock.token)
+    else
+      if vote and made > 0 then
+        if lock.lone and lone.form == HDEL_FORM then
+          -- The release is to tell this claim: it must be a script.
+          del('l' .. lone.id)
+          lone.form = IDLE_FORM
+          save(lock)
+        end
+        redis.call('ZADD', refused_key, made, refusal)
+        -- A claim that still waits asks again by then.
+        redis.call('PEXPIRE', refused_key, 5000)
+        redis.call('HSET', key, 'r', 1)
+      end
+      return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
+    end
+  end
+  -- Saved even if it has a longer lease: the client waits until replicas have the write.
+  confirm(lock, own_field, claim, lease, retention)
+  save(lock)
+  status, token = 'HELD', claim.token
+end
+if vote and vote ~= '' and last_vote ~= vote then redis.call('HSET', key, 'e', vote) end
+if vote and ARGV[5] == '1' then redis.call('ZREM', refused_key, refusal) end
+return status .. struct.pack('>d', token)

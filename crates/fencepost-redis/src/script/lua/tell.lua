@@ -1,25 +1,24 @@
--- Tells the oldest of those in `refused`, see refused.lua, that the lock may be free: those who fit beside what is held. They are taken out:
--- a claim that is refused again is written down again. A claim whose process no message reaches is passed over. The next one is told to ask a
--- little later, in case that the first do not: a process that was stopped takes messages, too.
-local s, at, most = redis.call('HGET', KEYS[1], 's'), 0, 100
-local x, sh, ph, pn, _ = 0, 0, 0, 0, nil
-if s and string.byte(s) == 1 then _, x, sh, ph, pn = struct.unpack('>BBI4I4d', s) elseif s and #s > 33 then
-  if string.byte(s) == 3 or redis.call('HGET', KEYS[1], 'l' .. string.sub(s, 51, 66)) then x = 1 end
-end
-while x == 0 and at < 16 and most > 0 do
-  local one = redis.call('ZRANGE', refused, at, at)[1]
-  if not one then break end
-  local mode, n, of = struct.unpack('>BI4I4', string.sub(one, 25, 33))
-  if mode == 1 and sh + ph > 0 or mode == 2 and ph > 0 or mode == 3 and (sh > 0 or pn + n > of) then
-    at = at + 1
+-- Tells the oldest refused claims that fit beside the holders that the lock may be free. They are not written down any more; a claim that is
+-- refused again is written down again. A claim whose process no message reaches is passed over. One more is told to ask a little later,
+-- in case that the first do not: a stopped process takes messages, too. `spare`: that one.
+local refused, at, spare = 'redlock:' .. key, 0, nil
+for _ = 1, 100 do
+  local entry = (lock.holders == 0 or lock.mode ~= EXCLUSIVE) and at < 16 and redis.call('ZRANGE', refused, at, at)[1]
+  if not entry then break end
+  local _, told, terms = struct.unpack(REFUSED, entry)
+  local mode, permits, of, process = struct.unpack(TERMS, entry, terms)
+  local asks = { mode = mode, permits = permits, of = of }
+  if fits(lock, asks) then
+    redis.call('ZREM', refused, entry)
+    local reached = redis.pcall('PUBLISH', inbox .. process, 'H' .. told)
+    if type(reached) == 'number' and reached > 0 then count(lock, asks, 1) end
   else
-    redis.call('ZREM', refused, one)
-    local heard = redis.pcall('PUBLISH', inbox .. string.sub(one, 34, 49), 'H' .. string.sub(one, 9, 24))
-    if type(heard) == 'number' and heard > 0 then
-      if mode == 1 then x = 1 elseif mode == 2 then sh = sh + 1 else ph, pn = ph + 1, pn + n end
-    end
+    at = at + 1
   end
-  most = most - 1
 end
-local spare = redis.call('ZRANGE', refused, 0, 0)[1]
-if spare then redis.pcall('PUBLISH', inbox .. string.sub(spare, 34, 49), 'S' .. string.sub(spare, 9, 24)) end
+spare = redis.call('ZRANGE', refused, 0, 0)[1]
+if spare then
+  local _, told, terms = struct.unpack(REFUSED, spare)
+  local _, _, _, process = struct.unpack(TERMS, spare, terms)
+  redis.pcall('PUBLISH', inbox .. process, 'S' .. told)
+end

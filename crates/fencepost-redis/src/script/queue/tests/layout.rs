@@ -1,4 +1,4 @@
-//! Reads a lock's hash and messages. Of these tests only this file knows the layout of lua/head.lua.
+//! Reads a lock's hash and messages. Of these tests only this file knows the layout of lua/layout.lua.
 
 use std::collections::BTreeMap;
 

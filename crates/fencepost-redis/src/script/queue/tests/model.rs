@@ -1,4 +1,4 @@
-//! Models the effect of a call on a lock: by `queue::admit`, time and the rules at the head of lua/head.lua.
+//! Models the effect of a call on a lock: by `queue::admit`, time and the rules at the head of lua/layout.lua.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -56,7 +56,6 @@ pub(super) enum Act {
     Leave {
         id: Id,
         tombstone: bool,
-        number: u64,
     },
     Keep {
         process: String,
@@ -298,7 +297,7 @@ impl<'a> Model<'a> {
                 return self.enter(&Who { join: false, ..who.clone() }, *ttl, answer, after);
             }
             Act::TakeBack { who, tombstone, .. } => {
-                let leave = Act::Leave { id: who.id, tombstone: *tombstone, number: 0 };
+                let leave = Act::Leave { id: who.id, tombstone: *tombstone };
                 return self.act(&leave, answer, before, after);
             }
             Act::Freed => Answer::Tended,

@@ -62,9 +62,8 @@ impl Play<'_> {
             }),
             Op::Leave { slot, tombstone } => {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
-                let number = self.seen[lock].claims.get(&who.id).map_or(0, |at| at.number);
-                let act = Act::Leave { id: who.id, tombstone: *tombstone, number };
-                self.call(vec![(lock, act)], self::number(&who.process))
+                let act = Act::Leave { id: who.id, tombstone: *tombstone };
+                self.call(vec![(lock, act)], number(&who.process))
             }
             Op::Keep { process, ttl } => self.keep(*process, *ttl),
             Op::KeepSome { process: sender, slots, waits, ttl } => {
@@ -219,7 +218,7 @@ impl Play<'_> {
             let ids: Vec<Id> = self.seen[lock].claims.keys().copied().collect();
             if orderly {
                 for id in ids {
-                    self.call(vec![(lock, Act::Leave { id, tombstone: false, number: 0 })], 0)?;
+                    self.call(vec![(lock, Act::Leave { id, tombstone: false })], 0)?;
                 }
                 let left = self.seen[lock].claims.values().find(|at| at.state != super::State::Tombstone);
                 if let Some(left) = left {

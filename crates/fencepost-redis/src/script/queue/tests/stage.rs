@@ -11,9 +11,9 @@ use redis::{Arg, Cmd, Connection, Value};
 use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
-use crate::script::answer::{Departed, Entered, Renewed};
-use crate::script::queue::{ENTER, EVICT, KEEP, Kept, LEAVE, Setting, TAKE, TEND};
-use crate::script::vote::{FREED, RAISE, TAKE_BACK, VOTE, WAITING};
+use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
+use crate::script::queue::{ENTER, EVICT, Kept, LEAVE, RENEW, Setting, TAKE_UP};
+use crate::script::vote::{RAISE, REFUSED};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -70,8 +70,8 @@ impl Stage {
         };
         let (mut connection, inbox) = (connect(), connect());
         let mut instead = HashMap::new();
-        let line = [&ENTER, &LEAVE, &KEEP, &TAKE, &TEND, &EVICT];
-        for script in line.into_iter().chain([&VOTE, &TAKE_BACK, &RAISE, &FREED, &WAITING]) {
+        let line = [&ENTER, &LEAVE, &RENEW, &TAKE_UP, &EVICT];
+        for script in line.into_iter().chain([&RAISE, &REFUSED]) {
             let load = script.load();
             let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
             let source = [bug.as_bytes(), source].concat();
@@ -152,10 +152,10 @@ impl Stage {
     }
 
     /// The refused claims of each lock, as operators see them, and the time of that.
-    pub(super) fn waiting(&mut self) -> Result<Vec<Value>, String> {
+    pub(super) fn waiting(&mut self) -> Result<Value, String> {
         let setting = &self.settings[0];
-        let keys = (0..LOCKS).map(|lock| Setting::refused(&setting.key(name(lock).as_str())));
-        let command = self.spoilt(&setting.waiting(&keys.collect::<Vec<_>>()));
+        let keys = (0..LOCKS).map(|lock| Setting::refused_key(&setting.key(name(lock).as_str())));
+        let command = self.spoilt(&setting.read_refused(&keys.collect::<Vec<_>>()));
         command.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
@@ -221,7 +221,8 @@ impl Stage {
         let (mut value, mut seen) = self.run(&command)?;
         if let [(lock, Act::Evict { token, now })] = acts {
             let key = self.settings[sender].key(name(*lock).as_str());
-            while let Value::BulkString(cursor) = &value {
+            while let Ok(ScriptReply { status: b"MORE", numbers, .. }) = ScriptReply::read(&value) {
+                let cursor = numbers[0] as u64;
                 let command =
                     self.settings[sender].evict(&key, Token::new(*token), *now, "by somebody", cursor);
                 (value, seen) = self.run(&self.spoilt(&command))?;
@@ -229,7 +230,7 @@ impl Stage {
         }
         let (answers, more) = answers(acts, &value)?;
         let leaves = matches!(acts[0].1, Act::Leave { .. } | Act::TakeBack { .. });
-        let full = leaves && Departed::read(&value).is_ok_and(|departed| departed.full);
+        let full = leaves && Departed::read(&value).is_ok_and(|reply| reply.full);
         Ok(After { answers, more, full, seen, told: self.told()? })
     }
 
@@ -273,8 +274,7 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
     match act {
         Act::Enter { who, ttl } => {
             let length = Duration::from_micros(*ttl);
-            // Whether the client says that it waits there or not makes no difference but in speed.
-            setting.enter(&key(*lock), &claim(*lock, who, length, runtime), length, who.id & 1 == 1)
+            setting.enter(&key(*lock), &claim(*lock, who, length, runtime), length)
         }
         Act::Vote { who, ttl, wish, since, refused } => {
             let named = run.map(|run| crate::script::vote::named(run, setting.max_ttl));
@@ -290,17 +290,13 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
             setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to), *again)
         }
         Act::Freed => setting.freed(&key(*lock)),
-        Act::Leave { id, tombstone, number } => {
-            setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, *number)
-        }
-        Act::Keep { .. } => setting.keep(&kept(setting, acts)),
+        Act::Leave { id, tombstone } => setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone),
+        Act::Keep { .. } => setting.renew(&kept(setting, acts)),
         Act::Take { id, mode, ours, ttl, .. } => {
-            setting.take(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
+            setting.take_up(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
         }
-        Act::Tend => setting.tend(&key(*lock)),
-        Act::Evict { token, now } => {
-            setting.evict(&key(*lock), Token::new(*token), *now, "by somebody", b"0")
-        }
+        Act::Tend => setting.go_on(&key(*lock)),
+        Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now, "by somebody", 0),
     }
 }
 
@@ -328,8 +324,8 @@ fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {
 
 /// The answers for each lock, and whether there is more to do.
 fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), String> {
-    let number = || if let Value::Int(number) = value { Ok(*number) } else { Err(format!("{value:?}")) };
     let mut more = false;
+    let reply = ScriptReply::read(value).map_err(|error| format!("{error}: {value:?}"))?;
     let answer = match &acts[0].1 {
         Act::Enter { .. } | Act::Vote { .. } => {
             let entered = Entered::read(value).map_err(|error| format!("{error}: {value:?}"))?;
@@ -337,9 +333,9 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
             Answer::Entered(entered)
         }
         Act::Leave { .. } | Act::TakeBack { .. } => {
-            let departed = Departed::read(value).map_err(|error| format!("{error}: {value:?}"))?;
-            more = departed.more;
-            if departed.untimed { Answer::LeftUntimed } else { Answer::Left(departed.what) }
+            let left = Departed::read(value).map_err(|error| format!("{error}: {value:?}"))?;
+            more = left.more;
+            Answer::Left(left.what)
         }
         Act::Keep { .. } => {
             let locks: Vec<Kept> = acts
@@ -354,13 +350,13 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
             more = renewed.iter().any(|lock| lock.again == Some(Duration::ZERO));
             return Ok((renewed.into_iter().map(|lock| Answer::Kept(lock.claims)).collect(), more));
         }
-        Act::Take { .. } => Answer::Taken(number().ok().map(|token| token as u64)),
+        Act::Take { .. } => Answer::Taken(reply.numbers.first().map(|token| *token as u64)),
         Act::Tend => {
-            more = number()? == 1;
+            more = reply.numbers == [0];
             Answer::Tended
         }
-        Act::Evict { .. } => Answer::Evicted(number()? == 1),
-        Act::Raise { .. } => Answer::Raised(number()? == 1),
+        Act::Evict { .. } => Answer::Evicted(reply.status == b"DONE"),
+        Act::Raise { .. } => Answer::Raised(reply.status == b"DONE"),
         Act::Freed => Answer::Tended,
     };
     Ok((vec![answer], more))

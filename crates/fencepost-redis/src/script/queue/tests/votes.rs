@@ -51,12 +51,15 @@ const BUGS: [(&str, &str); 12] = [
     ),
     (
         "every lock is believed to have been granted in this run",
-        "if c == 'HMGET' and select(3, ...) == 'e' then local got = real.call(c, ...) got[2] = string.sub(ARGV[2], (struct.unpack('>I2', ARGV[2], 26))) return got end",
+        "if c == 'HMGET' and select(3, ...) == 'e' then local got = real.call(c, ...) got[2] = ARGV[6] return got end",
     ),
-    ("who may end without a script is not seen", "if c == 'HLEN' then return 2 end"),
+    (
+        "a grant that HDEL may release is not seen",
+        "if c == 'HGET' and string.byte((select(2, ...))) == 108 then return false end",
+    ),
     (
         "who was refused is not seen",
-        "if c == 'HLEN' then return real.call(c, ...) - real.call('HEXISTS', KEYS[1], 'r') end",
+        "if c == 'HMGET' and select(4, ...) == 'r' then local got = real.call(c, ...) got[3] = false return got end",
     ),
     (
         "a release that is no script passes by who was refused",

@@ -47,7 +47,7 @@ impl Model<'_> {
         let at = after.claims.get(&who.id);
         let living = self.places(&passed).len() as u32;
         let good = match *entered {
-            Entered::Holds(token) => {
+            Entered::Holds { token, .. } => {
                 self.held.contains_key(&who.id) && at.is_some_and(|at| at.token == token.get())
             }
             Entered::Waits { ahead, again, number, last } => {
@@ -70,7 +70,7 @@ impl Model<'_> {
                 let all = holders + self.line.len() as u32;
                 !who.join && !self.held.contains_key(&who.id) && (living.max(1)..=all).contains(&ahead)
             }
-            Entered::Gone | Entered::Out(_) => false,
+            Entered::Gone | Entered::Away(_) => false,
         };
         if good {
             Ok(())

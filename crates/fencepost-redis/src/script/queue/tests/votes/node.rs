@@ -1,5 +1,5 @@
 //! Models a quorum node's state beside the lock, and the effect of a call on it: by the rules at the heads of
-//! lua/vote.lua, lua/refused.lua, lua/left.lua and lua/tell.lua.
+//! lua/enter.lua, lua/vote.lua, lua/leave.lua and lua/tell.lua.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::super::history::LOCKS;
 use super::super::layout::{Id, Seen, Told};
 use super::super::model::{Act, Answer, Who};
 use super::super::stage::{Stage, name};
-use crate::script::answer::Entered;
+use crate::script::answer::{Entered, list};
 use crate::script::queue::{Setting, mode_bytes};
 
 /// How long the refused are known without a word, in ms.
@@ -58,7 +58,7 @@ pub(super) struct Around {
 impl Node {
     pub(super) fn read(stage: &mut Stage) -> Node {
         let setting = stage.setting(0);
-        let keys = (0..LOCKS).map(|lock| Setting::refused(&setting.key(name(lock).as_str())));
+        let keys = (0..LOCKS).map(|lock| Setting::refused_key(&setting.key(name(lock).as_str())));
         let keys: Vec<_> = keys.collect();
         let mut pipe = redis::pipe();
         pipe.cmd("HMGET").arg(setting.marker()).arg(&["run", "until", "ttl"]);
@@ -76,12 +76,7 @@ impl Node {
     }
 
     /// Whether operators are told who was refused: those whose processes are there, the oldest first.
-    pub(super) fn is_told(
-        &self,
-        answer: &[Value],
-        now: u64,
-        reached: &BTreeSet<String>,
-    ) -> Result<(), String> {
+    pub(super) fn is_told(&self, answer: &Value, now: u64, reached: &BTreeSet<String>) -> Result<(), String> {
         let there = |refused: &Refused| {
             let entries = refused.entries.iter().map(|(_, entry)| entry.clone());
             entries.filter(|entry| reached.contains(&read(entry).2)).collect::<Vec<_>>()
@@ -95,9 +90,9 @@ impl Node {
             Value::Array(entries) => entries.iter().map(text).collect::<Option<Vec<_>>>(),
             _ => None,
         };
-        let (time, each) = answer.split_first().ok_or("no answer")?;
+        let (time, each) = list(answer).map_err(|error| error.to_string())?;
         let told: Option<Vec<_>> = each.iter().map(told).collect();
-        if *time == Value::Int(now as i64) && told.as_ref() == Some(&right) {
+        if time == now && told.as_ref() == Some(&right) {
             return Ok(());
         }
         Err(format!("operators should be told {right:?} at {now}: {answer:?}"))
@@ -148,10 +143,10 @@ impl Node {
                 self.marker = marker;
                 let since = if who.join { *since } else { 0 };
                 match (*entered, out) {
-                    (Entered::Out(left), Some(out)) if left.as_millis() == out.into() => return Ok(None),
+                    (Entered::Away(left), Some(out)) if left.as_millis() == out.into() => return Ok(None),
                     (_, Some(out)) => return Err(format!("it stays out for {out} ms")),
-                    (Entered::Out(_), None) => return Err("it does not stay out".to_owned()),
-                    (Entered::Holds(_), None) => {
+                    (Entered::Away(_), None) => return Err("it does not stay out".to_owned()),
+                    (Entered::Holds { .. }, None) => {
                         run = around.named.clone().or(run);
                         if *refused {
                             self.refused[lock].take(&entry(who, since));
@@ -184,7 +179,10 @@ impl Node {
                     refusals &= !self.refused[lock].entries.is_empty();
                 }
             }
-            (Act::Freed, _) => told = self.refused[lock].tell(after, &around.reached),
+            (Act::Freed, _) => {
+                told = self.refused[lock].tell(after, &around.reached);
+                refusals &= !self.refused[lock].entries.is_empty();
+            }
             _ => {}
         }
         if after.present && (&after.run, after.refusals) != (&run, refusals) {

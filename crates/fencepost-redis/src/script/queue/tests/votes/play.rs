@@ -144,7 +144,7 @@ impl Play<'_> {
                 // By its text: the server may not know it yet.
                 let mut load = redis::pipe();
                 load.add_command(crate::script::vote::VOUCH.load()).ignore().add_command(vouch);
-                let (_,): (u64,) = self.stage.query(&load);
+                let (_,): (String,) = self.stage.query(&load);
                 self.silent = None;
                 self.look()
             }
@@ -270,7 +270,7 @@ impl Play<'_> {
     /// Follows a client's reaction to the answer to its claim. A node that may have forgotten a grant gives none for the longest lease.
     fn remember(&mut self, act: &Act, answer: &Answer) -> Result<(), String> {
         let (Act::Vote { who, .. }, Answer::Entered(entered)) = (act, answer) else { return Ok(()) };
-        if let Entered::Holds(_) = entered
+        if let Entered::Holds { .. } = entered
             && let Some(passed) = self.silent.take_if(|passed| *passed < LONGEST[0] * 1_000_000)
         {
             return Err(format!("a vote {passed} µs after the node may have forgotten a grant"));
@@ -278,7 +278,7 @@ impl Play<'_> {
         for voter in self.slots.iter_mut().flatten().filter(|voter| voter.who.id == who.id) {
             voter.refused = match entered {
                 Entered::Busy { .. } => voter.who.join,
-                Entered::Holds(_) => false,
+                Entered::Holds { .. } => false,
                 _ => voter.refused,
             };
         }
