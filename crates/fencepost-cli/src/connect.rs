@@ -40,7 +40,8 @@ const HISTORY: Duration = Duration::from_secs(31 * 86_400);
 /// The engines this command knows.
 pub(crate) fn registry() -> Registry {
     let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
-    let registry = fencepost_postgres::register(fencepost_etcd::register(registry));
+    let registry = fencepost_mysql::register(fencepost_etcd::register(registry));
+    let registry = fencepost_postgres::register(registry);
     fencepost_zookeeper::register(fencepost_redis::register(registry))
 }
 
@@ -57,7 +58,7 @@ pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Res
 }
 
 /// The engines whose grants end with the process, unless a program that it started keeps them.
-const PINNED: [&str; 3] = ["sqlite", "postgres", "postgresql"];
+const PINNED: [&str; 5] = ["sqlite", "mysql", "mariadb", "postgres", "postgresql"];
 
 /// Asks the engines of `PINNED` for pinned grants, unless the user's URL has the option.
 fn pinned(url: String) -> String {

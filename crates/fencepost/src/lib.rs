@@ -22,8 +22,9 @@
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
+//! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
-//! - `tls`: connections with TLS to Redis, etcd, ZooKeeper and PostgreSQL. It needs a C compiler.
+//! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL and PostgreSQL. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
@@ -70,6 +71,10 @@ pub mod backend {
         let registry = fencepost_etcd::register(registry);
         #[cfg(not(feature = "etcd"))]
         let registry = registry.without("etcd", "etcd");
+        #[cfg(feature = "mysql")]
+        let registry = fencepost_mysql::register(registry);
+        #[cfg(not(feature = "mysql"))]
+        let registry = registry.without("mysql", "mysql").without("mariadb", "mysql");
         #[cfg(feature = "postgres")]
         let registry = fencepost_postgres::register(registry);
         #[cfg(not(feature = "postgres"))]

@@ -70,7 +70,7 @@ fn bad_urls_are_not_repeated() {
     place.output(["run", "-b", "nosuch:", "a", "--", "true"]).complains(&["sqlite:"]);
     for (url, advice) in [
         ("127.0.0.1:6379", "write redis://127.0.0.1:6379"),
-        ("mysql://app:hunter2@host/app", "MySQL is planned and not there yet"),
+        ("mysql://app:hunter2@host/app?sslmode=preferred", "sslmode is disable or verify-full"),
         ("postgres://app:hunter2@host/app?sslmode=prefer", "sslmode is disable or verify-full"),
     ] {
         let said = place.output(["run", "-b", url, "a", "--", "true"]);

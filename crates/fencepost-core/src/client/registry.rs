@@ -29,9 +29,6 @@ pub struct Registry {
     off: Vec<(&'static str, &'static str)>,
 }
 
-/// Engines that are planned, by their schemes.
-const PLANNED: [(&str, &str); 2] = [("mysql", "MySQL"), ("mariadb", "MariaDB")];
-
 /// The engines whose default port gives them away.
 const PORTS: [(&str, &str); 3] = [("6379", "redis"), ("2379", "etcd"), ("2181", "zookeeper")];
 
@@ -123,9 +120,6 @@ impl Registry {
         }
         let known: Vec<_> = self.schemes().map(|scheme| format!("{scheme}:")).collect();
         let known = known.join(", ");
-        if let Some((_, name)) = PLANNED.iter().find(|(planned, _)| *planned == scheme) {
-            return format!("{scheme}: {name} is planned and not there yet; use one of {known}");
-        }
         format!("{scheme:?} is not an engine that this program knows; it knows {known}")
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{Plan, Server, process_faults};
+use crate::server::{self, Plan, Server, Standalone, certify, process_faults};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A running `mariadbd` with an empty database `fencepost`.
@@ -19,8 +19,34 @@ impl MariaDb {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start() -> io::Result<MariaDb> {
-        let mut plan = Plan::new("mariadb", |port, dir| {
-            command(port, dir).unwrap_or_else(|error| panic!("MariaDB cannot be started: {error}"))
+        MariaDb::start_with(false, &[])
+    }
+
+    /// Starts a server that accepts TLS as well, with its [certificate](MariaDb::certificate).
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start.
+    pub fn start_tls() -> io::Result<MariaDb> {
+        MariaDb::start_with(true, &[])
+    }
+
+    /// Starts a server with these options.
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start.
+    pub fn start_options(options: &'static [&'static str]) -> io::Result<MariaDb> {
+        MariaDb::start_with(false, options)
+    }
+
+    /// Returns the file of its certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.server.dir().join("cert.pem")
+    }
+
+    fn start_with(tls: bool, options: &'static [&'static str]) -> io::Result<MariaDb> {
+        let mut plan = Plan::new("mariadb", move |port, dir| {
+            command(port, dir, tls, options)
+                .unwrap_or_else(|error| panic!("MariaDB cannot be started: {error}"))
         });
         plan.ready = Box::new(|port, _| run(port, None, "SELECT 1").is_ok());
         let server = Server::start(plan)?;
@@ -35,7 +61,7 @@ impl MariaDb {
 
     /// Returns its URL, with the user and the database.
     pub fn url(&self) -> String {
-        format!("mariadb://root@{}/fencepost", self.address())
+        self.url_at(self.address())
     }
 
     /// Runs statements as the superuser. Returns a line for each row, its columns separated by tabs.
@@ -54,21 +80,60 @@ fn run(port: u16, database: Option<&str>, statements: &str) -> io::Result<String
     output(&mut client, statements)
 }
 
-fn command(port: u16, dir: &Path) -> io::Result<Command> {
+fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Command> {
     let data = dir.join("data");
     if !data.exists() {
         give(dir)?;
         let mut install = unprivileged("mariadb-install-db")?;
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        // Servers that start at the same time would remove each other's temporary tables.
+        install.env("TMPDIR", dir);
         output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "")?;
     }
     let mut command = unprivileged("/usr/sbin/mariadbd")?;
-    command.current_dir(dir).args(["--no-defaults", "--bind-address=127.0.0.1"]);
+    command.env("TMPDIR", dir).current_dir(dir).args(["--no-defaults", "--bind-address=127.0.0.1"]);
     command.arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.arg(format!("--socket={}", dir.join("socket").display()));
+    // A case of the conformance suite makes more than a hundred clients.
+    command.arg("--max-connections=1000").args(options);
+    if tls {
+        certify(dir)?;
+        ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;
+        command.arg(format!("--ssl-cert={}", dir.join("cert.pem").display()));
+        command.arg(format!("--ssl-key={}", dir.join("key.pem").display()));
+    }
     Ok(command)
 }
 
 impl Faults for MariaDb {
     process_faults!();
+}
+
+/// A server and the proxy in front of it, with all hooks. Clones share the server.
+pub type ProxiedMariaDb = server::Proxied<MariaDb>;
+
+impl ProxiedMariaDb {
+    /// Runs statements as [`MariaDb::run`] does, past the proxy.
+    ///
+    /// # Errors
+    /// Returns the server's message for the first statement that fails.
+    pub fn run(&self, statements: &str) -> io::Result<String> {
+        self.with(|server| server.run(statements))
+    }
+}
+
+impl Standalone for MariaDb {
+    type Config = ();
+
+    fn start((): &()) -> io::Result<MariaDb> {
+        MariaDb::start()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn url_at(&self, address: SocketAddr) -> String {
+        format!("mariadb://root@{address}/fencepost")
+    }
 }

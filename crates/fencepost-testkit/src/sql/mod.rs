@@ -4,7 +4,7 @@ mod mariadb;
 mod pgbouncer;
 mod postgres;
 
-pub use mariadb::MariaDb;
+pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
 

@@ -1,0 +1,94 @@
+//! Implements core's [`Backend`].
+
+use std::sync::Arc;
+
+use fencepost_core::{
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token, Tokens,
+};
+
+use crate::client::MysqlClient;
+use crate::config::Config;
+use crate::doctor;
+use crate::entry::MysqlEntry;
+use crate::error::ENGINE;
+use crate::operator;
+
+/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
+const MAX_QUEUED: u32 = 8;
+
+/// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
+/// `Registry::new().with("mysql", fencepost_mysql::open)`.
+///
+/// # Errors
+/// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
+/// [`is_unreachable`](fencepost_core::Error::is_unreachable), [`is_denied`](fencepost_core::Error::is_denied), or
+/// [`is_configuration`](fencepost_core::Error::is_configuration) for a server that cannot work.
+///
+/// # Cancel safety
+/// May be dropped; nothing stays at the server.
+pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+    let config = match Config::parse(&address) {
+        Ok(config) => config,
+        Err(error) => return Reply::ready(Err(error)),
+    };
+    Reply::coming(async move {
+        // Clients whose URLs differ share no limit.
+        let engine = format!("mysql {} {} {}", config.server(), config.database, config.prefix);
+        let client = MysqlClient::open(config, runtime).await?;
+        let backend = Arc::new(MysqlBackend { client });
+        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
+    })
+}
+
+struct MysqlBackend {
+    client: Arc<MysqlClient>,
+}
+
+impl Backend for MysqlBackend {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.shared = false;
+        capabilities.permits = false;
+        if self.client.found().no_tokens.is_some() {
+            capabilities.tokens = Tokens::None;
+        }
+        capabilities.inspect = false;
+        capabilities.evict = false;
+        capabilities.replicas = false;
+        capabilities.detach = false;
+        capabilities
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(MysqlEntry::new(&self.client, claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.enter(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(operator::inspect(&self.client, name))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::coming(operator::list(&self.client, prefix, page))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(doctor::examine(&self.client))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { Ok(self.client.reach().await?) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(async { self.client.pool.close() })
+    }
+}

@@ -1,0 +1,5 @@
+//! One claim: how it is held, and how it waits.
+
+pub(crate) mod attempt;
+pub(crate) mod held;
+pub(crate) mod wait;

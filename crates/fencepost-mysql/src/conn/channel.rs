@@ -1,0 +1,338 @@
+//! The statements of one connection: one task owns its socket. It reads also while no statement runs, so it sees at once that the
+//! server ended the connection. Statements are sent without waiting for the replies to earlier ones, which the server answers in turn.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use fencepost_core::Runtime;
+use futures_util::future::{Either, select};
+use mysql_common::constants::{CapabilityFlags, Command};
+use mysql_common::io::ParseBuf;
+use mysql_common::packets::{
+    Column, ComStmtExecuteRequestBuilder, CommonOkPacket, ErrPacket, OkPacketDeserializer, StmtPacket,
+};
+use mysql_common::proto::{Binary, MySerialize, Text};
+use mysql_common::row::{Row, RowDeserializer};
+use mysql_common::value::{ServerSide, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::{oneshot, watch};
+
+use crate::conn::socket::Socket;
+use crate::error::Unanswered;
+
+/// A packet of this length has a second part. No reply to this client is so long.
+const SPLIT: usize = 0xff_ffff;
+
+/// The statements of one connection. Dropping this ends the connection.
+pub(crate) struct Channel {
+    requests: UnboundedSender<Request>,
+    pub(crate) ended: watch::Receiver<bool>,
+    _stop: oneshot::Sender<()>,
+}
+
+/// The reply to a statement.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// How many rows the statement changed.
+    pub(crate) affected: u64,
+    /// The number that `LAST_INSERT_ID` returned in the statement.
+    pub(crate) insert_id: u64,
+    pub(crate) rows: Vec<Row>,
+    /// The number of a prepared statement.
+    pub(crate) statement: u32,
+}
+
+struct Request {
+    payload: Vec<u8>,
+    kind: Kind,
+    reply: oneshot::Sender<Result<Answer, Unanswered>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Prepare,
+    Query,
+    Execute,
+}
+
+impl Channel {
+    /// Starts the task, on the client's own thread.
+    pub(crate) fn start(socket: Socket, capabilities: CapabilityFlags, runtime: &Runtime) -> Channel {
+        let (requests, received) = mpsc::unbounded_channel();
+        let (_stop, stopped) = oneshot::channel::<()>();
+        let (ending, ended) = watch::channel(false);
+        let mut task = Task {
+            socket,
+            capabilities,
+            requests: received,
+            out: BytesMut::new(),
+            input: BytesMut::with_capacity(4096),
+            pending: VecDeque::new(),
+        };
+        runtime.spawn(async move {
+            {
+                let run = pin!(poll_fn(|cx| task.poll(cx)));
+                match select(run, stopped).await {
+                    Either::Left((error, _)) => tracing::debug!(%error, "a connection to MySQL ended"),
+                    Either::Right(_) => {}
+                }
+            }
+            poll_fn(|cx| task.poll_quit(cx)).await;
+            drop(task);
+            let _ = ending.send(true);
+        });
+        Channel { requests, ended, _stop }
+    }
+
+    /// Sends a text without parameters.
+    pub(crate) fn query(&self, text: &str) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        self.send(Kind::Query, [&[Command::COM_QUERY as u8], text.as_bytes()].concat())
+    }
+
+    /// Prepares a statement.
+    pub(crate) fn prepare(&self, text: &str) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        self.send(Kind::Prepare, [&[Command::COM_STMT_PREPARE as u8], text.as_bytes()].concat())
+    }
+
+    /// Runs a prepared statement.
+    pub(crate) fn execute(
+        &self,
+        statement: u32,
+        values: &[Value],
+    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let mut payload = Vec::new();
+        ComStmtExecuteRequestBuilder::new(statement).build(values).0.serialize(&mut payload);
+        self.send(Kind::Execute, payload)
+    }
+
+    /// Sends now. The reply may be dropped: the statement takes effect.
+    fn send(&self, kind: Kind, payload: Vec<u8>) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let (reply, received) = oneshot::channel();
+        // If the task has ended, the request is dropped, and the receiver knows.
+        let _ = self.requests.send(Request { payload, kind, reply });
+        async move { received.await.unwrap_or(Err(Unanswered::Ended)) }
+    }
+}
+
+struct Task {
+    socket: Socket,
+    capabilities: CapabilityFlags,
+    requests: UnboundedReceiver<Request>,
+    out: BytesMut,
+    input: BytesMut,
+    /// Requests that were sent and have no reply yet.
+    pending: VecDeque<Pending>,
+}
+
+impl Task {
+    /// Runs until the connection ends.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        while let Poll::Ready(request) = self.requests.poll_recv(cx) {
+            let Some(request) = request else { return Poll::Ready(io::ErrorKind::NotConnected.into()) };
+            frame(&mut self.out, &request.payload);
+            self.pending.push_back(Pending::new(request));
+        }
+        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+            return Poll::Ready(error);
+        }
+        let error = ready!(self.poll_read(cx));
+        // A server that ends a connection says why before.
+        while let Ok(Some(packet)) = take_packet(&mut self.input) {
+            if packet.first() == Some(&0xff) && self.pending.is_empty() {
+                tracing::debug!(said = %String::from_utf8_lossy(&packet), "MySQL ends a connection");
+            }
+        }
+        Poll::Ready(error)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.out.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while !self.out.is_empty() {
+            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.out))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.out.advance(written);
+        }
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let mut buffer = [0; 4096];
+        loop {
+            let mut part = ReadBuf::new(&mut buffer);
+            match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part)) {
+                Ok(()) if part.filled().is_empty() => {
+                    return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(()) => self.input.extend_from_slice(part.filled()),
+                Err(error) => return Poll::Ready(error),
+            }
+            if let Err(error) = self.read_replies() {
+                return Poll::Ready(error);
+            }
+        }
+    }
+
+    fn read_replies(&mut self) -> io::Result<()> {
+        while !self.pending.is_empty()
+            && let Some(packet) = take_packet(&mut self.input)?
+        {
+            let Some(first) = self.pending.front_mut() else { return Ok(()) };
+            if let Some(answer) = first.packet(&packet, self.capabilities)? {
+                let pending = self.pending.pop_front();
+                let _ = pending.map(|pending| pending.request.reply.send(answer));
+            }
+        }
+        match self.input.is_empty() || !self.pending.is_empty() {
+            true => Ok(()),
+            // Nobody asked: the server is ending the connection.
+            false => Err(io::Error::new(io::ErrorKind::ConnectionAborted, self.last_words())),
+        }
+    }
+
+    fn last_words(&self) -> String {
+        String::from_utf8_lossy(self.input.get(4..).unwrap_or_default()).into_owned()
+    }
+
+    /// Tells the server that the client leaves, if that needs no wait: else it notes an aborted connection in its log.
+    fn poll_quit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pending.is_empty() && self.out.is_empty() {
+            frame(&mut self.out, &[Command::COM_QUIT as u8]);
+            let _ = self.poll_write(cx);
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Adds a request to `out`. Each begins with the number 0.
+fn frame(out: &mut BytesMut, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("requests are short");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Takes a packet, if all of it is there.
+fn take_packet(input: &mut BytesMut) -> io::Result<Option<BytesMut>> {
+    let Some(&[a, b, c, _]) = input.first_chunk() else { return Ok(None) };
+    let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+    if length == SPLIT {
+        return Err(unexpected());
+    }
+    if input.len() < 4 + length {
+        return Ok(None);
+    }
+    input.advance(4);
+    Ok(Some(input.split_to(length)))
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an unexpected packet")
+}
+
+/// A request that was sent, and its reply as far as it has arrived.
+struct Pending {
+    request: Request,
+    stage: Stage,
+    columns: Vec<Column>,
+    /// The same, once all are known.
+    shape: Arc<[Column]>,
+    answer: Answer,
+}
+
+enum Stage {
+    First,
+    /// This number of packets describe columns, and an end follows.
+    Columns(u64),
+    Rows,
+    /// This number of packets of a prepared statement are not needed.
+    Skip(u64),
+}
+
+type Outcome = Result<Answer, Unanswered>;
+
+impl Pending {
+    fn new(request: Request) -> Pending {
+        let (columns, shape) = (Vec::new(), Arc::default());
+        Pending { request, stage: Stage::First, columns, shape, answer: Answer::default() }
+    }
+
+    /// Reads the next packet of the reply. Returns the outcome after the last one.
+    fn packet(&mut self, packet: &[u8], capabilities: CapabilityFlags) -> io::Result<Option<Outcome>> {
+        let is_end = packet.first() == Some(&0xfe) && packet.len() < 9;
+        if packet.first() == Some(&0xff) {
+            return match ParseBuf(packet).parse::<ErrPacket<'_>>(capabilities)? {
+                ErrPacket::Error(error) => {
+                    let (code, message) = (error.error_code(), error.message_str().into_owned());
+                    Ok(Some(Err(Unanswered::Refused { code, message })))
+                }
+                ErrPacket::Progress(_) => Err(unexpected()),
+            };
+        }
+        match (&mut self.stage, self.request.kind) {
+            (Stage::First, Kind::Prepare) => {
+                let prepared: StmtPacket = ParseBuf(packet).parse(())?;
+                self.answer.statement = prepared.statement_id();
+                let parts = [prepared.num_params(), prepared.num_columns()];
+                let rest =
+                    parts.into_iter().filter(|count| *count > 0).map(|count| u64::from(count) + 1).sum();
+                self.stage = Stage::Skip(rest);
+                Ok((rest == 0).then(|| self.done()))
+            }
+            (Stage::Skip(rest), _) => {
+                *rest -= 1;
+                let all = *rest == 0;
+                Ok(all.then(|| self.done()))
+            }
+            (Stage::First, _) if packet.first() == Some(&0x00) => {
+                let ok = ParseBuf(packet).parse::<OkPacketDeserializer<'_, CommonOkPacket>>(capabilities)?;
+                let ok = ok.into_inner();
+                (self.answer.affected, self.answer.insert_id) =
+                    (ok.affected_rows(), ok.last_insert_id().unwrap_or(0));
+                Ok(Some(self.done()))
+            }
+            (Stage::First, _) => match *packet {
+                [count @ 1..=0xfa] => {
+                    self.stage = Stage::Columns(count.into());
+                    Ok(None)
+                }
+                _ => Err(unexpected()),
+            },
+            (Stage::Columns(0), _) if is_end => {
+                self.shape = std::mem::take(&mut self.columns).into();
+                self.stage = Stage::Rows;
+                Ok(None)
+            }
+            (Stage::Columns(0), _) => Err(unexpected()),
+            (Stage::Columns(rest), _) => {
+                *rest -= 1;
+                self.columns.push(ParseBuf(packet).parse(())?);
+                Ok(None)
+            }
+            (Stage::Rows, _) if is_end => Ok(Some(self.done())),
+            (Stage::Rows, kind) => {
+                let shape = Arc::clone(&self.shape);
+                let row: Row = match kind {
+                    Kind::Execute => {
+                        ParseBuf(packet).parse::<RowDeserializer<ServerSide, Binary>>(shape)?.into()
+                    }
+                    _ => ParseBuf(packet).parse::<RowDeserializer<ServerSide, Text>>(shape)?.into(),
+                };
+                self.answer.rows.push(row);
+                Ok(None)
+            }
+        }
+    }
+
+    fn done(&mut self) -> Outcome {
+        Ok(std::mem::take(&mut self.answer))
+    }
+}

@@ -1,0 +1,238 @@
+//! Opens a connection and checks that locks work on it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Runtime};
+use futures_util::future::try_join3;
+
+use crate::config::Config;
+use crate::conn::channel::{Answer, Channel};
+use crate::conn::connection::Connection;
+use crate::conn::greeting::{Refused, greet};
+use crate::conn::socket::{Security, check_hosts, dial};
+use crate::conn::statements::{CREATE_TABLE, Statements, TRY_AND_DRAW};
+use crate::error::{Failure, NO_TABLE, Unanswered};
+
+/// The oldest version of MySQL: sessions hold more than one lock.
+const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);
+
+/// The oldest version of MariaDB: it has `CREATE TABLE` and locks as this engine uses them.
+const OLDEST_MARIADB: (u16, u16, u16) = (10, 2, 0);
+
+/// How long a statement waits for a row that others lock.
+const ROW_TIMEOUT_SECS: u64 = 2;
+
+/// The variables that decide whether locks and tokens work. A server returns those that it knows.
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', 'server_uuid', 'datadir', \
+    'read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', 'group_replication_single_primary_mode', \
+    'lower_case_table_names', 'log_bin', 'binlog_format')";
+
+/// Opens connections to the server that a URL names.
+pub(crate) struct Connector {
+    pub(crate) config: Config,
+    security: Security,
+    pub(crate) runtime: Runtime,
+    /// The server as messages name it.
+    pub(crate) server: Arc<str>,
+    /// The findings of the first connection.
+    found: OnceLock<Found>,
+}
+
+/// The findings of the first connection. They hold for all connections of the client.
+pub(crate) struct Found {
+    /// Why there are no tokens.
+    pub(crate) no_tokens: Option<String>,
+    /// The database, as locks' names begin.
+    pub(crate) database: String,
+}
+
+/// The session of a new connection.
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) idle: Duration,
+}
+
+impl Connector {
+    /// Reads the files of certificates.
+    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Connector, Failure> {
+        check_hosts(config.tls.as_ref(), &config.hosts)?;
+        let security = Security::of(config.tls.as_ref())?;
+        let server = config.server().into();
+        Ok(Connector { config, security, runtime, server, found: OnceLock::new() })
+    }
+
+    /// Returns the findings of the first connection. `None` before it.
+    pub(crate) fn found(&self) -> Option<&Found> {
+        self.found.get()
+    }
+
+    /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
+    pub(crate) async fn connect(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
+        let clock = self.runtime.clock();
+        // Several hosts are tried in turn.
+        let count = u32::try_from(self.config.hosts.len()).unwrap_or(u32::MAX);
+        let until = clock.now() + self.config.connect_timeout.saturating_mul(count) + self.config.timeout;
+        clock.within(until, self.open(idle)).await.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
+    }
+
+    /// Tries the servers in turn. The first one that accepts writes is used.
+    async fn open(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
+        let mut failure = None;
+        for host in &self.config.hosts {
+            match self.open_at(host, idle).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::ended(&self.server)))
+    }
+
+    async fn open_at(
+        self: &Arc<Connector>,
+        host: &(String, u16),
+        idle: Duration,
+    ) -> Result<Arc<Connection>, Failure> {
+        let server = format!("{}:{}", host.0, host.1);
+        let failed = |error| Failure::read(error, &server);
+        let clock = self.runtime.clock();
+        let greeting = async {
+            let stream = dial(host, self.config.pinned).await.map_err(Refused::Io)?;
+            let client = format!("fencepost_{:016x}", self.runtime.client());
+            greet(stream, &host.0, &self.config, &self.security, &client).await
+        };
+        let greeted = clock.within(clock.now() + self.config.connect_timeout, greeting).await;
+        let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;
+        let greeted = greeted.map_err(|error| explain(error, &server, &self.config))?;
+        let oldest = if greeted.mariadb { OLDEST_MARIADB } else { OLDEST_MYSQL };
+        if greeted.version < oldest {
+            let message = format!("{server} is older than MySQL 5.7.5 or MariaDB 10.2; update it");
+            return Err(Failure::new(ErrorKind::Configuration, message));
+        }
+        let channel = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
+        let set_up = set_up(greeted.mariadb, idle);
+        let (_, id, facts) =
+            try_join3(all(&channel, &set_up), channel.query("SELECT CONNECTION_ID()"), channel.query(FACTS))
+                .await
+                .map_err(failed)?;
+        let id = id.rows.into_iter().next().and_then(|mut row| row.take::<u64, _>(0)).unwrap_or(0);
+        if id & u64::from(u32::MAX) != u64::from(greeted.id) {
+            return Err(Failure::pooled(&server));
+        }
+        let facts = pairs(facts);
+        check(&facts, &server)?;
+        let found = match self.found.get() {
+            Some(found) => found,
+            None => {
+                let found = self.look(&channel, &facts, &server).await?;
+                self.found.get_or_init(|| found)
+            }
+        };
+        let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
+        Ok(Connection::new(self, channel, statements, Session { id, idle }))
+    }
+
+    /// Finds out whether there are tokens. Makes their table if the user may.
+    async fn look(
+        &self,
+        channel: &Channel,
+        facts: &HashMap<String, String>,
+        server: &str,
+    ) -> Result<Found, Failure> {
+        let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+        let database = match fact("lower_case_table_names") {
+            "" | "0" => self.config.database.clone(),
+            // The server takes names that differ in case for one.
+            _ => self.config.database.to_lowercase(),
+        };
+        let no_tokens = if fact("log_bin") == "ON" && fact("binlog_format") == "STATEMENT" {
+            Some(
+                "binlog_format is STATEMENT, so replicas would take the locks as well; set it to ROW"
+                    .to_owned(),
+            )
+        } else {
+            let mut prepared = channel.prepare(TRY_AND_DRAW).await;
+            if matches!(prepared, Err(Unanswered::Refused { code: NO_TABLE, .. })) {
+                prepared = match channel.query(CREATE_TABLE).await {
+                    Ok(_) => channel.prepare(TRY_AND_DRAW).await,
+                    Err(error) => Err(error),
+                };
+            }
+            match prepared.map_err(|error| Failure::read(error, server)) {
+                Ok(_) => None,
+                Err(failure) if failure.is_denied() => Some(format!(
+                    "the user may not make or write the table fencepost_token; run as an administrator: {CREATE_TABLE}; \
+                     GRANT SELECT, INSERT, UPDATE, DELETE ON {}.fencepost_token TO the user",
+                    self.config.database
+                )),
+                Err(failure) => return Err(failure),
+            }
+        };
+        if let Some(why) = &no_tokens {
+            tracing::warn!(server, why, "locks of this client have no fencing tokens");
+        }
+        Ok(Found { no_tokens, database })
+    }
+}
+
+/// Sets the session's parameters. A limit of the server's own configuration would end waiting statements.
+fn set_up(mariadb: bool, idle: Duration) -> [String; 2] {
+    let limit = if mariadb { "max_statement_time" } else { "max_execution_time" };
+    [
+        format!(
+            "SET SESSION wait_timeout = {}, autocommit = 1, time_zone = '+00:00', {limit} = 0, \
+             lock_wait_timeout = {ROW_TIMEOUT_SECS}, innodb_lock_wait_timeout = {ROW_TIMEOUT_SECS}",
+            idle.as_secs()
+        ),
+        // Without it, statements for neighbouring names could wait for each other.
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+    ]
+}
+
+async fn all(channel: &Channel, texts: &[String]) -> Result<Vec<Answer>, Unanswered> {
+    futures_util::future::try_join_all(texts.iter().map(|text| channel.query(text))).await
+}
+
+/// Reads rows of a name and a value.
+fn pairs(answer: Answer) -> HashMap<String, String> {
+    answer
+        .rows
+        .into_iter()
+        .filter_map(|mut row| Some((row.take::<String, _>(0)?.to_lowercase(), row.take::<String, _>(1)?)))
+        .collect()
+}
+
+/// Refuses servers on which these locks exclude nobody.
+fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
+    let is_on = |name: &str| facts.get(name).is_some_and(|value| matches!(&**value, "ON" | "1"));
+    let refusal = if is_on("wsrep_on") {
+        "is a node of a Galera cluster, whose nodes do not share GET_LOCK; use another server or engine"
+    } else if facts.get("group_replication_single_primary_mode").is_some_and(|mode| mode == "OFF") {
+        "is a member of a group with several primaries, which do not share GET_LOCK; use a single primary"
+    } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
+        "accepts no writes; name the primary in the URL"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(ErrorKind::Configuration, format!("{server} {refusal}")))
+}
+
+fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
+    match refused {
+        Refused::Server { code, message } => Failure::read(Unanswered::Refused { code, message }, server),
+        Refused::Io(error) => Failure::unconnected(server, error),
+        Refused::NoTls => Failure::new(
+            ErrorKind::Configuration,
+            format!("{server} has no TLS; configure ssl_cert and ssl_key there, or use sslmode=disable"),
+        ),
+        Refused::Method(name) => Failure::new(
+            ErrorKind::Denied,
+            format!(
+                "{server} asks user {} for the authentication {name}; use caching_sha2_password, ed25519 or \
+                 mysql_native_password",
+                config.credentials.user
+            ),
+        ),
+    }
+}

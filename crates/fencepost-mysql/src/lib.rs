@@ -1,0 +1,50 @@
+//! MySQL and MariaDB engine of fencepost: locks by `GET_LOCK`, on few shared connections. It needs MySQL 5.7.5 or MariaDB 10.2.
+//!
+//! `mysql://user[:password]@host[:port],…/database`, or `mariadb://` with the same meaning.
+//!
+//! | option | default | meaning |
+//! |---|---|---|
+//! | `mode` | `named` | how a lock is kept: the server's named locks |
+//! | `prefix` | none | prefix of all names |
+//! | `connections` | `16` | how many connections a client opens at most |
+//! | `timeout` | `4s` | time limit of a statement |
+//! | `connect_timeout` | `2s` | time limit of an attempt to connect |
+//! | `password_env`, `password_file` | | environment variable or file with the password |
+//! | `sslmode` | `disable` | `verify-full`: connect with TLS, and check the server's certificate and name |
+//! | `ca` | the system's | with TLS: a file of certificate authorities |
+//! | `cert`, `key` | none | with TLS: the files of the client's certificate and its key |
+//!
+//! # What is guaranteed
+//! - Locks exclude each other as long as the server runs. Waiters stand in the server's queue, first come, first served.
+//! - A lock is held by a connection. The server frees it as soon as the connection ends, or when it has heard nothing of the client
+//!   for the lock's `ttl`, in whole seconds (`wait_timeout`).
+//! - The holder learns at once that its connection ended. If the network is silent, the holder's deadline passes before the server
+//!   frees the lock.
+//! - Fencing tokens grow through crashes and restarts of the server. They come from the table `fencepost_token`. The engine makes it
+//!   if the user may. Otherwise there are no tokens, and [`Tokens::None`](fencepost_core::Tokens::None) says so.
+//!
+//! # What is not
+//! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
+//!   does not look.
+//! - The nodes of a Galera cluster do not share `GET_LOCK`. Such nodes are refused, and so are proxies that pool connections.
+//! - The engine is tested with MariaDB 10.11. It keeps to the documented behaviour of MySQL, and is not tested with it.
+
+mod backend;
+mod claim;
+mod client;
+mod config;
+mod conn;
+mod doctor;
+mod entry;
+mod error;
+mod keys;
+mod operator;
+
+pub use backend::open;
+pub use config::SCHEMES;
+
+/// Adds every scheme of this crate to a registry.
+#[must_use]
+pub fn register(registry: fencepost_core::Registry) -> fencepost_core::Registry {
+    SCHEMES.iter().fold(registry, |registry, scheme| registry.with(scheme, open))
+}
