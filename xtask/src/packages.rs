@@ -18,7 +18,7 @@ struct Needed {
 }
 
 /// Everything that a test starts and a bare system may lack.
-const NEEDED: [Needed; 22] = [
+const NEEDED: &[Needed] = &[
     Needed { program: "setsid", package: "util-linux" },
     Needed { program: "unshare", package: "util-linux" },
     Needed { program: "setpriv", package: "util-linux" },
