@@ -13,31 +13,39 @@ use crate::kit::{Kid, LONG, Place, eventually};
 
 const PAGE: &str = include_str!("../../../../docs/cron.md");
 
-/// The file of the page whose first line is this comment.
+/// The file of the page that has its path in a comment.
 fn file(path: &str) -> String {
-    let start = format!("# {path}\n");
-    let mut found = PAGE.split("```").filter_map(|block| block.split_once('\n')?.1.strip_prefix(&start));
-    let file = found.next().unwrap_or_else(|| panic!("the page has no {path}")).to_owned();
+    let comment = format!("\n# {path}\n");
+    let mut found = PAGE.split("```").filter(|block| block.contains(&comment));
+    let file = found.next().unwrap_or_else(|| panic!("the page has no {path}"));
     assert_eq!(found.next(), None, "the page has two files {path}");
-    file
+    file.split_once('\n').unwrap().1.to_owned()
 }
 
-/// The variables and the command of the table.
-fn table() -> (Vec<String>, String) {
-    let table = file("/etc/cron.d/nightly");
+/// The variables and the command of a table.
+fn table(path: &str) -> (Vec<String>, String) {
+    let table = file(path);
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
     let (variables, jobs): (Vec<_>, Vec<_>) =
-        table.lines().partition(|line| !line.contains(' ') && line.contains('='));
-    let nightly = jobs.iter().find(|line| line.starts_with("0 3 * * * root ")).unwrap();
+        lines.partition(|line| !line.contains(' ') && line.contains('='));
+    let [job] = jobs[..] else { panic!("{jobs:?}") };
     // cron ends the command at a percent sign.
-    assert!(!nightly.contains('%'), "{nightly}");
-    let command = nightly.trim_start_matches("0 3 * * * root ").to_owned();
-    (variables.into_iter().map(str::to_owned).collect(), command)
+    assert!(!job.contains('%'), "{job}");
+    let (time, command) = job.split_once(" root ").unwrap();
+    assert_eq!(time.split(' ').count(), 5, "{job}");
+    (variables.into_iter().map(str::to_owned).collect(), command.to_owned())
 }
 
 /// The command of the unit.
 fn unit() -> String {
     let unit = file("/etc/systemd/system/nightly.service");
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap().to_owned()
+}
+
+/// The text with a client of Redis that talks to this server.
+fn client(text: &str, server: &Redis) -> String {
+    let port = server.url().rsplit_once(':').unwrap().1.to_owned();
+    text.replace("redis-cli -h redis.example.com", &format!("redis-cli -p {port}"))
 }
 
 /// Three hosts with their own settings and one server. A report writes a line into one file.
@@ -56,8 +64,9 @@ impl Hosts {
                 "etc.toml",
                 &file("/etc/fencepost.toml").replace("redis://redis.example.com", &server.url()),
             );
-            let script = format!("#!/bin/sh\necho \"$FENCEPOST_TOKEN\" >> {}\n", runs.display());
-            let report = place.file("report", &script);
+            let work = format!("echo \"$FENCEPOST_TOKEN\" >> {}", runs.display());
+            let script = file("/usr/local/bin/report").replace("# Here the report is made.", &work);
+            let report = place.file("report", &client(&script, &server));
             fs::set_permissions(report, fs::Permissions::from_mode(0o755)).unwrap();
         }
         Hosts { server, places }
@@ -68,9 +77,16 @@ impl Hosts {
         self.places[0].read("runs").lines().count()
     }
 
+    /// The output of the check in the morning.
+    fn check(&self) -> String {
+        let (variables, command) = table("/etc/cron.d/nightly-check");
+        self.cron(&self.places[0], &variables, &command).said().expect(0).out.clone()
+    }
+
     /// A line as it stands on the page, with the programs where they are on this host.
     fn here(&self, place: &Place, line: &str) -> String {
-        line.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"))
+        client(line, &self.server)
+            .replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"))
             .replace("/usr/local/bin/report", &place.path("report").display().to_string())
     }
 
@@ -80,8 +96,7 @@ impl Hosts {
         cron.args(["-i", "--default-signal"]).args(variables).arg("PATH=/usr/bin:/bin");
         cron.arg(format!("HOME={}", place.path("").display()));
         cron.arg(format!("FENCEPOST_TEST_ETC={}", place.path("etc.toml").display()));
-        // A signal of the test goes to the command itself.
-        cron.args(["/bin/sh", "-c", &format!("exec {}", self.here(place, command))]);
+        cron.args(["/bin/sh", "-c", &self.here(place, command)]);
         cron.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Kid::of(&mut cron)
     }
@@ -91,8 +106,10 @@ impl Hosts {
 fn one_of_three_hosts_runs_the_job() {
     needs!(REDIS);
     let hosts = Hosts::start();
-    let (variables, command) = table();
-    let start = |place| hosts.cron(place, &variables, &command);
+    let (variables, command) = table("/etc/cron.d/nightly");
+    // A signal of the test goes to the command itself.
+    let start = |place| hosts.cron(place, &variables, &format!("exec {command}"));
+    assert_eq!(hosts.check(), "nightly: no good run for 26 hours\n");
     let mut running: Vec<Kid> = hosts.places.iter().map(start).collect();
     for _ in 0..2 {
         let skipped = eventually("a host that finds the lock busy", LONG, || {
@@ -108,14 +125,14 @@ fn one_of_three_hosts_runs_the_job() {
     assert!(shown.expect(0).out.contains("held by"), "{shown:?}");
     running[0].send(Signal::SIGTERM);
     assert_eq!(running.remove(0).said().expect(0).err, "");
-    assert_eq!(hosts.runs(), 1);
+    assert_eq!((hosts.runs(), hosts.check().as_str()), (1, ""));
 }
 
 #[test]
 fn no_host_runs_the_job_without_the_server() {
     needs!(REDIS);
     let mut hosts = Hosts::start();
-    let (variables, command) = table();
+    let (variables, command) = table("/etc/cron.d/nightly");
     hosts.server.kill().unwrap();
     let said = hosts.cron(&hosts.places[0], &variables, &command).said();
     said.expect(69).complains(&["127.0.0.1"]);
@@ -125,7 +142,7 @@ fn no_host_runs_the_job_without_the_server() {
 #[test]
 fn the_timer_of_systemd_runs_the_same_command() {
     needs!(SYSTEMD);
-    assert_eq!(unit(), table().1);
+    assert_eq!(unit(), table("/etc/cron.d/nightly").1);
     let place = Place::new();
     for name in ["nightly.service", "nightly.timer"] {
         let unit = file(&format!("/etc/systemd/system/{name}"));
