@@ -49,7 +49,9 @@ local function touch(lock)
   end
 end
 
-local function save(lock)
+-- Writes what has changed. `always`: on a full server, too.
+local function save(lock, always)
+  if always then touch(lock) end
   local holders, mode, lone, summary = lock.holders, lock.mode, lock.lone, nil
   lock.seen = now
   if lock.waiting == 0 then lock.first = lock.next end

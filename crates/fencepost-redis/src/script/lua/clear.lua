@@ -3,10 +3,9 @@
 -- before the rest of the script: a summary that counts a claim which is gone would keep the lock held for good.
 if lock.lone then
   del('l' .. lock.lone.id)
-  touch(lock)
   set_claim('c' .. lock.lone.id, lock.lone)
   lock.lone = false
-  save(lock)
+  save(lock, true)
 end
 
 local stones, first, after, first_end = lock.tombstones > 0 and redis.call('HGET', lock.key, 't'), 0, 0, now + 1
@@ -29,8 +28,7 @@ if first_end <= now or first_end > now + 2 * TOMB then
     end
   end
   if first < after then set('t', struct.pack(STONES, first, after, first_end)) else del('t') end
-  touch(lock)
-  save(lock)
+  save(lock, true)
 end
 
 if late then
@@ -76,6 +74,5 @@ if late then
     if lock.cursor and lock.holders > 0 and (lock.earliest == 0 or lock.earliest > now + TOMB) then lock.earliest = now + TOMB end
     lock.cursor = false
   end
-  touch(lock)
-  save(lock)
+  save(lock, true)
 end

@@ -48,7 +48,7 @@ else
     -- From now on it needs a script to release the lock, and should know.
     redis.pcall('PUBLISH', inbox .. lone.process, 'L' .. lone.id)
   end
-  local waits = claim and claim.state == WAITS
+  local waits, known = claim and claim.state == WAITS, claim
   if not claim or waits then
     if waits then
       touch(lock)
@@ -69,7 +69,6 @@ else
   elseif claim then
     -- One whose lease is over is still there if no scan has found it yet.
     if claim.state == EVICTED or claim.state == TOMBSTONE or claim.deadline <= now then return 'GONE' end
-    touch(lock)
     if waits then claim.deadline = 0 end
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
@@ -105,7 +104,7 @@ else
   end
   -- Saved even if it has a longer lease: the client waits until replicas have the write.
   confirm(lock, own_field, claim, lease, retention)
-  save(lock)
+  save(lock, known)
   status, token = 'HELD', claim.token
 end
 if vote and vote ~= '' and last_vote ~= vote then redis.call('HSET', key, 'e', vote) end

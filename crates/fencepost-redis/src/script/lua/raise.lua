@@ -14,6 +14,5 @@ if token <= lock.token and (ARGV[4] ~= '1' or lock.holders > 1) then return 'NON
 claim.token, lock.token = token, math.max(lock.token, token)
 set_claim(field, claim)
 expire(lock, claim.deadline, retention)
-touch(lock)
-save(lock)
+save(lock, true)
 return 'DONE'

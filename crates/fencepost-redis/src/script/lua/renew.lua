@@ -16,12 +16,11 @@ for _, key in ipairs(KEYS) do
     lone.deadline = math.max(lone.deadline, now + first_lease)
     lock.earliest = lone.deadline
     expire(lock, lone.deadline, retention)
-    touch(lock)
-    save(lock)
+    save(lock, true)
     reply[#reply + 1] = struct.pack('>ddd', next_look(lock), HOLDS, lock.token)
   else
     -- include clear
-    local alive, fields, at = waits and redis.call('HGET', key, 'p' .. name), {}, #reply + 1
+    local alive, fields = waits and redis.call('HGET', key, 'p' .. name), {}
     if alive then
       touch(lock)
       processes[name] = unpack_process(alive)
@@ -33,7 +32,7 @@ for _, key in ipairs(KEYS) do
       if #sets > 0 or #dels > 0 then save(lock) end
     end
     for i = 1, claims do fields[i] = 'c' .. ARGV[argument + 2 * i] end
-    reply[at] = ''
+    local states = ''
     for i, record in ipairs(claims > 0 and redis.call('HMGET', key, unpack(fields)) or {}) do
       local claim, state, token = record and unpack_claim(record), 0, 0
       if claim and claim.state == WAITS then
@@ -45,13 +44,10 @@ for _, key in ipairs(KEYS) do
         confirm(lock, fields[i], claim, tonumber(ARGV[argument + 2 * i + 1]), retention)
         state, token = HOLDS, claim.token
       end
-      reply[#reply + 1] = struct.pack('>dd', state, token)
+      states = states .. struct.pack('>dd', state, token)
     end
-    if #sets > 0 then
-      touch(lock)
-      save(lock)
-    end
-    reply[at] = struct.pack('>d', next_look(lock))
+    if #sets > 0 then save(lock, true) end
+    reply[#reply + 1] = struct.pack('>d', next_look(lock)) .. states
   end
   argument = argument + 2 + 2 * claims
 end

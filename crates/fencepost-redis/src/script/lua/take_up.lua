@@ -14,6 +14,5 @@ local _, _, _, _, text = struct.unpack(TERMS, claim.terms)
 claim.terms = struct.pack(TERMS, mode, permits, of, process) .. string.sub(claim.terms, text)
 if claim.state == HANDED then claim.deadline = 0 end
 confirm(lock, field, claim, lease, retention)
-touch(lock)
-save(lock)
+save(lock, true)
 return 'HELD' .. struct.pack('>d', claim.token)
