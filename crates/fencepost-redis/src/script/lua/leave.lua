@@ -46,14 +46,14 @@ elseif claim then
   if claim.deadline > now then status = 'FREE' end
   count(lock, claim, -1)
 end
-if claim or tombstone or written then
+if claim or tombstone or written or lock.waiting > 0 then
   -- The hand-over reads the line as it is stored.
   if status == 'LEFT' then touch(lock) end
   -- include hand_over
   -- The key of an idle lock stays for its last token alone.
   local rest = math.floor(math.max(now, lock.token) / 1000) + retention
   if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > rest + retention then lock.expires, lock.moved = rest, true end
-  save(lock)
+  save(lock, true)
 end
 -- A claim that is not written down any more was told to ask, and will not: so others are told.
 if refusal and (status == 'FREE' or refusal ~= '' and redis.call('ZREM', 'redlock:' .. key, refusal) == 0) then

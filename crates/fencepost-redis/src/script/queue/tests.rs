@@ -286,6 +286,26 @@ fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
 }
 
 #[test]
+fn a_request_to_leave_that_comes_again_hands_the_lock_on() {
+    needs!(REDIS);
+    let enter = |slot, process, mode, ttl| {
+        let new = New { process, lock: 0, mode, join: true };
+        Op::Enter { slot, new, ttl, again: false }
+    };
+    let ops = vec![
+        enter(1, 2, Mode::Exclusive, 100_000),
+        enter(8, 0, Mode::Exclusive, 100_000),
+        Op::Leave { slot: 8, tombstone: true },
+        enter(4, 2, Mode::Exclusive, 60_000_000),
+        Op::Advance { micros: 500_000 },
+        // Clears the dead holder away, and does not wait itself.
+        Op::KeepSome { process: 1, slots: vec![6, 8], waits: false, ttl: 60_000_000 },
+        Op::Leave { slot: 8, tombstone: true },
+    ];
+    play(&mut Stage::open(""), &History { cluster: false, orderly: true, ops }).unwrap();
+}
+
+#[test]
 fn histories_have_every_kind_of_step() {
     let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
     let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
