@@ -121,9 +121,9 @@ pub trait Transaction: Send {
 pub struct Failure {
     /// Its kind.
     pub kind: ErrorKind,
-    /// What failed and what to do.
+    /// The failure and the advice.
     pub message: String,
-    /// What the driver said.
+    /// The message of the driver.
     pub cause: Option<String>,
     /// Trying again later may help.
     pub transient: bool,
