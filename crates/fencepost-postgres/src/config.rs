@@ -153,6 +153,9 @@ impl Config {
             Some("quiet") => true,
             Some(_) => return Err(Error::invalid("wait is queue or quiet")),
         };
+        if mode == Mode::Table && address.option("wait").is_some() {
+            return Err(Error::invalid("wait is an option of mode=advisory; leave it out with mode=table"));
+        }
         Ok(Config {
             quiet,
             hosts: BackendUrl::each_once(hosts.split(',').map(host).collect::<Result<_>>()?)?,
@@ -245,6 +248,7 @@ mod tests {
             ("postgres://me@host?sslmode=require", "do not check"),
             ("postgres://me@host?mode=fast", "mode is"),
             ("postgres://me@host?table=a", "add mode=table"),
+            ("postgres://me@host?mode=table&wait=quiet", "leave it out"),
             ("postgres://me@host?mode=table&table=a;b", "table is a name"),
             ("postgres://me@host:0", "host:port"),
             ("postgres://me@a b", "host:port"),

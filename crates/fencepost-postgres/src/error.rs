@@ -156,7 +156,7 @@ impl Failure {
             ErrorKind::Configuration,
             format!(
                 "{server} is a pooler in transaction mode, which gives a session's locks to other clients; connect to the \
-                 server itself, or to a pool in session mode"
+                 server itself or to a pool in session mode, or use mode=table"
             ),
         )
     }

@@ -1,6 +1,6 @@
 //! The state that the parts of one client share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,6 +19,9 @@ const MAX_CONFLICTS: u32 = 20;
 /// The pause before a transaction is repeated, times the number of the repetition.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How many messages are kept whose rows are not known yet.
+const MAX_EARLY: usize = 1_000;
+
 /// A session younger than this part of its lease is not renewed for another claim.
 const FRESH_PART: u32 = 10;
 
@@ -35,8 +38,15 @@ pub(crate) struct TableClient {
     sessions: Mutex<HashMap<Duration, Arc<SessionRow>>>,
     opening: SingleFlight<Result<(), Failure>>,
     opened: AtomicU64,
-    /// Claims in the queue, by the number of their row.
-    queued: Mutex<HashMap<i64, Arc<Waiter>>>,
+    queued: Mutex<Queued>,
+}
+
+/// Claims in the queue, by the number of their row.
+#[derive(Default)]
+struct Queued {
+    waiters: HashMap<i64, Arc<Waiter>>,
+    /// Rows that were granted before the reply came that tells their number.
+    early: HashSet<i64>,
 }
 
 impl TableClient {
@@ -172,17 +182,23 @@ impl TableClient {
     }
 
     pub(crate) fn queue(&self, row: i64, waiter: &Arc<Waiter>) {
-        self.queued.lock().insert(row, Arc::clone(waiter));
+        let mut queued = self.queued.lock();
+        queued.waiters.insert(row, Arc::clone(waiter));
+        let granted = queued.early.remove(&row);
+        drop(queued);
+        if granted {
+            waiter.wake();
+        }
     }
 
     pub(crate) fn unqueue(&self, row: i64) {
-        let removed = self.queued.lock().remove(&row);
+        let removed = self.queued.lock().waiters.remove(&row);
         drop(removed);
     }
 
     /// Wakes all waiters: messages may have been lost.
     pub(crate) fn wake_all(&self) {
-        let waiters: Vec<_> = self.queued.lock().values().cloned().collect();
+        let waiters: Vec<_> = self.queued.lock().waiters.values().cloned().collect();
         waiters.iter().for_each(|waiter| waiter.wake());
     }
 
@@ -192,9 +208,20 @@ impl TableClient {
         let Ok(number) = number.parse::<i64>() else { return };
         match what {
             "grant" => {
-                let waiter = self.queued.lock().get(&number).cloned();
-                if let Some(waiter) = waiter {
-                    waiter.wake();
+                let mut queued = self.queued.lock();
+                let waiter = queued.waiters.get(&number).cloned();
+                match waiter {
+                    Some(waiter) => {
+                        drop(queued);
+                        waiter.wake();
+                    }
+                    // Its claim may have left. A waiter whose message is forgotten looks soon.
+                    None => {
+                        if queued.early.len() >= MAX_EARLY {
+                            queued.early.clear();
+                        }
+                        queued.early.insert(number);
+                    }
                 }
             }
             "evicted" => {

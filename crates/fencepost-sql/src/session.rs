@@ -14,6 +14,9 @@ use crate::client::{TableClient, micros};
 use crate::database::{Failure, Lane};
 use crate::statements::with;
 
+/// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
+const FRESH_PART: u32 = 4;
+
 /// The row of a session.
 pub(crate) struct SessionRow {
     pub(crate) id: i64,
@@ -140,7 +143,9 @@ impl SessionRow {
         client: &TableClient,
         due: &[Arc<Claim>],
     ) -> Result<(), Failure> {
-        let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / 10;
+        // Claims that came at different times are due at different times until one renewal has confirmed all of them. A single claim may be a
+        // user's extension, which needs all its time.
+        let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / FRESH_PART;
         if !fresh && !self.renew().await? {
             due.iter()
                 .filter(|claim| claim.validity.is_confirmed() && claim.note.load(Relaxed) == 0)

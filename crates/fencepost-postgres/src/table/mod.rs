@@ -22,7 +22,9 @@ use crate::table::listener::{PROOF, Proofs};
 const MAX_QUEUED: u32 = 64;
 
 /// Opens the lease table that a URL names.
-pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
+pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
+    // No lock belongs to a connection, so no program has to inherit one.
+    config.pinned = false;
     // Clients whose URLs differ share no limit.
     let engine =
         format!("postgres {} {} {:?} {}", config.server(), config.database, config.table, config.prefix);

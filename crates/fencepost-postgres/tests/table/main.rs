@@ -1,0 +1,254 @@
+//! Tests of the lease table on real servers: statements, renewal, wake-ups, tokens, poolers, schema.
+
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Client, Registry, Result};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::{PgBouncer, Postgres};
+use fencepost_testkit::wait::eventually;
+
+/// The time limit for events that should happen at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+fn registry() -> Registry {
+    fencepost_postgres::register(Registry::new())
+}
+
+async fn try_connect(url: &str) -> Result<Client> {
+    Client::builder().connect(&registry(), url).await
+}
+
+async fn connect(url: &str) -> Client {
+    try_connect(url).await.expect("it answers")
+}
+
+/// A server with the tables, and the URL.
+async fn start() -> (Postgres, String) {
+    let server = Postgres::start().expect("a server starts");
+    let url = format!("{}?mode=table", server.url());
+    Client::builder().apply_schema(&registry(), &url).await.expect("the tables can be made");
+    (server, url)
+}
+
+fn number(server: &Postgres, query: &str) -> i64 {
+    server.run(query).expect("the server answers").trim().parse().expect("it is a number")
+}
+
+/// Counts the statements on the tables that are no renewals, and all renewals.
+fn calls(server: &Postgres) -> (i64, i64) {
+    let like = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%fencepost_lock%' \
+        AND query NOT LIKE '%pg_stat_%' AND query";
+    let renewal = "LIKE 'UPDATE \"fencepost_lock_session\"%'";
+    (number(server, &format!("{like} NOT {renewal}")), number(server, &format!("{like} {renewal}")))
+}
+
+fn reset(server: &Postgres) {
+    server.run("SELECT pg_stat_statements_reset()").expect("it can be reset");
+}
+
+/// An uncontended cycle of an exclusive lock is one statement to acquire and one to release, each a transaction of its own.
+#[tokio::test]
+async fn an_uncontended_cycle_is_two_statements() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    reset(&server);
+    for _ in 0..100 {
+        mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    assert_eq!(calls(&server).0, 200);
+    assert_eq!(
+        number(&server, "SELECT count(*) FROM pg_stat_statements WHERE query ~* '^(begin|commit)'"),
+        0
+    );
+    client.close().await;
+    assert_eq!(
+        number(&server, "SELECT count(*) FROM fencepost_lock_session"),
+        0,
+        "a closed client leaves no session"
+    );
+}
+
+/// One statement renews all locks of a process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_locks_are_renewed_by_one_statement() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    // The test counts renewals; a commit need not reach the disk for that.
+    server.run("ALTER SYSTEM SET fsync = off").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("reloaded");
+    let client =
+        Client::builder().ttl(Duration::from_secs(12)).connect(&registry(), &url).await.expect("it answers");
+    let mut tasks = Vec::new();
+    for part in 0..50 {
+        let client = client.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut guards = Vec::new();
+            for number in 0..200 {
+                let mutex = client.mutex(&format!("lock/{part}/{number}")).expect("a good name");
+                guards.push(mutex.lock().await.expect("it is free"));
+            }
+            guards
+        }));
+    }
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.extend(task.await.expect("no panic"));
+    }
+    let renewed = async || {
+        let before = guards[0].valid_until();
+        eventually(SOON, "it is renewed", || async { guards[0].valid_until() > before }).await;
+    };
+    renewed().await;
+    reset(&server);
+    renewed().await;
+    let until = guards[0].valid_until();
+    eventually(SOON, "all are renewed", || async { guards.iter().all(|guard| guard.valid_until() >= until) })
+        .await;
+    assert_eq!(calls(&server), (0, 1));
+    assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
+    drop(guards);
+    client.close().await;
+}
+
+/// A waiter in another process is told of its grant. Nobody is told when nobody waits.
+#[tokio::test]
+async fn a_release_tells_the_next_waiter_and_only_then() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    let (one, two) = (connect(&url).await, connect(&url).await);
+    let (mine, theirs) = (one.mutex("lock").expect("a good name"), two.mutex("lock").expect("a good name"));
+    // The first wait opens the connection for messages.
+    let mut guard = mine.lock().await.expect("it is free");
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let theirs = theirs.clone();
+        let waiting = tokio::spawn(async move { theirs.lock().await.map(|guard| (guard, Instant::now())) });
+        let waits = "SELECT count(*) FROM fencepost_lock_queue WHERE token = 0";
+        eventually(SOON, "it waits", || async { number(&server, waits) == 1 }).await;
+        let released = Instant::now();
+        guard.release().await.expect("it was held");
+        let (next, granted) = tokio::time::timeout(SOON, waiting)
+            .await
+            .expect("it is told")
+            .expect("no panic")
+            .expect("granted");
+        times.push(granted - released);
+        next.release().await.expect("it was held");
+        guard = mine.lock().await.expect("it is free");
+    }
+    times.sort_unstable();
+    println!("a release until the next grant: p50 {:?}, most {:?}", times[times.len() / 2], times.last());
+    guard.release().await.expect("it was held");
+    reset(&server);
+    for _ in 0..10 {
+        mine.lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    assert_eq!(number(&server, "SELECT count(*) FROM pg_stat_statements WHERE query LIKE '%pg_notify%'"), 0);
+    one.close().await;
+    two.close().await;
+}
+
+/// A server that does not flush commits would repeat the tokens of its last moments after a crash.
+#[tokio::test]
+async fn tokens_grow_through_a_crash_without_synchronous_commit() {
+    needs!(POSTGRES);
+    let (mut server, url) = start().await;
+    server.run("ALTER SYSTEM SET synchronous_commit = off").expect("set");
+    server.run("ALTER SYSTEM SET wal_writer_delay = '10s'").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("reloaded");
+    let mut last = fencepost_core::Token::default();
+    for _ in 0..3 {
+        let client = connect(&url).await;
+        let mutex = client.rwlock("lock").expect("a good name");
+        for _ in 0..5 {
+            let guard = mutex.write().await.expect("it is free");
+            assert!(guard.token() > last, "{} after {last}", guard.token());
+            last = guard.token();
+            guard.release().await.expect("it was held");
+            // A shared lock is granted in a transaction of several statements.
+            let guard = mutex.read().await.expect("it is free");
+            assert!(guard.token() > last, "{} after {last}", guard.token());
+            last = guard.token();
+            guard.release().await.expect("it was held");
+        }
+        server.kill().expect("killed");
+        server.restart().expect("it starts again");
+        client.close().await;
+    }
+}
+
+/// A pooler in transaction mode gives each statement another backend, and delivers no messages.
+#[tokio::test]
+async fn a_pooler_in_any_mode_works() {
+    needs!(POSTGRES, PGBOUNCER);
+    let (server, url) = start().await;
+    for mode in ["transaction", "session"] {
+        let pooler = PgBouncer::start(&server, mode).expect("a pooler starts");
+        let pooled = format!("{}?mode=table", pooler.url());
+        Client::builder().apply_schema(&registry(), &pooled).await.expect("the tables are there");
+        let (one, two, direct) = (connect(&pooled).await, connect(&pooled).await, connect(&url).await);
+        let mut guard = one.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        for client in [&two, &direct, &one] {
+            let mutex = client.mutex("lock").expect("a good name");
+            assert!(mutex.try_lock().await.expect("busy is no error").is_none());
+            let waiting = tokio::spawn(async move { mutex.lock().await });
+            let waits = "SELECT count(*) FROM fencepost_lock_queue WHERE token = 0";
+            eventually(SOON, "it waits", || async { number(&server, waits) == 1 }).await;
+            let token = guard.token();
+            guard.release().await.expect("it was held");
+            guard = tokio::time::timeout(SOON, waiting)
+                .await
+                .expect("granted")
+                .expect("no panic")
+                .expect("granted");
+            assert!(guard.token() > token);
+        }
+        guard.release().await.expect("it was held");
+        let permits = two.semaphore("pool", 3).expect("a good name");
+        permits.acquire_many(3).await.expect("free").release().await.expect("held");
+        for client in [one, two, direct] {
+            client.close().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tables_are_checked_and_have_any_name() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let url = format!("{}?mode=table&table=app.Jobs", server.url());
+    let error = try_connect(&url).await.expect_err("there are no tables");
+    assert!(error.is_configuration() && error.to_string().contains("fencepost schema --apply"), "{error}");
+    for _ in 0..2 {
+        Client::builder().apply_schema(&registry(), &url).await.expect("the tables can be made");
+    }
+    let client = connect(&url).await;
+    let guard = client.mutex("job").expect("a good name").lock().reason("nightly").await.expect("it is free");
+    let seen = "SELECT name, token, holds, reason, expires > clock_timestamp() + interval '10s', detached FROM app.\"Jobs_view\"";
+    assert_eq!(
+        server.run(seen).expect("the view is there").trim(),
+        format!("job|{}|t|nightly|t|f", guard.token())
+    );
+    guard.release().await.expect("it was held");
+    client.close().await;
+    // A user without rights learns which.
+    server.run("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA app TO app").expect("made");
+    let denied = format!("postgres://app@{}/postgres?mode=table&table=app.Jobs", server.address());
+    let client = connect(&denied).await;
+    let error = client.mutex("job").expect("a good name").try_lock().await.expect_err("it has no rights");
+    assert!(error.is_denied() && error.to_string().contains("three lease tables"), "{error}");
+    client.close().await;
+    server.run("COMMENT ON TABLE app.\"Jobs\" IS 'fencepost locks, layout 99'").expect("set");
+    let error = try_connect(&url).await.expect_err("it is another layout");
+    assert!(error.is_configuration() && error.to_string().contains("layout 99"), "{error}");
+    server.run("COMMENT ON TABLE app.\"Jobs\" IS 'jobs of the application'").expect("set");
+    let error = try_connect(&url).await.expect_err("it is another table");
+    assert!(error.is_configuration() && error.to_string().contains("another program"), "{error}");
+}
