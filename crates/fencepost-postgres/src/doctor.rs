@@ -1,9 +1,11 @@
 //! Checks the server.
 
-use fencepost_core::{Finding, Report, Result};
+use fencepost_core::{Finding, Report};
 use tokio_postgres::Row;
 
 use crate::client::{FIRST_TTL, PostgresClient};
+use crate::conn::connect::DriverClient;
+use crate::error::Failure;
 
 /// Reads all that the checks need in one statement.
 const FACTS: &str = "SELECT current_setting('server_version'), current_setting('fsync')::bool, \
@@ -22,24 +24,64 @@ const FACTS: &str = "SELECT current_setting('server_version'), current_setting('
     current_setting('autovacuum_freeze_max_age')::int8 \
     FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), true) AS seen) AS schema";
 
-pub(crate) async fn examine(client: &PostgresClient) -> Result<Report> {
+/// What to do when the connections are nearly used up.
+const CONNECTIONS: &str = "raise max_connections, or lower connections= in the URLs";
+
+pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<Report> {
     let row = client.pool.holding(FIRST_TTL).await?.one_row(FACTS).await?;
     Ok(Report::from(vec![
         Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
         durability(&row),
         replication(&row),
         tokens(&row),
-        share(
-            "connections",
-            row.get(7),
-            row.get(6),
-            "raise max_connections, or lower connections= in the URLs",
-        ),
+        share("connections", row.get(7), row.get(6), CONNECTIONS),
         share("lock table", row.get(9), row.get(8), "raise max_locks_per_transaction"),
         Finding::ok(
             "clocks",
             "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
         ),
+    ]))
+}
+
+/// Checks the server of a lease table. `messages`: whether they arrive.
+pub(crate) async fn examine_table(
+    client: &DriverClient,
+    server: &str,
+    messages: bool,
+) -> Result<Report, Failure> {
+    let row = client.query_typed_one(FACTS, &[]).await.map_err(|error| Failure::read(&error, server))?;
+    let (names, standbys): (String, i64) = (row.get(4), row.get(5));
+    let replication = match (standbys, names.is_empty()) {
+        (0, _) => {
+            Finding::note("replication", "no standby: while the server is down no lock is granted or renewed")
+        }
+        (_, true) => Finding::warning(
+            "replication",
+            "the standbys are asynchronous: after a failover two can hold a lock, and tokens can repeat",
+        )
+        .advice("set synchronous_standby_names"),
+        (_, false) => Finding::ok("replication", "a standby has each grant before its holder"),
+    };
+    let messages = if messages {
+        Finding::ok("messages", "waiters are told of their grants")
+    } else {
+        Finding::note(
+            "messages",
+            "a pooler in transaction mode delivers none: the first waiter looks every 50 to 100 ms",
+        )
+        .advice("connect to the server itself if waiters must be told sooner")
+    };
+    Ok(Report::from(vec![
+        Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
+        durability(&row),
+        replication,
+        messages,
+        share("connections", row.get(7), row.get(6), CONNECTIONS),
+        Finding::note(
+            "clocks",
+            "leases end by the server's clock: if it is set forward, a lock can be granted early",
+        )
+        .advice("slew the server's clock, and check tokens"),
     ]))
 }
 

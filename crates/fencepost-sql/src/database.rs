@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::{Error, ErrorKind, Report};
 
 /// A value of a parameter or a column.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,6 +101,9 @@ pub trait Database: Send + Sync + 'static {
 
     /// Makes sure that messages to this client arrive. Returns `false` where the database or a pooler delivers none: waiters poll then.
     fn listen(&self) -> Answer<'_, bool>;
+
+    /// Checks the server. Nothing is changed.
+    fn examine(&self) -> Answer<'_, Report>;
 
     /// Closes the connections.
     fn close(&self);

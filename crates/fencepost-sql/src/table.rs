@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Result,
-    Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -132,6 +132,10 @@ impl Backend for LeaseTable {
             let reached = self.client.run(&self.client.statements.reach, Vec::new()).await;
             reached.map(drop).map_err(|failure| self.error(failure))
         })
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(async { self.client.database.examine().await.map_err(|failure| self.error(failure)) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use fencepost_core::SingleFlight;
+use fencepost_core::{Report, SingleFlight};
 use fencepost_sql::{Answer, Database, Failure, Lane, LeaseTable, Results, Statement, Transaction};
 
 use crate::conn::connect::Connector;
+use crate::doctor;
 use crate::error;
 use crate::table::listener::{Listener, Proofs};
 use crate::table::pool::{Connections, Used, closed};
@@ -104,6 +105,20 @@ impl Database for PostgresDatabase {
             };
             let opened = shared.listening.join(&shared.connector.runtime, opening).await;
             opened.unwrap_or_else(|| Err(closed()))
+        })
+    }
+
+    fn examine(&self) -> Answer<'_, Report> {
+        Box::pin(async move {
+            let messages = self.listen().await?;
+            let mut used = self.shared.claims.get().await?;
+            let connector = &self.shared.connector;
+            let clock = connector.runtime.clock();
+            let examining = doctor::examine_table(used.client(), &connector.server, messages);
+            let report = clock.within(clock.now() + connector.config.timeout, examining).await;
+            let report = report.unwrap_or_else(|| Err(error::Failure::timeout(&connector.server)));
+            used.set_clean(report.is_ok());
+            report.map_err(error::Failure::for_table)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Registry, Result};
+use fencepost_core::{Client, Registry, Result, Severity};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::{PgBouncer, Postgres};
@@ -211,6 +211,10 @@ async fn a_pooler_in_any_mode_works() {
             assert!(guard.token() > token);
         }
         guard.release().await.expect("it was held");
+        let report = one.examine().await.expect("it answers");
+        let messages =
+            report.findings.iter().find(|finding| finding.subject == "messages").expect("it is examined");
+        assert_eq!(messages.severity == Severity::Ok, mode == "session", "{mode}: {messages}");
         let permits = two.semaphore("pool", 3).expect("a good name");
         permits.acquire_many(3).await.expect("free").release().await.expect("held");
         for client in [one, two, direct] {
