@@ -35,14 +35,19 @@ struct Shared {
 }
 
 impl PostgresDatabase {
-    pub(crate) fn new(connector: Arc<Connector>, proofs: Arc<Proofs>) -> PostgresDatabase {
+    /// `listening` opens the connection on which messages arrive.
+    pub(crate) fn new(
+        connector: Arc<Connector>,
+        listening: Arc<Connector>,
+        proofs: Arc<Proofs>,
+    ) -> PostgresDatabase {
         let most = connector.config.connections.saturating_sub(RESERVED).max(1);
         PostgresDatabase {
             shared: Arc::new(Shared {
                 claims: Connections::new(&connector, most),
                 renewals: Connections::new(&connector, 1),
                 connector,
-                listener: Listener::default(),
+                listener: Listener::new(listening),
                 proofs,
                 listening: SingleFlight::default(),
                 table: OnceLock::new(),
@@ -101,7 +106,7 @@ impl Database for PostgresDatabase {
             let own = Arc::clone(shared);
             let opening = async move {
                 let table = own.table.get().cloned().unwrap_or_default();
-                own.listener.open(&own.connector, &own.claims, &own.proofs, table).await
+                own.listener.open(&own.claims, &own.proofs, table).await
             };
             let opened = shared.listening.join(&shared.connector.runtime, opening).await;
             opened.unwrap_or_else(|| Err(closed()))

@@ -36,8 +36,8 @@ impl Proofs {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Listener {
+    connector: Arc<Connector>,
     state: Mutex<State>,
 }
 
@@ -50,6 +50,11 @@ struct State {
 }
 
 impl Listener {
+    /// `connector`: its inbox gets the messages.
+    pub(crate) fn new(connector: Arc<Connector>) -> Listener {
+        Listener { connector, state: Mutex::default() }
+    }
+
     /// Returns whether messages arrive, or `None` if that has to be found out.
     pub(crate) fn state(&self, now: Moment) -> Option<bool> {
         let state = self.state.lock();
@@ -62,11 +67,11 @@ impl Listener {
     /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
     pub(crate) async fn open(
         &self,
-        connector: &Arc<Connector>,
         claims: &Connections,
         proofs: &Proofs,
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
+        let connector = &self.connector;
         let channel = session_name(&connector.runtime);
         let connection = connect(connector).await?;
         let clock = connector.runtime.clock();

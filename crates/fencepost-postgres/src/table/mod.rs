@@ -7,7 +7,7 @@ mod statement;
 
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{Backend, Limit, Result, Runtime};
+use fencepost_core::{Backend, Error, Limit, Result, Runtime};
 use fencepost_sql::{LeaseTable, POSTGRES, TableOptions};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -35,9 +35,12 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         channel: session_name(&runtime),
     };
     let (sender, messages) = mpsc::unbounded_channel();
-    let connector = Arc::new(Connector::new(config, runtime.clone(), sender)?);
+    let connector = |inbox| Ok::<_, Error>(Arc::new(Connector::new(config.clone(), runtime.clone(), inbox)?));
+    // A message counts only on the connection that listens: a pooler may give that one's backend to another connection for a while.
+    let (ignored, _) = mpsc::unbounded_channel();
+    let (claims, listening) = (connector(ignored)?, connector(sender)?);
     let proofs = Arc::new(Proofs::default());
-    let database = Arc::new(PostgresDatabase::new(connector, Arc::clone(&proofs)));
+    let database = Arc::new(PostgresDatabase::new(claims, listening, Arc::clone(&proofs)));
     let table = LeaseTable::open(Arc::clone(&database) as _, &POSTGRES, options, runtime.clone()).await?;
     database.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
