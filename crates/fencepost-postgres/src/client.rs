@@ -15,6 +15,7 @@ use crate::conn::pool::Pool;
 use crate::error::Failure;
 use crate::inbox::Inbox;
 use crate::keys::{Keys, KeysInUse};
+use crate::operator::names::Names;
 
 /// The lease for which the first connection is opened: core's default.
 pub(crate) const FIRST_TTL: Duration = Duration::from_secs(30);
@@ -27,6 +28,7 @@ pub(crate) struct PostgresClient {
     pub(crate) inbox: Inbox,
     pub(crate) keys: KeysInUse,
     pub(crate) quiet: QuietWaiters,
+    pub(crate) names: Names,
     /// No claim waits in the server's queue.
     pub(crate) waits_quietly: bool,
 }
@@ -49,9 +51,11 @@ impl PostgresClient {
             inbox: Inbox::default(),
             keys: KeysInUse::default(),
             quiet: QuietWaiters::default(),
+            names: Names::default(),
             waits_quietly,
         });
-        client.pool.holding(FIRST_TTL).await?;
+        let connection = client.pool.holding(FIRST_TTL).await?;
+        client.names.find(&connection).await?;
         Ok((client, messages))
     }
 

@@ -15,6 +15,7 @@ use crate::client::PostgresClient;
 use crate::conn::connection::PostgresSession;
 use crate::error::{ENGINE, Failure};
 use crate::keys::{Lock, Locked};
+use crate::operator::names::Names;
 
 pub(crate) struct PostgresEntry {
     client: Arc<PostgresClient>,
@@ -97,12 +98,17 @@ impl PostgresEntry {
                         None,
                         &self.client.quiet,
                     );
-                    self.client.listed.holds(&self.claim, &held);
+                    self.listed(&held);
                     self.phase = Phase::Holding(held);
                 }
             }
         }
         self.answer().await
+    }
+
+    fn listed(&self, held: &Arc<Held>) {
+        self.client.listed.holds(&self.claim, held);
+        Names::note(&self.client, self.lock.keys.name, &self.claim.want().name);
     }
 
     /// Holds the lock that a connection for many was granted.
@@ -111,7 +117,7 @@ impl PostgresEntry {
         connection.hold(&self.claim, grant.sent);
         let held =
             Held::new(connection, &self.claim, token, locked, None, Some(grant.take()), &self.client.quiet);
-        self.client.listed.holds(&self.claim, &held);
+        self.listed(&held);
         self.phase = Phase::Holding(held);
     }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Result, Session, Token, Validity};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{CancelToken, Row, Statement};
+use tokio_postgres::{CancelToken, Row};
 
 use crate::conn::connect::{self, Connector, DriverClient, Running};
-use crate::conn::statements::Statements;
+use crate::conn::statements::{NAMED, Sql, Statements, WRITE_NAMES};
 use crate::error::Failure;
 use crate::keys::{Keys, Lock, Locked};
 
@@ -40,6 +40,12 @@ pub(crate) struct Backend {
     pub(crate) pid: i32,
     pub(crate) holds: bool,
     pub(crate) shared: bool,
+}
+
+impl Backend {
+    fn read(row: &Row) -> Backend {
+        Backend { session: row.get(0), pid: row.get(1), holds: row.get(2), shared: row.get(3) }
+    }
 }
 
 struct State {
@@ -149,47 +155,65 @@ impl Connection {
 
     /// Sends `text` to a channel.
     pub(crate) async fn notify(&self, channel: &str, text: &str) -> Result<(), Failure> {
-        self.within(self.query(&self.statements.notify, &[&channel, &text])).await.map(drop)
+        self.within(self.query(Sql::Notify, &[&channel, &text])).await.map(drop)
     }
 
     /// Returns the clients whose backends hold the key or wait for it: the name of the client's sessions, the backend, whether it
     /// holds, and whether shared.
     pub(crate) async fn backends(&self, keys: Keys) -> Result<Vec<Backend>, Failure> {
-        let rows = self.within(self.rows(&self.statements.backends, &[&keys.name, &keys.waiting])).await?;
-        let read = |row: Row| Backend {
-            session: row.get(0),
-            pid: row.get(1),
-            holds: row.get(2),
-            shared: row.get(3),
-        };
-        Ok(rows.into_iter().map(read).collect())
+        let rows = self.within(self.rows(Sql::Backends, &[&keys.name, &keys.waiting])).await?;
+        Ok(rows.iter().map(Backend::read).collect())
+    }
+
+    /// Returns the backends that hold keys whose names are in the table, with the names: those that begin with `begins` and follow
+    /// `after`, in order.
+    pub(crate) async fn named(
+        &self,
+        prefix: &str,
+        begins: &str,
+        after: &str,
+    ) -> Result<Vec<(String, Backend)>, Failure> {
+        let rows = self.within(self.once(NAMED, &[&prefix, &begins, &after])).await?;
+        Ok(rows.iter().map(|row| (row.get(4), Backend::read(row))).collect())
+    }
+
+    /// Writes names to the table, if they are not there.
+    pub(crate) async fn write_names(
+        &self,
+        prefix: &str,
+        keys: &[i64],
+        names: &[String],
+    ) -> Result<(), Failure> {
+        self.within(self.once(WRITE_NAMES, &[&prefix, &keys, &names])).await.map(drop)
+    }
+
+    /// Runs a statement that is used too rarely to be kept.
+    async fn once(&self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.client.query(text, values).await.map_err(|error| Failure::read(&error, &self.connector.server))
     }
 
     /// Returns the names of the sessions of all clients of the database.
     pub(crate) async fn sessions(&self) -> Result<Vec<String>, Failure> {
-        let rows = self.within(self.rows(&self.statements.sessions, &[])).await?;
+        let rows = self.within(self.rows(Sql::Sessions, &[])).await?;
         Ok(rows.into_iter().map(|row| row.get(0)).collect())
     }
 
     /// Runs a statement without parameters that returns one row.
     pub(crate) async fn one_row(&self, text: &str) -> Result<Row, Failure> {
-        let asking = async {
-            let row = self.client.query_one(text, &[]).await;
-            row.map_err(|error| Failure::read(&error, &self.connector.server))
-        };
-        self.within(asking).await
+        let rows = self.within(self.once(text, &[])).await?;
+        rows.into_iter().next().ok_or_else(|| Failure::ended(&self.connector.server))
     }
 
-    async fn rows(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+    async fn rows(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
         if self.has_ended() {
             return Err(Failure::ended(&self.connector.server));
         }
-        let rows = self.client.query(statement, values).await;
+        let rows = self.client.query(self.statements.get(sql), values).await;
         rows.map_err(|error| Failure::read(&error, &self.connector.server))
     }
 
     /// Sends a statement with its first poll and checks which backend ran it.
-    async fn query(&self, statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Failure> {
+    async fn query(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Failure> {
         {
             let mut state = self.state.lock();
             if state.running.is_none() {
@@ -197,7 +221,7 @@ impl Connection {
             }
             state.sent = self.now();
         }
-        match self.client.query_one(statement, values).await {
+        match self.client.query_one(self.statements.get(sql), values).await {
             Ok(row) if row.get::<_, i32>(0) == self.pid => Ok(row),
             Ok(_) => {
                 self.end();
@@ -238,11 +262,10 @@ impl Connection {
         again: bool,
     ) -> Result<Option<Token>, Failure> {
         let row = if mode == Mode::Shared {
-            let statement =
-                if again { &self.statements.try_shared_again } else { &self.statements.try_shared };
+            let statement = if again { Sql::TrySharedAgain } else { Sql::TryShared };
             self.query(statement, &[&keys.name, &keys.permits]).await?
         } else {
-            self.query(&self.statements.try_lock, &[&keys.name]).await?
+            self.query(Sql::TryLock, &[&keys.name]).await?
         };
         Ok(row.get::<_, Option<i64>>(1).map(token))
     }
@@ -255,8 +278,7 @@ impl Connection {
         n: u32,
     ) -> Result<Option<(Token, Vec<i64>)>, Failure> {
         let count = i32::try_from(n).unwrap_or(i32::MAX);
-        let row =
-            self.query(&self.statements.try_permits, &[&keys.name, &keys.permits, &free, &count]).await?;
+        let row = self.query(Sql::TryPermits, &[&keys.name, &keys.permits, &free, &count]).await?;
         Ok(row.get::<_, Option<i64>>(1).map(|value| (token(value), row.get(2))))
     }
 
@@ -272,21 +294,21 @@ impl Connection {
     /// reader, permits are held, and nothing is locked.
     pub(crate) async fn lock(&self, Lock { keys, mode }: Lock) -> Result<Option<Token>, Failure> {
         let row = if mode == Mode::Shared {
-            self.query(&self.statements.lock_shared, &[&keys.name, &keys.permits]).await?
+            self.query(Sql::LockShared, &[&keys.name, &keys.permits]).await?
         } else {
-            self.query(&self.statements.lock, &[&keys.name]).await?
+            self.query(Sql::Lock, &[&keys.name]).await?
         };
         Ok(row.get::<_, Option<i64>>(2).map(token))
     }
 
     /// Returns whether `other` stands in the queue of a lock.
     pub(crate) async fn is_queued(&self, other: &Connection) -> Result<bool, Failure> {
-        Ok(self.within(self.query(&self.statements.is_queued, &[&other.pid])).await?.get(1))
+        Ok(self.within(self.query(Sql::IsQueued, &[&other.pid])).await?.get(1))
     }
 
     /// Sends a statement so that the idle timeout starts again. It becomes `idle`.
     pub(crate) async fn set_idle(&self, idle: Duration) -> Result<(), Failure> {
-        self.within(self.query(&self.statements.ping, &[&idle.as_millis().to_string()])).await?;
+        self.within(self.query(Sql::Ping, &[&idle.as_millis().to_string()])).await?;
         *self.idle.lock() = idle;
         Ok(())
     }
@@ -297,13 +319,11 @@ impl Connection {
         Locked { lock: Lock { keys, mode }, permits }: &Locked,
     ) -> Result<bool, Failure> {
         let Keys { name, waiting, .. } = keys;
-        let statements = &self.statements;
         Ok(match mode {
-            Mode::Exclusive => self.query(&statements.unlock, &[name, waiting]).await?.get(1),
-            Mode::Shared => self.query(&statements.unlock_shared, &[name, waiting]).await?.get(1),
+            Mode::Exclusive => self.query(Sql::Unlock, &[name, waiting]).await?.get(1),
+            Mode::Shared => self.query(Sql::UnlockShared, &[name, waiting]).await?.get(1),
             Mode::Permits { .. } => {
-                let row =
-                    self.query(&statements.unlock_permits, &[name, waiting, permits, &keys.permits]).await?;
+                let row = self.query(Sql::UnlockPermits, &[name, waiting, permits, &keys.permits]).await?;
                 row.get::<_, Option<bool>>(1).unwrap_or_default()
             }
         })
@@ -311,12 +331,12 @@ impl Connection {
 
     /// Notes at the server that a claim of this client waits for a message about the key. `false`: try again.
     pub(crate) async fn mark(&self, key: i64) -> Result<bool, Failure> {
-        Ok(self.within(self.query(&self.statements.mark, &[&key])).await?.get(1))
+        Ok(self.within(self.query(Sql::Mark, &[&key])).await?.get(1))
     }
 
     /// Takes a [mark](Connection::mark) back. Ends the connection if that fails.
     pub(crate) async fn unmark(&self, key: i64) {
-        if self.within(self.query(&self.statements.unmark, &[&key])).await.is_err() {
+        if self.within(self.query(Sql::Unmark, &[&key])).await.is_err() {
             self.end();
         }
     }
@@ -328,9 +348,7 @@ impl Connection {
             self.connector.cancel(&self.cancel, &self.host).await?;
             match waiting.await {
                 // A lock can be granted to a statement that fails.
-                Err(failure) if failure.is_cancelled() => {
-                    self.query(&self.statements.unlock_all, &[]).await.map(drop)
-                }
+                Err(failure) if failure.is_cancelled() => self.query(Sql::UnlockAll, &[]).await.map(drop),
                 // It was granted at the last moment. The request to cancel may still arrive, and hit a later statement.
                 Ok(_) => Err(Failure::ended(&self.connector.server)),
                 Err(failure) => Err(failure),
@@ -344,7 +362,7 @@ impl Connection {
     /// Sends a statement so that the idle timeout starts again. It becomes `idle` if that is longer.
     pub(crate) async fn ping(&self, idle: Duration) -> Result<(), Failure> {
         let idle = idle.max(self.idle());
-        self.within(self.query(&self.statements.ping, &[&idle.as_millis().to_string()])).await?;
+        self.within(self.query(Sql::Ping, &[&idle.as_millis().to_string()])).await?;
         let mut known = self.idle.lock();
         *known = idle.max(*known);
         Ok(())

@@ -55,8 +55,9 @@ macro_rules! wake {
     };
 }
 
-/// Each statement returns the number of the backend that ran it: another one than before means a pooler.
-const TEXTS: [&str; COUNT] = [
+/// Each statement returns the number of the backend that ran it: another one than before means a pooler. They stand in the order of
+/// [`Sql`].
+const TEXTS: [&str; 17] = [
     concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock($1) THEN ", token!(), " END"),
     concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock_shared($1) THEN ", reader!(), " END"),
     concat!(
@@ -111,89 +112,68 @@ const TEXTS: [&str; COUNT] = [
      WHERE datname = current_database() AND application_name LIKE 'fencepost_%'",
 ];
 
-const COUNT: usize = 17;
+/// Returns the backends that hold keys whose names are in the table.
+pub(crate) const NAMED: &str = "SELECT coalesce(a.application_name, ''), l.pid, true, l.mode = 'ShareLock', n.name FROM pg_locks l \
+    JOIN fencepost.name n ON n.key = (l.classid::int8 << 32 | l.objid::int8) JOIN pg_stat_activity a USING (pid) \
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted \
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND n.prefix = $1 AND starts_with(n.name, $2) AND n.name COLLATE \"C\" > $3 ORDER BY n.name COLLATE \"C\"";
+
+/// Writes names to the table.
+pub(crate) const WRITE_NAMES: &str = "INSERT INTO fencepost.name (key, prefix, name) \
+    SELECT key, $1, name FROM unnest($2::int8[], $3::text[]) AS new (key, name) ON CONFLICT DO NOTHING";
+
+/// A statement of a connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Sql {
+    /// Takes an exclusive lock if it is free, and draws a token.
+    TryLock,
+    /// Takes a shared lock if no exclusive one is held or awaited, and draws a token.
+    TryShared,
+    /// The same for a connection that holds the key already.
+    TrySharedAgain,
+    /// Takes a number of the permits, or none.
+    TryPermits,
+    /// Waits for an exclusive lock, and draws a token after the wait.
+    Lock,
+    /// Waits for a shared lock. No token: permits are held, and nothing is locked.
+    LockShared,
+    /// Releases an exclusive lock. `false`: the connection did not hold it.
+    Unlock,
+    /// Releases a shared lock.
+    UnlockShared,
+    /// Releases permits.
+    UnlockPermits,
+    /// Releases all locks of the connection.
+    UnlockAll,
+    /// Notes that a claim of this client waits for a message.
+    Mark,
+    /// Takes that back.
+    Unmark,
+    /// Returns whether another backend stands in the queue of a lock.
+    IsQueued,
+    /// Sets the idle timeout, which starts again with each statement.
+    Ping,
+    /// Sends a text to a channel.
+    Notify,
+    /// Returns the backends that hold a key or wait for it.
+    Backends,
+    /// Returns the names of the sessions of all clients.
+    Sessions,
+}
 
 /// The prepared statements.
-pub(crate) struct Statements {
-    /// Takes an exclusive lock if it is free, and draws a token.
-    pub(crate) try_lock: Statement,
-    /// Takes a shared lock if no exclusive one is held or awaited, and draws a token.
-    pub(crate) try_shared: Statement,
-    /// The same for a connection that holds the key already.
-    pub(crate) try_shared_again: Statement,
-    /// Takes a number of the permits, or none.
-    pub(crate) try_permits: Statement,
-    /// Waits for an exclusive lock, and draws a token after the wait.
-    pub(crate) lock: Statement,
-    /// Waits for a shared lock. No token: permits are held, and nothing is locked.
-    pub(crate) lock_shared: Statement,
-    /// Releases an exclusive lock. `false`: the connection did not hold it.
-    pub(crate) unlock: Statement,
-    /// Releases a shared lock.
-    pub(crate) unlock_shared: Statement,
-    /// Releases permits.
-    pub(crate) unlock_permits: Statement,
-    /// Releases all locks of the connection.
-    pub(crate) unlock_all: Statement,
-    /// Notes that a claim of this client waits for a message.
-    pub(crate) mark: Statement,
-    /// Takes that back.
-    pub(crate) unmark: Statement,
-    /// Returns whether another backend stands in the queue of a lock.
-    pub(crate) is_queued: Statement,
-    /// Sets the idle timeout, which starts again with each statement.
-    pub(crate) ping: Statement,
-    /// Sends a text to a channel.
-    pub(crate) notify: Statement,
-    /// Returns the backends that hold a key or wait for it.
-    pub(crate) backends: Statement,
-    /// Returns the names of the sessions of all clients.
-    pub(crate) sessions: Statement,
-}
+pub(crate) struct Statements(Vec<Statement>);
 
 impl Statements {
     /// Prepares all statements in one round trip.
     pub(crate) async fn prepare(client: &Client) -> Result<Statements, Error> {
         let prepared = try_join_all(TEXTS.iter().map(|text| client.prepare(text))).await?;
-        let prepared: [Statement; COUNT] = prepared.try_into().expect("each text gives a statement");
-        let [
-            try_lock,
-            try_shared,
-            try_shared_again,
-            try_permits,
-            lock,
-            lock_shared,
-            unlock,
-            unlock_shared,
-            unlock_permits,
-            unlock_all,
-            mark,
-            unmark,
-            is_queued,
-            ping,
-            notify,
-            backends,
-            sessions,
-        ] = prepared;
-        debug_assert_eq!(try_lock.params(), [Type::INT8]);
-        Ok(Statements {
-            try_lock,
-            try_shared,
-            try_shared_again,
-            try_permits,
-            lock,
-            lock_shared,
-            unlock,
-            unlock_shared,
-            unlock_permits,
-            unlock_all,
-            mark,
-            unmark,
-            is_queued,
-            ping,
-            notify,
-            backends,
-            sessions,
-        })
+        debug_assert_eq!(prepared[Sql::TryLock as usize].params(), [Type::INT8]);
+        Ok(Statements(prepared))
+    }
+
+    pub(crate) fn get(&self, sql: Sql) -> &Statement {
+        &self.0[sql as usize]
     }
 }

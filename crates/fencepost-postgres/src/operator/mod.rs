@@ -1,5 +1,6 @@
 //! Listing, inspection and eviction: the clients are asked.
 
+pub(crate) mod names;
 pub(crate) mod reply;
 
 use std::collections::BTreeMap;
@@ -55,13 +56,25 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
     let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
     let replies = ask(client, question, sessions).await?;
     if !replies.silent.is_empty() {
-        tracing::warn!(
-            clients = replies.silent.len(),
-            "some clients do not reply; their locks are not listed"
-        );
+        let rest = if client.names.is_usable() {
+            "the table of names tells their locks"
+        } else {
+            "their locks are not listed; with the table that `fencepost schema --apply` makes they would be"
+        };
+        tracing::warn!(clients = replies.silent.len(), "some clients do not reply; {rest}");
     }
     let mut resources = Vec::new();
-    let found = claims(client, &replies.parts);
+    let mut found = claims(client, &replies.parts);
+    if client.names.is_usable() {
+        // More than a page: names that replies have told may be among them.
+        let after = after.unwrap_or_default();
+        let connection = client.pool.holding(FIRST_TTL).await?;
+        for (name, backend) in connection.named(&client.prefix, begins, after).await? {
+            if !backend.is_client() || replies.silent.contains(&backend.session) {
+                found.entry(name).or_default().push(unknown(client, &backend));
+            }
+        }
+    }
     let more = found.len() > page.limit;
     for (name, mut claims) in found.into_iter().take(page.limit) {
         claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));

@@ -100,6 +100,39 @@ async fn tokens_grow_when_the_sequence_is_made() {
     client.close().await;
 }
 
+/// The table of names tells a lock whose holder does not reply. A name is written once.
+#[tokio::test]
+async fn names_are_kept_and_each_is_written_once() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let registry = fencepost_postgres::register(Registry::new());
+    Client::builder().apply_schema(&registry, &server.url()).await.expect("the superuser may make it");
+    let client = connect(&format!("{}?prefix=app", server.url())).await;
+    let mutex = client.mutex("orders/7").expect("a good name");
+    for _ in 0..10 {
+        mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    let written = "SELECT n_tup_ins, (SELECT prefix || '/' || name FROM fencepost.name) \
+                   FROM pg_stat_user_tables WHERE relname = 'name'";
+    fencepost_testkit::wait::eventually(SOON, "it is written", || async {
+        server.run(written).expect("the server answers").trim() == "1|app/orders/7"
+    })
+    .await;
+    // A program that is no client of ours holds the key.
+    let (foreign, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("it answers");
+    tokio::spawn(connection);
+    foreign.batch_execute("SELECT pg_advisory_lock(key) FROM fencepost.name").await.expect("it is free");
+    let listing = client.list("orders/", &fencepost_core::Page::default()).await.expect("it answers");
+    let [info] = listing.resources.as_slice() else { panic!("{listing:?}") };
+    assert_eq!((info.name.as_str(), info.holders().count()), ("orders/7", 1));
+    assert!(
+        client.list("x", &fencepost_core::Page::default()).await.expect("it answers").resources.is_empty()
+    );
+    drop(foreign);
+    client.close().await;
+}
+
 /// The page computes a lock's key in SQL.
 #[tokio::test]
 async fn the_key_of_the_page_is_that_of_the_lock() {
