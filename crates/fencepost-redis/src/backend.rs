@@ -8,6 +8,7 @@ use fencepost_core::{
     Result, Runtime, Token, Tokens,
 };
 
+use crate::claim::kept::KeptEntry;
 use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL};
 use crate::conn::connect::{Events, Inbox};
@@ -78,20 +79,29 @@ pub(crate) struct RedisBackend {
     pub(crate) client: Arc<RedisClient>,
 }
 
+impl RedisBackend {
+    fn entry(&self, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
+        let entry = Box::new(RedisEntry::new(&self.client, Arc::clone(&claim), attached));
+        match claim.history {
+            None => entry,
+            Some(_) => Box::new(KeptEntry::new(&self.client, claim, entry, attached)),
+        }
+    }
+}
+
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
         capabilities.tokens = Tokens::ClockBounded;
         capabilities
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(RedisEntry::new(&self.client, claim, false))
+        self.entry(claim, false)
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(RedisEntry::new(&self.client, claim, true))
+        self.entry(claim, true)
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {

@@ -4,21 +4,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::{Error, ErrorKind, Eviction, Info, Listing, Name, Page, Result, Token};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redis::{Cmd, Value};
 
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::{ENGINE, foreign, unreadable};
 use crate::script::answer::{self, ScriptReply, nonsense};
+use crate::script::history;
 use crate::script::queue::{EVICT, READ};
 use crate::script::record;
 
 /// How many locks one call reads.
 const BATCH: usize = 100;
 
-/// One resource.
+/// One resource, and its runs.
 pub(crate) async fn inspect(client: &Arc<RedisClient>, name: &Name) -> Result<Info> {
+    let (info, runs) = join(inspect_claims(client, name), history::look(client, name)).await;
+    let (runs, now) = runs?;
+    info.map(|info| info.with_runs(runs, now))
+}
+
+/// One resource.
+pub(crate) async fn inspect_claims(client: &Arc<RedisClient>, name: &Name) -> Result<Info> {
     let mut infos = look(client, std::slice::from_ref(name)).await?;
     infos.pop().unwrap_or_else(|| Ok(Info::new(name.clone(), None, Vec::new())))
 }

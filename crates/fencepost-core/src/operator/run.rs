@@ -48,12 +48,19 @@ impl Run {
         self.ended_micros.is_some() && self.exit_code == Some(0) && !self.lost
     }
 
+    /// Writes it as compact JSON, as a part of what [`Runs::to_text`] writes.
+    pub fn to_text(&self) -> String {
+        self.to_value().to_string()
+    }
+
     fn to_value(&self) -> Value {
         let mut fields = Map::new();
         let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
         put("token", self.token.get().into());
         put("holder", self.holder.to_line().into());
-        put("since", self.since_micros.into());
+        if self.since_micros > 0 {
+            put("since", self.since_micros.into());
+        }
         if let Some(reason) = &self.reason {
             put("reason", reason.clone().into());
         }
@@ -77,7 +84,7 @@ impl Run {
             token: Token::new(number("token")?),
             holder: HolderInfo::from_line(text("holder")?),
             reason: text("reason").map(str::to_owned),
-            since_micros: number("since")?,
+            since_micros: number("since").unwrap_or(0),
             ended_micros: number("ended"),
             exit_code: exit_code.and_then(|code| i32::try_from(code).ok()),
             lost: value.get("lost").and_then(Value::as_bool).unwrap_or(false),

@@ -30,6 +30,7 @@ use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL, Servers};
 use crate::conn::call::{Call, CallError, Lane};
 use crate::doctor::examine;
+use crate::operator;
 use crate::script::answer::{list, nonsense};
 use crate::script::queue::{LEAVE, Setting};
 use crate::script::record;
@@ -213,7 +214,8 @@ impl Backend for Node {
         Reply::coming(async move {
             let redis = self.handle.redis().await?;
             let names = std::slice::from_ref(name);
-            let (info, refused) = join(redis.inspect(name), refused(&redis.client, names)).await;
+            let info = operator::inspect_claims(&redis.client, name);
+            let (info, refused) = join(info, refused(&redis.client, names)).await;
             let mut info = info?;
             info.claims.extend(refused?.into_iter().flatten());
             Ok(info)

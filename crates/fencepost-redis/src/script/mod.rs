@@ -11,6 +11,7 @@
 //! functions, and a name in capitals is no local: where a script is made its value takes its place.
 
 pub(crate) mod answer;
+pub(crate) mod history;
 pub(crate) mod queue;
 pub(crate) mod record;
 pub(crate) mod vote;
