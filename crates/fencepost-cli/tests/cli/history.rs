@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use fencepost_testkit::needs;
+use fencepost_testkit::redis::{Config, Redis};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -210,4 +212,39 @@ fn a_lease_is_a_run() {
     Kid::of(place.fencepost(["release"]).env("FENCEPOST_LEASE", &lease)).said().expect(0);
     let out = check(&place, &["--max-age", "1h"]).expect(2).out.clone();
     assert!(out.contains("the last run failed: ended without an exit code"), "{out}");
+}
+
+#[test]
+fn redis_keeps_runs_too() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    run(&place, "nightly", 0);
+    assert_eq!(place.show("nightly")["holders"], Value::Array(Vec::new()));
+    check(&place, &["--max-age", "26h", "--max-held", "2h"]).expect(0);
+    run(&place, "nightly", 3);
+    let out = check(&place, &["--max-age", "26h"]).expect(2).out.clone();
+    assert!(out.starts_with("CRITICAL: 'nightly' the last run failed: exit code 3, "), "{out}");
+    let lease = place.output(["acquire", "--ttl", "60s", "nightly"]).expect(0).out.trim().to_owned();
+    let mut release = place.fencepost(["release", "--report", "0"]);
+    Kid::of(release.env("FENCEPOST_LEASE", &lease)).said().expect(0);
+    check(&place, &["--max-age", "26h"]).expect(0);
+    let lease = place.output(["acquire", "--ttl", "60s", "nightly"]).expect(0).out.trim().to_owned();
+    Kid::of(place.fencepost(["release"]).env("FENCEPOST_LEASE", &lease)).said().expect(0);
+    let out = check(&place, &["--max-age", "26h"]).expect(2).out.clone();
+    assert!(out.contains("the last run failed: ended without an exit code"), "{out}");
+    // The wrapper is killed: its lease ends, and nobody reports the end.
+    let mut held = place.running(&["--ttl", "2s"], "nightly", HOLD);
+    let token = place.show("nightly")["holders"][0]["token"].clone();
+    held.kid.send(Signal::SIGKILL);
+    held.kid.end();
+    let last = eventually("the run has ended", LONG, || {
+        let shown = place.show("nightly");
+        shown["holders"].as_array().unwrap().is_empty().then(|| shown["runs"]["last"].clone())
+    });
+    assert_eq!((&last["token"], &last["ended_micros"]), (&token, &Value::Null), "{last}");
+    let other = format!("{}?history=1d", server.url());
+    let place = Place::at(&other);
+    run(&place, "daily", 0);
+    place.output(["check", "daily", "--max-age", "1h"]).expect(0);
 }

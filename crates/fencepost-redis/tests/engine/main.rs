@@ -13,6 +13,7 @@ mod replaced;
 mod replay;
 mod replicas;
 mod restart;
+mod runs;
 mod slots;
 mod strangers;
 mod tokens;

@@ -141,7 +141,7 @@ async fn who_may_no_more_while_he_waits_is_told() {
 }
 
 /// Returns the rules that docs/backends/redis.md gives for a user, and takes all others away.
-fn enough() -> String {
+pub(crate) fn enough() -> String {
     let page = include_str!("../../../../docs/backends/redis.md");
     let (_, section) = page.split_once("## Rights of a user").expect("the page has the rights of a user");
     let (_, block) = section.split_once("```text\n").expect("its first block is the list");
@@ -153,7 +153,7 @@ fn enough() -> String {
 const OF_NODES: &str =
     "~redlock:fencepost:* +info +client|tracking +pubsub|numsub +pexpire +zadd +zrange +zrem";
 
-fn allow(redis: &Redis, rules: &str) {
+pub(crate) fn allow(redis: &Redis, rules: &str) {
     let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).collect();
     redis.look().ask::<()>(&words);
 }

@@ -6,8 +6,8 @@ local key, step, token, head = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%06d', tonumber(time[2]))
 local reply = { tonumber(now) }
-local running, under_way, last, ended, open, good =
-  unpack(redis.call('HMGET', key, 'running', 'running_token', 'last', 'last_token', 'open', 'good'))
+local running, under_way, last, ended, open, good, kept =
+  unpack(redis.call('HMGET', key, 'running', 'running_token', 'last', 'last_token', 'open', 'good', 'kept'))
 if step == 'look' then
   reply[2], reply[3], reply[4] = running or '', last or '', good or ''
   return reply
@@ -42,6 +42,8 @@ elseif step == 'end' then
 elseif under_way == token then
   redis.call('HDEL', key, 'running', 'running_token')
 end
-local keep = tonumber(ARGV[4])
-if redis.call('PTTL', key) < keep then redis.call('PEXPIRE', key, ARGV[4]) end
+-- No shorter than another claim has asked before.
+local until_ms = math.max(time[1] * 1000 + ARGV[4], tonumber(kept or 0))
+redis.call('HSET', key, 'kept', string.format('%d', until_ms))
+redis.call('PEXPIREAT', key, string.format('%d', until_ms))
 return reply
