@@ -140,7 +140,7 @@ pub(crate) fn queue(url: &str, tasks: usize) {
     });
 }
 
-/// What a task had: grants, the sum of its waits and the longest one, in seconds.
+/// The result of a task: grants, the sum of its waits and the longest one, in seconds.
 type Had = (u64, f64, f64);
 
 async fn loops<F: Future<Output = Duration>>(mut cycle: impl FnMut() -> F) -> Had {

@@ -39,14 +39,14 @@ impl Keys {
     }
 }
 
-/// What a claim wants to lock.
+/// A wish of a claim: the keys and the mode.
 #[derive(Clone, Copy)]
 pub(crate) struct Lock {
     pub(crate) keys: Keys,
     pub(crate) mode: Mode,
 }
 
-/// What a connection has locked for a claim.
+/// A lock that a connection has for a claim.
 #[derive(Clone)]
 pub(crate) struct Locked {
     pub(crate) lock: Lock,

@@ -1,4 +1,4 @@
-//! What the lease table needs of a database: statements with parameters, and transactions. It knows no driver.
+//! The database as the lease table needs it: statements with parameters, and transactions. This module knows no driver.
 
 use std::fmt;
 use std::future::Future;

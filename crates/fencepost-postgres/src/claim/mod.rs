@@ -4,4 +4,5 @@ pub(crate) mod attempt;
 pub(crate) mod held;
 pub(crate) mod listed;
 pub(crate) mod quiet;
+mod quiet_attempt;
 pub(crate) mod wait;

@@ -97,7 +97,7 @@ impl TableEntry {
                 match request::ask(&client, &waiter, &session, row).await {
                     Ok(outcome) => Ok((Some(session), outcome)),
                     Err(failure) => {
-                        // What the lost statement makes, now or later, ends with this session.
+                        // A row that the lost statement makes, now or later, ends with this session.
                         if failure.uncertain {
                             client.retire(&session);
                         }
