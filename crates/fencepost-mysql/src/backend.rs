@@ -48,13 +48,15 @@ struct MysqlBackend {
 impl Backend for MysqlBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
+        capabilities.history = false;
         capabilities.shared = false;
         capabilities.permits = false;
         if self.client.found().no_tokens.is_some() {
+            // The table of tokens shows who holds, too.
             capabilities.tokens = Tokens::None;
+            capabilities.inspect = false;
+            capabilities.evict = false;
         }
-        capabilities.inspect = false;
-        capabilities.evict = false;
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities

@@ -1,11 +1,14 @@
 //! The state that the parts of one client share.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Name, Runtime};
 
+use crate::claim::held::Held;
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
 use crate::conn::connection::Connection;
@@ -20,13 +23,16 @@ pub(crate) struct MysqlClient {
     pub(crate) pool: Pool,
     pub(crate) runtime: Runtime,
     pub(crate) keys: KeysInUse,
+    /// The locks that claims of this client hold, by key.
+    held: Mutex<HashMap<Arc<str>, Weak<Held>>>,
 }
 
 impl MysqlClient {
     /// Connects and checks that the server accepts this client.
     pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlClient>, Failure> {
         let pool = Pool::new(Connector::new(config, runtime.clone())?);
-        let client = Arc::new(MysqlClient { pool, runtime, keys: KeysInUse::default() });
+        let client =
+            Arc::new(MysqlClient { pool, runtime, keys: KeysInUse::default(), held: Mutex::default() });
         client.pool.holding(FIRST_TTL).await?;
         Ok(client)
     }
@@ -34,6 +40,24 @@ impl MysqlClient {
     /// Returns the findings of the first connection.
     pub(crate) fn found(&self) -> &Found {
         self.pool.connector.found().expect("a client that was opened has connected")
+    }
+
+    /// Notes that a claim holds a lock.
+    pub(crate) fn holds(&self, key: &Key, held: &Arc<Held>) {
+        self.held.lock().insert(Arc::clone(&key.text), Arc::downgrade(held));
+    }
+
+    /// Notes that `held` holds a lock no more.
+    pub(crate) fn forget(&self, key: &Key, held: &Arc<Held>) {
+        let mut known = self.held.lock();
+        if known.get(&key.text).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(held))) {
+            known.remove(&key.text);
+        }
+    }
+
+    /// Returns a lock that a claim of this client holds.
+    pub(crate) fn held(&self, key: &str) -> Option<Arc<Held>> {
+        self.held.lock().get(key).and_then(Weak::upgrade)
     }
 
     /// Sends a statement of which only the reply matters.

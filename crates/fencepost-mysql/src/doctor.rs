@@ -1,10 +1,93 @@
 //! Checks the server.
 
-use fencepost_core::{Report, Result};
+use std::collections::HashMap;
 
-use crate::client::MysqlClient;
+use fencepost_core::{Finding, Report, Result};
+
+use crate::client::{FIRST_TTL, MysqlClient};
+
+/// The variables that the checks need. A server returns those that it knows.
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
+    'sync_binlog', 'max_connections', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')";
+
+/// How many connections the server has.
+const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
 
 pub(crate) async fn examine(client: &MysqlClient) -> Result<Report> {
-    client.reach().await?;
-    Ok(Report::default())
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    let mut facts = HashMap::new();
+    for text in [FACTS, CONNECTIONS] {
+        for mut row in connection.query(text).await? {
+            if let (Some(name), Some(value)) = (row.take::<String, _>(0), row.take::<String, _>(1)) {
+                facts.insert(name.to_lowercase(), value);
+            }
+        }
+    }
+    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+    Ok(Report::from(vec![
+        version(fact("version")),
+        tokens(client),
+        durability(&fact),
+        replication(&fact),
+        connections(&fact),
+        Finding::ok(
+            "clocks",
+            "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
+        ),
+    ]))
+}
+
+fn version(version: &str) -> Finding {
+    match version.contains("MariaDB") {
+        true => Finding::ok("version", version),
+        false => Finding::note("version", format!("MySQL {version}: fencepost is tested with MariaDB only")),
+    }
+}
+
+fn tokens(client: &MysqlClient) -> Finding {
+    match &client.found().no_tokens {
+        None => Finding::ok("tokens", "they come from the table fencepost_token"),
+        Some(why) => Finding::problem("tokens", "there are none").advice(why.clone()),
+    }
+}
+
+fn durability<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
+    let (log, binlog) =
+        (fact("innodb_flush_log_at_trx_commit"), fact("log_bin") == "ON" && fact("sync_binlog") != "1");
+    if log == "1" && !binlog {
+        return Finding::ok("durability", "a token is on the disk before its lock is granted");
+    }
+    let says = "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back";
+    Finding::warning("durability", says).advice("set innodb_flush_log_at_trx_commit and sync_binlog to 1")
+}
+
+fn replication<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
+    let is_on = |name: &str| fact(name) == "ON";
+    if !is_on("log_bin") {
+        return Finding::note(
+            "replication",
+            "no binary log, so no replica: while the server is down no lock is granted",
+        );
+    }
+    if is_on("rpl_semi_sync_master_enabled") || is_on("rpl_semi_sync_source_enabled") {
+        return Finding::ok(
+            "replication",
+            "semi-synchronous: a replica has each token before its lock is granted",
+        );
+    }
+    let says =
+        "replicas are asynchronous: after a failover tokens grow only if the clocks of the servers agree";
+    Finding::warning("replication", says)
+        .advice("use semi-synchronous replication, and keep the clocks in step")
+}
+
+fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
+    let number = |name: &str| fact(name).parse::<u64>().unwrap_or(0);
+    let (used, limit) = (number("threads_connected"), number("max_connections"));
+    let says = format!("{used} of {limit} are in use");
+    match used.saturating_mul(5) >= limit.saturating_mul(4) {
+        true => Finding::warning("connections", says)
+            .advice("raise max_connections, or lower connections= in the URLs"),
+        false => Finding::ok("connections", says),
+    }
 }

@@ -10,9 +10,9 @@ use futures_util::future::BoxFuture;
 
 use crate::claim::attempt::{FreshGrant, try_lock};
 use crate::claim::held::Held;
+use crate::claim::renewal::MysqlSession;
 use crate::claim::wait::{Grant, Wait};
 use crate::client::MysqlClient;
-use crate::conn::connection::MysqlSession;
 use crate::error::{ENGINE, Failure};
 use crate::keys::Key;
 
@@ -87,6 +87,7 @@ impl MysqlEntry {
                     connection.hold(&self.claim, sent);
                     let key = self.key.clone();
                     let held = Held::new(connection, &self.claim, token, key, Some(exclusive), None);
+                    self.client.holds(&self.key, &held);
                     self.phase = Phase::Holding(held);
                 }
             }
@@ -99,6 +100,7 @@ impl MysqlEntry {
         let (connection, token) = (Arc::clone(&grant.connection), grant.token);
         connection.hold(&self.claim, grant.sent);
         let held = Held::new(connection, &self.claim, token, self.key.clone(), None, Some(grant.take()));
+        self.client.holds(&self.key, &held);
         self.phase = Phase::Holding(held);
     }
 
@@ -142,6 +144,9 @@ impl MysqlEntry {
 
 impl Drop for MysqlEntry {
     fn drop(&mut self) {
+        if let Phase::Holding(held) = &self.phase {
+            self.client.forget(&self.key, held);
+        }
         if self.removed.is_some() {
             return;
         }
@@ -176,7 +181,8 @@ impl Entry for MysqlEntry {
 
     fn renewal(&self) -> Option<Renewal> {
         let Phase::Holding(held) = &self.phase else { return None };
-        let session = MysqlSession(Arc::clone(&held.connection));
+        let (client, connection) = (Arc::clone(&self.client), Arc::clone(&held.connection));
+        let session = MysqlSession { client, connection };
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(session) })
     }
 

@@ -17,6 +17,7 @@ mod limits;
 mod listing;
 mod log;
 mod mistakes;
+mod mysql;
 mod operators;
 mod pages;
 mod paused;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Token, margin};
+use fencepost_core::{Claim, Loss, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
@@ -48,6 +48,28 @@ impl Held {
             claim.runtime.spawn(release_at_end(Arc::clone(claim), Arc::downgrade(&held)));
         }
         held
+    }
+
+    /// Ends the grant. Its lock is released when the holder releases it, or when its lease is over.
+    pub(crate) fn evict(self: &Arc<Held>, why: &str) {
+        let clock = self.claim.runtime.clone();
+        let until = clock.clock().now() + self.claim.ttl();
+        self.claim.validity.end_with(Loss::Evicted, why.to_owned());
+        let held = Arc::downgrade(self);
+        self.claim.runtime.spawn(async move {
+            clock.clock().sleep_until(until).await;
+            if let Some(held) = held.upgrade()
+                && held.unlock().await.is_err()
+            {
+                held.connection.end();
+            }
+        });
+    }
+
+    /// Ends the grant and releases its lock at once.
+    pub(crate) async fn evict_now(self: &Arc<Held>, why: &str) -> Result<bool, Failure> {
+        self.claim.validity.end_with(Loss::Evicted, why.to_owned());
+        self.unlock().await
     }
 
     /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.

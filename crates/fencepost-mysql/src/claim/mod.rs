@@ -2,4 +2,5 @@
 
 pub(crate) mod attempt;
 pub(crate) mod held;
+pub(crate) mod renewal;
 pub(crate) mod wait;

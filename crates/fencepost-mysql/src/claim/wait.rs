@@ -144,7 +144,8 @@ async fn wait(
         Either::Right(_) => return None,
     };
     let connection = Arc::clone(&exclusive.connection);
-    let mut waiting = pin!(connection.wait(key));
+    let holder = holder(claim);
+    let mut waiting = pin!(connection.wait(key, &holder));
     let granted = {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
@@ -171,7 +172,7 @@ async fn wait(
     }
     // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
     let sent = claim.runtime.clock().now();
-    let drawn = connection.draw(key, &holder(claim)).await;
+    let drawn = connection.draw(key, &holder).await;
     Some(drawn.map(|token| Grant::Exclusive { exclusive, token, sent }))
 }
 

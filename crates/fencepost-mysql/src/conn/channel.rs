@@ -59,6 +59,8 @@ enum Kind {
     Prepare,
     Query,
     Execute,
+    /// It has no reply.
+    Close,
 }
 
 impl Channel {
@@ -111,6 +113,12 @@ impl Channel {
         self.send(Kind::Execute, payload)
     }
 
+    /// Forgets a prepared statement.
+    pub(crate) fn close(&self, statement: u32) {
+        let number = statement.to_le_bytes();
+        drop(self.send(Kind::Close, [&[Command::COM_STMT_CLOSE as u8], &number[..]].concat()));
+    }
+
     /// Sends now. The reply may be dropped: the statement takes effect.
     fn send(&self, kind: Kind, payload: Vec<u8>) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let (reply, received) = oneshot::channel();
@@ -136,7 +144,9 @@ impl Task {
         while let Poll::Ready(request) = self.requests.poll_recv(cx) {
             let Some(request) = request else { return Poll::Ready(io::ErrorKind::NotConnected.into()) };
             frame(&mut self.out, &request.payload);
-            self.pending.push_back(Pending::new(request));
+            if request.kind != Kind::Close {
+                self.pending.push_back(Pending::new(request));
+            }
         }
         if let Poll::Ready(Err(error)) = self.poll_write(cx) {
             return Poll::Ready(error);

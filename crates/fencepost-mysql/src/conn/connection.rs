@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Result, Session, Token, Validity};
+use fencepost_core::{Claim, ClaimId, Loss, Moment, Token, Validity};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
 use crate::conn::channel::{Answer, Channel};
 use crate::conn::connect::{self, Connector};
-use crate::conn::statements::Statements;
+use crate::conn::statements::{self, Statements};
 use crate::error::Failure;
 use crate::keys::Key;
 
@@ -119,6 +119,25 @@ impl Connection {
         claim.confirm(sent, claim.ttl().min(self.idle()))
     }
 
+    /// Returns the connection's number in this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns a validity that does not end: each claim has its own, because their lengths differ.
+    pub(crate) fn forever(&self) -> &Arc<Validity> {
+        &self.forever
+    }
+
+    /// Confirms those of the claims that the connection still holds.
+    pub(crate) fn confirm(&self, due: &[Arc<Claim>], ttls: &[Duration], sent: Moment) {
+        for (claim, ttl) in due.iter().zip(ttls) {
+            if self.state.lock().claims.contains_key(&claim.id) {
+                claim.confirm(sent, *ttl);
+            }
+        }
+    }
+
     /// Forgets a claim that is released.
     pub(crate) fn forget(&self, claim: &Claim) {
         self.state.lock().claims.remove(&claim.id);
@@ -137,15 +156,37 @@ impl Connection {
         }
     }
 
+    /// Sends a text without parameters with its first poll.
+    async fn send(&self, text: &str) -> Result<Answer, Failure> {
+        let sent = {
+            let mut state = self.state.lock();
+            state.sent = self.now();
+            state.channel.as_ref().map(|channel| channel.query(text))
+        };
+        match sent {
+            Some(reply) => reply.await.map_err(|error| Failure::read(error, &self.connector.server)),
+            None => Err(Failure::ended(&self.connector.server)),
+        }
+    }
+
     /// Runs a text without parameters.
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Failure> {
-        let sent = self.state.lock().channel.as_ref().map(|channel| channel.query(text));
+        Ok(self.within(self.send(text)).await?.rows)
+    }
+
+    /// Prepares and runs a statement of an operator.
+    pub(crate) async fn ask(&self, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
         let asking = async {
-            let Some(reply) = sent else { return Err(Failure::ended(&self.connector.server)) };
-            let answer = reply.await.map_err(|error| Failure::read(error, &self.connector.server))?;
-            Ok(answer.rows)
+            let prepared = self.state.lock().channel.as_ref().map(|channel| channel.prepare(text));
+            let Some(prepared) = prepared else { return Err(Failure::ended(&self.connector.server)) };
+            let prepared = prepared.await.map_err(|error| Failure::read(error, &self.connector.server))?;
+            let answer = self.execute(prepared.statement, values).await;
+            if let Some(channel) = &self.state.lock().channel {
+                channel.close(prepared.statement);
+            }
+            answer
         };
-        self.within(asking).await
+        Ok(self.within(asking).await?.rows)
     }
 
     /// Runs a statement that returns one number. `None`: it is `NULL`.
@@ -194,8 +235,17 @@ impl Connection {
     }
 
     /// Waits in the server's queue for the lock. There is no time limit: the caller [cancels](Connection::cancel) it.
-    pub(crate) async fn wait(&self, key: &Key) -> Result<(), Failure> {
-        match self.number(self.statements.wait, &[text(&key.text)]).await? {
+    /// `holder` describes the claim to operators.
+    pub(crate) async fn wait(&self, key: &Key, holder: &[u8]) -> Result<(), Failure> {
+        let statement = statements::wait(&key.text, holder);
+        match self
+            .send(&statement)
+            .await?
+            .rows
+            .into_iter()
+            .next()
+            .and_then(|mut row| row.take_opt::<i64, _>(0)?.ok())
+        {
             Some(1) => Ok(()),
             _ => Err(Failure::interrupted(&self.connector.server)),
         }
@@ -259,37 +309,7 @@ impl Connection {
     }
 }
 
-fn text(text: &str) -> Value {
+/// Returns a text as a parameter.
+pub(crate) fn text(text: &str) -> Value {
     Value::Bytes(text.as_bytes().to_vec())
-}
-
-/// Renews the claims that a connection holds.
-pub(crate) struct MysqlSession(pub(crate) Arc<Connection>);
-
-impl Session for MysqlSession {
-    fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        // Each claim has its own validity, because their lengths differ.
-        &self.0.forever
-    }
-
-    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        Reply::coming(async move {
-            let connection = &self.0;
-            // Read before the statement is sent: the user may change a length meanwhile.
-            let sent = connection.now();
-            let ttls: Vec<_> = due.iter().map(|claim| claim.ttl()).collect();
-            let longest = ttls.iter().copied().max().unwrap_or_default();
-            connection.ping(longest).await?;
-            for (claim, ttl) in due.iter().zip(ttls) {
-                if connection.state.lock().claims.contains_key(&claim.id) {
-                    claim.confirm(sent, ttl);
-                }
-            }
-            Ok(())
-        })
-    }
 }

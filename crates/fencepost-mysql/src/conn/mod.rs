@@ -6,4 +6,4 @@ pub(crate) mod connection;
 mod greeting;
 pub(crate) mod pool;
 mod socket;
-mod statements;
+pub(crate) mod statements;

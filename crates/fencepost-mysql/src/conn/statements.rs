@@ -1,5 +1,7 @@
 //! The statements of a connection, prepared once. They are sent together, in one round trip.
 
+use std::fmt::Write;
+
 use futures_util::future::try_join_all;
 
 use crate::conn::channel::Channel;
@@ -10,7 +12,8 @@ use crate::error::Unanswered;
 /// A lost or removed row does no harm: tokens begin with the time, in microseconds since 1970.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
     lock_name VARBINARY(64) NOT NULL PRIMARY KEY, name VARBINARY(512) NOT NULL, token BIGINT UNSIGNED NOT NULL, \
-    session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, KEY by_name (name)) ENGINE = InnoDB";
+    session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
+    KEY by_evicted (evicted)) ENGINE = InnoDB";
 
 /// Draws the token of a lock that this session holds, and stores its holder.
 macro_rules! draw {
@@ -20,7 +23,7 @@ macro_rules! draw {
             "SELECT ?, ?, LAST_INSERT_ID(CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)), CONNECTION_ID(), ? FROM DUAL ",
             $condition,
             " ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))), \
-             session = VALUES(session), holder = VALUES(holder)"
+             session = VALUES(session), holder = VALUES(holder), evicted = NULL, why = NULL"
         )
     };
 }
@@ -34,8 +37,32 @@ const DRAW: &str = draw!("");
 
 const TRY: &str = "SELECT GET_LOCK(?, 0)";
 
-/// Waits for a year: -1 means no wait at all on MariaDB. The claim ends the wait before.
-const WAIT: &str = "SELECT GET_LOCK(?, 31536000)";
+/// Returns the statement that waits for a lock. It is a text, which operators see in the server's list of processes: the comment
+/// describes the claim. Hexadecimal needs no quotes. It waits for a year: -1 means no wait at all on MariaDB. The claim ends the
+/// wait before.
+pub(crate) fn wait(key: &str, holder: &[u8]) -> String {
+    format!("{}31536000) /* {} */", wait_begins(key), to_hex(holder))
+}
+
+/// Returns how the statements begin that wait for a lock.
+pub(crate) fn wait_begins(key: &str) -> String {
+    format!("SELECT GET_LOCK(_utf8mb4 0x{}, ", to_hex(key.as_bytes()))
+}
+
+/// Returns the description of the claim that waits by this statement.
+pub(crate) fn wait_holder(statement: &str) -> Option<Vec<u8>> {
+    let (_, comment) = statement.split_once("/* ")?;
+    let (hex, _) = comment.split_once(" */")?;
+    let digit = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
 
 const RELEASE: &str = "SELECT RELEASE_LOCK(?)";
 
@@ -48,8 +75,6 @@ const IS_QUEUED: &str =
 pub(crate) struct Statements {
     /// Takes a lock if it is free, and draws a token if there are tokens.
     pub(crate) try_lock: u32,
-    /// Waits for a lock.
-    pub(crate) wait: u32,
     /// Draws a token after a wait. `None`: there are no tokens.
     pub(crate) draw: Option<u32>,
     /// Releases a lock. `NULL` or 0: the connection did not hold it.
@@ -63,13 +88,13 @@ pub(crate) struct Statements {
 impl Statements {
     /// Prepares all statements in one round trip.
     pub(crate) async fn prepare(channel: &Channel, tokens: bool) -> Result<Statements, Unanswered> {
-        let texts = [if tokens { TRY_AND_DRAW } else { TRY }, WAIT, RELEASE, SET_IDLE, IS_QUEUED];
+        let texts = [if tokens { TRY_AND_DRAW } else { TRY }, RELEASE, SET_IDLE, IS_QUEUED];
         let draw = tokens.then_some(DRAW);
         let prepared =
             try_join_all(texts.iter().copied().chain(draw).map(|text| channel.prepare(text))).await?;
         let numbers: Vec<u32> = prepared.into_iter().map(|answer| answer.statement).collect();
-        let (&[try_lock, wait, release, set_idle, is_queued], draw) =
+        let (&[try_lock, release, set_idle, is_queued], draw) =
             numbers.split_first_chunk().expect("each text gives a statement");
-        Ok(Statements { try_lock, wait, draw: draw.first().copied(), release, set_idle, is_queued })
+        Ok(Statements { try_lock, draw: draw.first().copied(), release, set_idle, is_queued })
     }
 }

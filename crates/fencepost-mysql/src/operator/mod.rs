@@ -1,22 +1,151 @@
-//! Listing, inspection and eviction.
+//! Listing, inspection and eviction. The table of tokens keeps holders; the server's list of processes shows waiters.
 
-use fencepost_core::{Error, ErrorKind, Eviction, Info, Listing, Name, Page, Result, Token};
+use std::sync::Arc;
 
-use crate::client::MysqlClient;
-use crate::error::ENGINE;
+use fencepost_core::{
+    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
+};
+use mysql_common::row::Row;
+use mysql_common::value::Value;
 
-fn unsupported<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, "operators cannot look yet").on(ENGINE))
+use crate::client::{FIRST_TTL, MysqlClient};
+use crate::conn::connection::text;
+use crate::conn::statements::{wait_begins, wait_holder};
+use crate::error::{ENGINE, Failure};
+
+/// Selects who holds a lock. The row describes the last grant, which another session may have followed by hand.
+const HOLDER: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
+    FROM fencepost_token WHERE lock_name = ?";
+
+/// Selects a page of the locks that are held.
+const LIST: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
+    FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
+    AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?";
+
+/// Selects the statements that wait for a lock. A user without the right `PROCESS` sees those of the same user.
+const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
+    WHERE STATE = 'User lock' AND LEFT(INFO, LENGTH(?)) = ? ORDER BY TIME DESC, ID";
+
+/// Selects the other locks that a session holds.
+const ALSO: &str =
+    "SELECT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND lock_name <> ? ORDER BY name";
+
+/// A row of [`HOLDER`] or [`LIST`].
+struct Held {
+    name: String,
+    /// The session that holds the lock.
+    used: Option<u64>,
+    session: u64,
+    token: Token,
+    holder: Vec<u8>,
+    evicted: bool,
 }
 
-pub(crate) async fn inspect(_: &MysqlClient, _: &Name) -> Result<Info> {
-    unsupported()
+impl Held {
+    fn read(mut row: Row) -> Option<Held> {
+        Some(Held {
+            name: row.take(0)?,
+            used: row.take_opt::<u64, _>(1)?.ok(),
+            session: row.take(2)?,
+            token: Token::new(row.take(3)?),
+            holder: row.take(4)?,
+            evicted: row.take::<u64, _>(5)? > 0,
+        })
+    }
+
+    /// Returns whether the session of the row holds the lock.
+    fn is_current(&self) -> bool {
+        self.used == Some(self.session)
+    }
+
+    fn info(&self, now: u64) -> Option<ClaimInfo> {
+        let used = self.used?;
+        let mut record = match self.is_current() {
+            true => ClaimRecord::read(&self.holder),
+            // Taken by hand, or by a claim that has not drawn its token yet. Zero says that it holds.
+            false => ClaimRecord::foreign(format!("session {used}").as_bytes()),
+        };
+        record.evicted = self.evicted && self.is_current();
+        let token = if self.is_current() { self.token } else { Token::default() };
+        Some(record.into_info(Mode::Exclusive, Some(token), now, 0))
+    }
 }
 
-pub(crate) async fn list(_: &MysqlClient, _: &str, _: &Page) -> Result<Listing> {
-    unsupported()
+async fn find(client: &MysqlClient, key: &str) -> Result<Option<Held>, Failure> {
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    Ok(connection.ask(HOLDER, &[text(key)]).await?.into_iter().next().and_then(Held::read))
 }
 
-pub(crate) async fn evict(_: &MysqlClient, _: &Name, _: Token, _: &Eviction) -> Result<()> {
-    unsupported()
+/// Returns the claims of a name.
+pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
+    let key = client.key(name);
+    let now = client.runtime.clock().wall_micros();
+    let mut claims: Vec<_> =
+        find(client, &key.text).await?.and_then(|held| held.info(now)).into_iter().collect();
+    let begins = text(&wait_begins(&key.text));
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    let waiters = connection.ask(WAITERS, &[begins.clone(), begins]).await?;
+    for mut row in waiters {
+        if let Some(holder) = row.take::<String, _>(0).and_then(|statement| wait_holder(&statement)) {
+            claims.push(ClaimRecord::read(&holder).into_info(Mode::Exclusive, None, now, 0));
+        }
+    }
+    claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
+    Ok(Info::new(name.clone(), None, claims))
+}
+
+/// Returns a page of the names that are held.
+pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Result<Listing> {
+    let prefix = &client.pool.connector.config.prefix;
+    let begins = text(&format!("{prefix}{begins}"));
+    let after = page.after.as_ref().map(|after| format!("{prefix}{after}")).unwrap_or_default();
+    let limit = u64::try_from(page.limit).unwrap_or(u64::MAX).saturating_add(1);
+    let values = [begins.clone(), begins.clone(), begins, text(&after), Value::UInt(limit)];
+    let rows = client.pool.holding(FIRST_TTL).await?.ask(LIST, &values).await?;
+    let now = client.runtime.clock().wall_micros();
+    let more = rows.len() > page.limit;
+    let mut resources = Vec::new();
+    for held in rows.into_iter().take(page.limit).filter_map(Held::read) {
+        let name = held.name.strip_prefix(prefix.as_str()).unwrap_or(&held.name);
+        resources.push(Info::new(Name::new(name)?, None, held.info(now).into_iter().collect()));
+    }
+    let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
+    Ok(Listing::new(resources, next))
+}
+
+/// Marks a grant as evicted, which its holder reads with its next renewal. `now`: ends the holder's session.
+pub(crate) async fn evict(
+    client: &Arc<MysqlClient>,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+) -> Result<()> {
+    let key = client.key(name);
+    let why = how.reason.as_deref().unwrap_or_default();
+    let found = find(client, &key.text).await?.filter(|held| held.is_current() && held.token == token);
+    let Some(found) = found else {
+        let message = format!("no grant has the token {token}; look again");
+        return Err(Error::new(ErrorKind::Mismatch, message).on(ENGINE));
+    };
+    if let Some(own) = client.held(&key.text).filter(|own| own.token == token) {
+        if how.now {
+            own.evict_now(why).await?;
+        } else {
+            own.evict(why);
+        }
+        return Ok(());
+    }
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    if !how.now {
+        let mark = "UPDATE fencepost_token SET evicted = session, why = ? WHERE lock_name = ? AND token = ?";
+        connection.ask(mark, &[text(why), text(&key.text), token.get().into()]).await?;
+        return Ok(());
+    }
+    let also = connection.ask(ALSO, &[found.session.into(), text(&key.text)]).await?;
+    if !also.is_empty() {
+        let names: Vec<String> = also.into_iter().filter_map(|mut row| row.take(0)).collect();
+        tracing::warn!(session = found.session, locks = ?names, "these locks end with the holder's session, too");
+    }
+    connection.query(&format!("KILL {}", found.session)).await?;
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Tests of the MySQL engine on real servers: statements, tokens, ended connections, users, TLS.
 
 mod ends;
+mod operators;
 mod tokens;
 mod users;
 

@@ -1,0 +1,57 @@
+//! The command on MariaDB.
+
+use std::time::Duration;
+
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::MariaDb;
+
+use crate::faults::{killed_wrapper, nobody_there};
+use crate::guard::restarts_in_line;
+use crate::kit::{HOLD, Place};
+use crate::redis::verbs::{evicting, waiting, watching};
+
+#[test]
+fn every_verb() {
+    needs!(MARIADB);
+    let server = MariaDb::start().unwrap();
+    let place = Place::at(&server.url());
+    waiting(&place);
+    evicting(&place);
+    watching(&place);
+    restarts_in_line(&place);
+    place.output(["doctor"]).expect(0);
+}
+
+/// The connection ends with the wrapper, and the program inherits it.
+#[test]
+fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+    needs!(MARIADB);
+    let server = MariaDb::start().unwrap();
+    let place = Place::at(&server.url());
+    killed_wrapper(&place, &["--ttl", "2s"], Duration::from_secs(3));
+}
+
+#[test]
+fn a_server_that_goes_stops_the_program_at_once() {
+    needs!(MARIADB);
+    let mut server = MariaDb::start().unwrap();
+    let place = Place::at(&server.url());
+    let holder = place.running(&["--ttl", "20s"], "backup", HOLD);
+    server.kill().unwrap();
+    holder.kid.said().expect(76).complains(&["the session it lived on ended"]);
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    nobody_there("mysql://me@127.0.0.1:1/app?timeout=300ms", "127.0.0.1:1", &[]);
+}
+
+#[test]
+fn modes_that_the_server_lacks_are_refused() {
+    needs!(MARIADB);
+    let server = MariaDb::start().unwrap();
+    let place = Place::at(&server.url());
+    place.output(["run", "--shared", "a", "--", "true"]).expect(64).complains(&["mysql"]);
+    place.output(["acquire", "a"]).expect(64).complains(&["mysql"]);
+}
