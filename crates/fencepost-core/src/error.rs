@@ -95,6 +95,17 @@ impl Error {
         Error::lost_as(resource, loss, &loss)
     }
 
+    /// Makes the error of an eviction whose grant is not there: the operator has to look again.
+    pub fn no_grant(resource: impl Into<Arc<str>>, token: impl fmt::Display) -> Error {
+        let message = format!("no grant has token {token} any more; look again who holds it");
+        Error::new(ErrorKind::Mismatch, message).of(resource)
+    }
+
+    /// The message of [`ErrorKind::Closed`].
+    pub const CLOSED: &str = "the client was closed; make a new one";
+    /// The message for a request whose time limit is over.
+    pub(crate) const NO_ANSWER: &str = "the engine did not answer in time";
+
     fn lost_as(resource: impl Into<Arc<str>>, loss: Loss, said: &dyn fmt::Display) -> Error {
         let mut error = Error::new(
             ErrorKind::Lost,

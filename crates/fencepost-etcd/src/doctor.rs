@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Finding, Report, Result, Severity};
+use fencepost_core::{Finding, Report, Result, Severity, checks};
 use futures_util::future::join_all;
 
 use crate::client::EtcdClient;
@@ -16,7 +16,7 @@ use crate::rpc::proto::{AlarmRequest, MemberInfo, MemberListRequest, StatusReply
 const PAGES: usize = 10;
 
 /// From these versions (2023) on a deposed leader does not renew or revoke leases.
-const FIXED: [(u64, u64, u64); 2] = [(3, 4, 25), (3, 5, 8)];
+const FIXED: [(u32, u32, u32); 2] = [(3, 4, 25), (3, 5, 8)];
 
 pub(crate) async fn examine(client: &Arc<EtcdClient>) -> Result<Report> {
     let members = &client.cluster.members;
@@ -57,9 +57,8 @@ pub(crate) async fn examine(client: &Arc<EtcdClient>) -> Result<Report> {
 /// `alarms_reported`: another finding reports the alarms.
 fn check_member(member: &Member, status: &StatusReply, alarms_reported: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut parts = status.version.split(['.', '-', '+']).map_while(|part| part.parse::<u64>().ok());
-    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let shown = &status.version;
+    let version = checks::version(shown);
     let fixed = FIXED.iter().any(|fixed| (fixed.0, fixed.1) == (version.0, version.1) && version >= *fixed);
     findings.push(if version < (3, 4, 0) {
         Finding::problem("version", format!("etcd {shown} is too old")).advice("use 3.4 or newer")
@@ -107,17 +106,13 @@ async fn quorum(client: &EtcdClient, statuses: &[StatusReply]) -> Finding {
             .advice("check again in a moment");
     }
     match members.len() {
-        0 | 1 => Finding::note("quorum", "one member: while it is down no lock is granted or renewed"),
-        count if count.is_multiple_of(2) => Finding::note(
-            "quorum",
-            format!("{count} members tolerate no more failures than {} would", count - 1),
-        ),
-        count if client.cluster.members.len() == 1 => Finding::warning(
+        count @ 3.. if count % 2 == 1 && client.cluster.members.len() == 1 => Finding::warning(
             "quorum",
             format!("{count} members, and the URL names one: while that is down nothing works"),
         )
         .advice(format!("name all: {}", hosts(&members))),
-        count => Finding::ok("quorum", format!("{count} members, of which {} may fail", (count - 1) / 2)),
+        // Another finding names each member that does not reply.
+        count => checks::majority("members", count, 0, Severity::Note),
     }
 }
 

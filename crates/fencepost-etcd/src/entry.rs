@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, ClaimRecord, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
+    Attempt, Claim, ClaimRecord, Entry, Error, Found, Loss, Moment, Removed, Renewal, Reply, Result, Token,
+    Withdrawal,
 };
 use futures_util::future::BoxFuture;
 
@@ -33,8 +34,7 @@ pub(crate) struct EtcdEntry {
     /// is withdrawn.
     entering: Option<BoxFuture<'static, Result<Outcome, Failure>>>,
     removed: Option<Removed>,
-    /// The first request to withdraw was sent. `true`: while the claim was valid or waiting.
-    withdrawing: Option<bool>,
+    withdrawal: Withdrawal,
     native: Option<Held>,
 }
 
@@ -47,7 +47,7 @@ impl EtcdEntry {
             state: None,
             entering: None,
             removed: None,
-            withdrawing: None,
+            withdrawal: Withdrawal::default(),
             native: None,
         }
     }
@@ -116,9 +116,7 @@ impl EtcdEntry {
             let _ = entering.await;
             self.entering = None;
         }
-        let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
-        let again = self.withdrawing.is_some();
-        let was_valid = *self.withdrawing.get_or_insert(valid);
+        self.withdrawal.start(self.claim.is_valid());
         // This future may be dropped here; the next call finds out whether the key was deleted.
         let deletion = match self.state.as_ref().filter(|state| state.key().is_some()) {
             Some(state) => withdraw(&self.client, state).await?,
@@ -128,33 +126,22 @@ impl EtcdEntry {
             }
             None => return Ok(Removed::Nothing),
         };
-        let repeated = again || deletion.repeated;
-        if !repeated
+        self.withdrawal.repeated(deletion.repeated);
+        if !self.withdrawal.is_repeated()
             && deletion.found
             && let Some(state) = &self.state
         {
             state.key_used.store(false, Relaxed);
         }
-        // If the key was not found, an earlier attempt may have deleted it.
-        if !(deletion.found || repeated && was_valid) {
-            return Ok(Removed::Nothing);
-        }
-        let released = self.attaches || self.claim.validity.is_confirmed();
-        Ok(if released { Removed::Released } else { Removed::Withdrawn })
+        let found = if deletion.found { Found::Valid } else { Found::Missing };
+        Ok(self.withdrawal.removed(found, self.attaches || self.claim.validity.is_confirmed()))
     }
 
     async fn cut_loose(&mut self) -> Result<()> {
-        let gone = |claim: &Claim| {
-            let why = match claim.validity.state(claim.runtime.clock().now()) {
-                State::Lost(why) => why,
-                _ => Loss::Deleted,
-            };
-            Error::lost(claim.want().name.clone(), why)
-        };
         let Some((state, Phase::Holding(revision))) = self.state.as_ref().map(|s| (s, s.phase())) else {
-            return Err(gone(&self.claim));
+            return Err(self.claim.gone());
         };
-        let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Err(gone(&self.claim)) };
+        let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Err(self.claim.gone()) };
         let ttl = self.claim.ttl();
         let lease = self.client.leases.dedicated(ttl).await?;
         let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value()) }.to_bytes();
@@ -169,7 +156,7 @@ impl EtcdEntry {
         // This future may be dropped here. The guard still exists and releases the claim, detached or not.
         let reply = self.client.cluster.call(txn, None).await.map_err(Error::from)?;
         if !reply.succeeded {
-            return Err(gone(&self.claim));
+            return Err(self.claim.gone());
         }
         lease_change::set_lease(&self.client, state, &lease, reply.revision());
         self.claim.confirm(lease.sent(), ttl);

@@ -79,20 +79,13 @@ pub(crate) async fn list(client: &Arc<EtcdClient>, prefix: &str, page: &Page) ->
     // Because of the escapes the order of the keys is not that of the names, so all are scanned.
     let queues = scan(client, prefix, usize::MAX).await?.into_iter();
     let names = queues.filter(|(_, queue)| queue.is_listed(client)).map(|(name, _)| name);
-    let names: Vec<Name> =
-        names.filter(|name| page.after.as_ref().is_none_or(|after| name > after)).collect();
+    let names: Vec<Name> = names.filter(|name| page.begins_before(name)).collect();
     let mut listing = Listing::default();
     for batch in names.chunks(BATCH) {
         for info in join_all(batch.iter().map(|name| inspect(client, name))).await {
-            let info = info?;
-            if info.claims.is_empty() {
-                continue;
-            }
-            if listing.resources.len() >= page.limit.max(1) {
-                listing.next = listing.resources.last().map(|info| info.name.clone());
+            if !listing.add(info?, page) {
                 return Ok(listing);
             }
-            listing.resources.push(info);
         }
     }
     Ok(listing)
@@ -149,10 +142,7 @@ pub(crate) async fn scan(
 
 /// Evicts the holder whose key has this create revision.
 pub(crate) async fn evict(client: &Arc<EtcdClient>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let mismatch = || {
-        let message = format!("no grant has token {token} any more; look up the present holder");
-        Error::new(ErrorKind::Mismatch, message).of(name.clone()).on(ENGINE)
-    };
+    let mismatch = || Error::no_grant(name.clone(), token).on(ENGINE);
     let (_, kvs) = client.queue(&keys::queue(&client.config.prefix, name)).await?;
     let mut holders = kvs[..holders(&kvs)].iter();
     let kv = holders.find(|kv| kv.create_revision.unsigned_abs() == token.get()).ok_or_else(mismatch)?;

@@ -71,22 +71,16 @@ pub(crate) fn listing(answers: Vec<Listing>, page: &Page, nodes: usize, need: us
             by_name.entry(info.name.clone()).or_default().push(info);
         }
     }
-    let limit = page.limit.max(1);
-    let mut resources = Vec::new();
+    let mut listing = Listing::default();
     for (name, mut infos) in by_name {
         // A node that lists nothing of it has said so.
         infos.resize_with(answered, || Info::new(name.clone(), None, Vec::new()));
-        let merged = info(name, infos, nodes, need);
-        if merged.claims.is_empty() {
-            continue;
+        if !listing.add(info(name, infos, nodes, need), page) {
+            return listing;
         }
-        if resources.len() == limit {
-            let next = resources.last().map(|last: &Info| last.name.clone());
-            return Listing::new(resources, next);
-        }
-        resources.push(merged);
     }
-    Listing::new(resources, end)
+    listing.next = end;
+    listing
 }
 
 #[cfg(test)]

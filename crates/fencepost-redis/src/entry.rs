@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
+    Attempt, Claim, Entry, Error, ErrorKind, Found, Moment, Removed, Renewal, Reply, Result, Token,
+    Withdrawal,
 };
 use redis::Value;
 
@@ -28,8 +29,7 @@ pub(crate) struct RedisEntry {
     /// From the first request on.
     tracked: Option<Arc<TrackedClaim>>,
     at: At,
-    /// A request to leave was sent while the claim was still valid, or waiting.
-    leaving: Option<bool>,
+    withdrawal: Withdrawal,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
     /// HDEL releases its grant, see lua/layout.lua.
@@ -50,7 +50,15 @@ impl RedisEntry {
     pub(crate) fn new(client: &Arc<RedisClient>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
         let at = if attached { At::Detached } else { At::Nowhere };
         let client = Arc::clone(client);
-        RedisEntry { client, claim, tracked: None, at, leaving: None, refused: false, lone: false }
+        RedisEntry {
+            client,
+            claim,
+            tracked: None,
+            at,
+            withdrawal: Withdrawal::default(),
+            refused: false,
+            lone: false,
+        }
     }
 
     fn tracked(&mut self) -> Arc<TrackedClaim> {
@@ -223,24 +231,21 @@ impl RedisEntry {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.leave(tracked);
         }
-        let valid = !matches!(self.claim.validity.state(self.now()), State::Lost(_));
-        let again = self.leaving.is_some();
-        let before = *self.leaving.get_or_insert(valid);
+        let again = self.withdrawal.start(self.claim.is_valid());
         // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
         // connection the second time: the caller's runtime may be gone or blocked.
         let unanswered = self.tracked.clone().filter(|tracked| !tracked.unanswered.is_over());
         let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
         let (key, slot) = self.client.key(&self.claim.want().name);
-        let mut repeated = false;
         let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
         if self.lone && unanswered.is_none() && !again && !asked_for {
             let call = Call::plain(slot, Setting::end(&key, self.claim.id));
             // Dropped here, it has ended or not: as below.
             match self.ask_to_leave(lane, &call).await? {
                 // By the server's clock its lease may have ended before.
-                Value::Int(1) => return Ok(if before { Removed::Released } else { Removed::Nothing }),
+                Value::Int(1) => return Ok(self.withdrawal.removed(Found::There, true)),
                 // Somebody asked for it, and that is not known here yet, or an answer was lost.
-                Value::Int(_) => repeated = call.was_repeated(),
+                Value::Int(_) => self.withdrawal.repeated(call.was_repeated()),
                 other => return Err(nonsense(&other)),
             }
         }
@@ -258,25 +263,16 @@ impl RedisEntry {
         if more {
             self.client.tend(&self.claim.want().name);
         }
-        let held = self.claim.validity.is_confirmed();
-        let twice = again || repeated || call.was_repeated();
-        if what.is_none() && twice && self.at == At::Detached {
+        self.withdrawal.repeated(call.was_repeated());
+        if what.is_none() && self.withdrawal.is_repeated() && self.at == At::Detached {
             // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
             self.at = At::Left(Removed::Nothing);
             let message = "an answer was lost: the lease was ended by this release, or had ended before it";
             return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
         }
         Ok(match what {
-            Some(left) => left,
-            // The request before this one took effect, and its answer was lost.
-            None if twice && before => {
-                if held {
-                    Removed::Released
-                } else {
-                    Removed::Withdrawn
-                }
-            }
-            None => Removed::Nothing,
+            Some(left) => self.withdrawal.removed(Found::Valid, left == Removed::Released),
+            None => self.withdrawal.removed(Found::Missing, self.claim.validity.is_confirmed()),
         })
     }
 
@@ -383,11 +379,7 @@ impl Entry for RedisEntry {
             if self.take(false).await?.is_some() {
                 return Ok(());
             }
-            let why = match self.claim.validity.state(self.now()) {
-                State::Lost(why) => why,
-                _ => Loss::Deleted,
-            };
-            Err(Error::lost(self.claim.want().name.clone(), why))
+            Err(self.claim.gone())
         })
     }
 }

@@ -334,7 +334,7 @@ fn strange(address: &str) -> Failure {
 
 /// The client was closed.
 pub(crate) fn closed() -> Failure {
-    Failure::new(ErrorKind::Closed, "the client was closed; make a new one")
+    Failure::new(ErrorKind::Closed, Error::CLOSED)
 }
 
 /// Words for what happened while the connection was made.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind, Eviction, Info, Listing, Name, Page, Result, Token};
+use fencepost_core::{Error, Eviction, Info, Listing, Name, Page, Result, Token};
 use futures_util::future::{join, join_all};
 use redis::{Cmd, Value};
 
@@ -34,9 +34,7 @@ pub(crate) async fn inspect_claims(client: &Arc<RedisClient>, name: &Name) -> Re
 /// A page of the resources that somebody holds or waits for.
 pub(crate) async fn list(client: &Arc<RedisClient>, prefix: &str, page: &Page) -> Result<Listing> {
     let mut names = names(client, prefix).await?;
-    if let Some(after) = &page.after {
-        names.retain(|name| name > after);
-    }
+    names.retain(|name| page.begins_before(name));
     names.sort_unstable();
     names.dedup();
     let mut listing = Listing::default();
@@ -45,12 +43,8 @@ pub(crate) async fn list(client: &Arc<RedisClient>, prefix: &str, page: &Page) -
         // A foreign key under the prefix is skipped; the locks beside it are still listed.
         let mut infos: Vec<Info> = look(client, batch).await?.into_iter().filter_map(Result::ok).collect();
         infos.sort_by(|a, b| a.name.cmp(&b.name));
-        for info in infos.into_iter().filter(|info| !info.claims.is_empty()) {
-            if listing.resources.len() >= page.limit.max(1) {
-                listing.next = listing.resources.last().map(|info| info.name.clone());
-                return Ok(listing);
-            }
-            listing.resources.push(info);
+        if !infos.into_iter().all(|info| listing.add(info, page)) {
+            return Ok(listing);
         }
     }
     Ok(listing)
@@ -73,10 +67,7 @@ pub(crate) async fn evict(
         let reply = ScriptReply::read(&value)?;
         match (reply.status, &*reply.numbers) {
             (b"DONE", []) => return Ok(()),
-            (b"NONE", []) => {
-                let message = format!("no grant has token {token} any more; look again who holds it");
-                return Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).on(ENGINE));
-            }
+            (b"NONE", []) => return Err(Error::no_grant(name.clone(), token).on(ENGINE)),
             (b"MORE", [next]) => cursor = *next as u64,
             _ => return Err(reply.nonsense()),
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, Token};
+use fencepost_core::{Attempt, Claim, Entry, Loss, Moment, Removed, Renewal, Reply, Result, Token};
 
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client, moment};
@@ -19,7 +19,7 @@ use crate::db::rows;
 use crate::db::runs::{self, End};
 use crate::error::Failure;
 use crate::process::liveness::WAITING_TTL;
-use crate::waiters::Waiter;
+use crate::waiters::TrackedClaim;
 
 /// A renewal younger than this is as good as a new one: it takes a fiftieth off the shortest lease at most. A process that
 /// locks and releases thousands of times a second need not write one each time.
@@ -40,7 +40,7 @@ pub(crate) struct SqliteEntry {
 
 struct ClaimState {
     client: Arc<Client>,
-    waiter: Arc<Waiter>,
+    waiter: Arc<TrackedClaim>,
     /// Something was asked: there may be a row.
     asked: bool,
     /// The row's number, once known.
@@ -60,8 +60,7 @@ impl SqliteEntry {
         claim: Arc<Claim>,
         attached: bool,
     ) -> SqliteEntry {
-        let waiter = Arc::new(Waiter::new(claim, attached));
-        client.waiters.insert(Arc::clone(&waiter));
+        let waiter = client.waiters.insert(TrackedClaim::new(claim, attached));
         let state =
             ClaimState { client, waiter, asked: false, seq: None, token: None, removed: None, rechecks: 0 };
         SqliteEntry { state, session, native: None }
@@ -258,8 +257,7 @@ impl ClaimState {
             .database
             .write(|db| lease::detach(db, &client.liveness(now), name.as_str(), &id, claim.ttl()))?;
         if !there {
-            let why = claim.validity.ended().unwrap_or(Loss::Deleted);
-            return Err(Error::lost(name.clone(), why).into());
+            return Err(claim.gone().into());
         }
         self.removed = Some(Removed::Nothing);
         Ok(())

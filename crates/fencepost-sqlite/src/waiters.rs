@@ -1,47 +1,46 @@
-//! The entries of this client: whom a ring or an eviction is for.
+//! The claims of this client, as its messages and its rounds of renewal see them.
 
-use fencepost_core::sync::Mutex;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use fencepost_core::{Claim, Loss};
+use fencepost_core::{Claim, ClaimId, Loss, Waiter, Waiters};
 
-/// One entry, as the rest of the client sees it.
-pub(crate) struct Waiter {
+type Id = [u8; 16];
+
+/// A claim from its entry's start to its end.
+pub(crate) struct TrackedClaim {
     pub(crate) claim: Arc<Claim>,
     /// A detached lease: its row names no process.
     pub(crate) attached: bool,
-    /// Its own release or withdrawal is on its way: a row that is missing is no news.
-    releasing: AtomicBool,
-    /// Asked to look again, and has not yet. Set before the waker is woken, taken before the question is sent.
-    woken: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-    /// The ring came from the watch on a file: its lock may fall a moment later.
-    file_closed: AtomicBool,
-    /// Only holders stood before it when it last looked.
-    first: AtomicBool,
-    /// Rounds of renewal while it waited.
-    rounds: AtomicU32,
+    waiter: Waiter<State>,
 }
 
-impl Waiter {
-    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> Waiter {
-        Waiter {
-            claim,
-            attached,
-            releasing: AtomicBool::new(false),
-            woken: AtomicBool::new(false),
-            waker: Mutex::default(),
-            file_closed: AtomicBool::new(false),
-            first: AtomicBool::new(false),
-            rounds: AtomicU32::new(0),
-        }
+#[derive(Default)]
+struct State {
+    /// Its own release or withdrawal is under way: a missing row is no news.
+    releasing: bool,
+    /// It is worth asking again. Cleared before the question is sent.
+    woken: bool,
+    /// The watch on a file has woken it: the file's lock may fall a moment later.
+    file_closed: bool,
+    /// Only holders were before it when it last asked.
+    first: bool,
+    /// Rounds of renewal while it waited.
+    rounds: u32,
+}
+
+impl AsRef<Claim> for TrackedClaim {
+    fn as_ref(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+impl TrackedClaim {
+    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> TrackedClaim {
+        TrackedClaim { claim, attached, waiter: Waiter::default() }
     }
 
-    pub(crate) fn id(&self) -> [u8; 16] {
+    pub(crate) fn id(&self) -> Id {
         self.claim.id.as_u128().to_be_bytes()
     }
 
@@ -50,119 +49,67 @@ impl Waiter {
     }
 
     pub(crate) fn start_release(&self) {
-        self.releasing.store(true, Ordering::SeqCst);
+        self.waiter.with(|state| state.releasing = true);
     }
 
     pub(crate) fn is_releasing(&self) -> bool {
-        self.releasing.load(Ordering::SeqCst)
+        self.waiter.with(|state| state.releasing)
     }
 
-    /// Called once a round while it waits: is the line to be looked at? Always for the first in line, else each third time.
+    /// Counts a round of renewal while it waits. Returns whether the queue is to be read: always for the first waiter, else in each
+    /// third round.
     pub(crate) fn is_poll_due(&self) -> bool {
-        self.first.load(Ordering::Relaxed) || self.rounds.fetch_add(1, Ordering::Relaxed) % 3 == 2
+        self.waiter.with(|state| {
+            state.rounds += 1;
+            state.first || state.rounds.is_multiple_of(3)
+        })
     }
 
     pub(crate) fn set_first(&self, first: bool) {
-        self.first.store(first, Ordering::Relaxed);
+        self.waiter.with(|state| state.first = first);
     }
 
-    /// It is worth asking again.
+    /// Tells the claim that it is worth asking again.
     pub(crate) fn wake(&self) {
-        self.woken.store(true, Ordering::SeqCst);
-        let waker = self.waker.lock().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.waiter.tell(|state| state.woken = true);
     }
 
-    /// A process before it has closed its side file.
+    /// Tells the claim that a process before it has closed its heartbeat file.
     pub(crate) fn wake_file_closed(&self) {
-        self.file_closed.store(true, Ordering::SeqCst);
-        self.wake();
+        self.waiter.tell(|state| (state.woken, state.file_closed) = (true, true));
     }
 
     /// Returns whether the watched file was closed since the last call.
     pub(crate) fn take_file_closed(&self) -> bool {
-        self.file_closed.swap(false, Ordering::SeqCst)
+        self.waiter.with(|state| std::mem::take(&mut state.file_closed))
     }
 
-    /// A question is about to be sent: rings from before it are answered by it.
+    /// Starts a question, which answers every wake-up from before it.
     pub(crate) fn clear_woken(&self) {
-        self.woken.store(false, Ordering::SeqCst);
+        self.waiter.with(|state| state.woken = false);
     }
 
-    pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.woken.swap(false, Ordering::SeqCst) {
-            return Poll::Ready(());
-        }
-        *self.waker.lock() = Some(cx.waker().clone());
-        // Rung between the look and the waker.
-        if self.woken.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    pub(crate) fn poll_woken(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waiter.poll(cx, |state| std::mem::take(&mut state.woken))
     }
 }
 
-/// All entries of a client, by claim id.
-#[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<[u8; 16], Arc<Waiter>, BuildHasherDefault<IdHasher>>>);
+/// Returns the claim with the id of a row or a message.
+pub(crate) fn find(waiters: &Waiters<TrackedClaim>, id: &Id) -> Option<Arc<TrackedClaim>> {
+    waiters.get(ClaimId::from_u128(u128::from_be_bytes(*id)))
+}
 
-impl Waiters {
-    pub(crate) fn insert(&self, waiter: Arc<Waiter>) {
-        let id = waiter.id();
-        self.map().insert(id, waiter);
-    }
-
-    /// Removes the waiter of an entry, unless another entry has the id by now.
-    pub(crate) fn remove(&self, waiter: &Arc<Waiter>) {
-        let id = waiter.id();
-        let mut map = self.map();
-        if map.get(&id).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
-            let removed = map.remove(&id);
-            drop(map);
-            drop(removed);
-        }
-    }
-
-    pub(crate) fn get(&self, id: &[u8; 16]) -> Option<Arc<Waiter>> {
-        self.map().get(id).cloned()
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<Waiter>> {
-        self.map().values().cloned().collect()
-    }
-
-    pub(crate) fn wake(&self, id: &[u8; 16]) {
-        if let Some(waiter) = self.get(id) {
-            waiter.wake();
-        }
-    }
-
-    /// An operator has evicted it. `by` says who and why.
-    pub(crate) fn evict(&self, id: &[u8; 16], by: &str) {
-        if let Some(waiter) = self.get(id) {
-            waiter.claim.validity.end_with(Loss::Evicted, by);
-            waiter.wake();
-        }
-    }
-
-    fn map(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<Waiter>, BuildHasherDefault<IdHasher>>> {
-        self.0.lock()
+/// Tells a claim that it is worth asking again.
+pub(crate) fn wake(waiters: &Waiters<TrackedClaim>, id: &Id) {
+    if let Some(waiter) = find(waiters, id) {
+        waiter.wake();
     }
 }
 
-/// Claim ids are spread already; nobody chooses them from outside.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        }
+/// Ends a claim that an operator has evicted. `by` names the operator and the reason.
+pub(crate) fn evict(waiters: &Waiters<TrackedClaim>, id: &Id, by: &str) {
+    if let Some(waiter) = find(waiters, id) {
+        waiter.claim.validity.end_with(Loss::Evicted, by);
+        waiter.wake();
     }
 }

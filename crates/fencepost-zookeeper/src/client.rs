@@ -171,7 +171,6 @@ impl Client {
             current.closed = true;
             session = current.session.take();
         });
-        self.held.wake();
         let Some(session) = session else { return };
         let states = session.driver().ok().map(|driver| driver.state_watcher());
         session.end(Loss::SessionEnded);
@@ -240,7 +239,6 @@ impl Drop for Client {
         if let Some(session) = self.current().session.take() {
             session.end(Loss::SessionEnded);
         }
-        self.held.wake();
     }
 }
 

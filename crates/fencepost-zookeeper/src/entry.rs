@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, Mode, Moment, Removed, Renewal, Reply, Result, State, Token,
+    Attempt, Claim, Entry, Error, Found, Mode, Moment, Removed, Renewal, Reply, Result, Token, Withdrawal,
 };
 
 use crate::Guarded;
@@ -41,8 +41,7 @@ pub(crate) struct ZooEntry {
     /// The nodes of its permits.
     leases: Option<OwnNodes>,
     step: Step,
-    /// Set by the first withdrawal: whether the claim was alive then.
-    leaving: Option<bool>,
+    withdrawal: Withdrawal,
     guarded: Option<Guarded>,
     /// The guarded writes were handed out.
     lent: bool,
@@ -81,7 +80,7 @@ impl ZooEntry {
             session: None,
             leases,
             step: Step::Absent,
-            leaving: None,
+            withdrawal: Withdrawal::default(),
             guarded: None,
             lent: false,
         }
@@ -260,19 +259,10 @@ impl ZooEntry {
         self.client.held.remove(&self.claim);
         let Some(session) = self.session.clone() else { return Ok(Removed::Nothing) };
         let held = matches!(self.step, Step::Holding(_));
-        let valid = match held {
-            true => !matches!(self.claim.validity.state(self.now()), State::Lost(_)),
-            false => !session.is_over(),
-        };
-        let again = self.leaving.is_some();
-        let before = *self.leaving.get_or_insert(valid);
+        let valid = if held { self.claim.is_valid() } else { !session.is_over() };
+        self.withdrawal.start(valid);
         let was_there = !session.is_over() && self.hand_over(&session, held && valid).await?;
-        // A repeated withdrawal that finds no node: the first one took effect, and its answer was lost.
-        Ok(match (before && (was_there || again), held) {
-            (true, true) => Removed::Released,
-            (true, false) => Removed::Withdrawn,
-            (false, _) => Removed::Nothing,
-        })
+        Ok(self.withdrawal.removed(if was_there { Found::There } else { Found::Missing }, held))
     }
 }
 

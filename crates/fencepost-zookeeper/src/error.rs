@@ -109,5 +109,5 @@ pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Op
 
 /// Returns the error for a client that was closed.
 pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(ENGINE)
+    Error::new(ErrorKind::Closed, Error::CLOSED).on(ENGINE)
 }

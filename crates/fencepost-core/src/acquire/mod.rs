@@ -216,7 +216,7 @@ impl Request<'_> {
                     }
                     // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
                     if silent || clock.now().since(asked) >= SILENCE {
-                        let error = Error::new(ErrorKind::Unreachable, "the engine did not answer in time");
+                        let error = Error::new(ErrorKind::Unreachable, Error::NO_ANSWER);
                         outage.last.get_or_insert(error.unknown());
                     }
                     deadline

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
+use crate::error::Error;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::operator::run::{Outcome, Run};
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
 use crate::token::Token;
-use crate::validity::{State, Validity};
+use crate::validity::{Loss, State, Validity};
 
 /// A resource and how it is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,6 +116,20 @@ impl Claim {
     pub fn run(&self, token: Token, since_micros: u64) -> Run {
         let reason = self.reason.as_deref().map(str::to_owned);
         Run::new(token, (*self.holder).clone(), reason, since_micros)
+    }
+
+    /// Returns whether it is valid by the client's clock. A claim that waits is valid, too.
+    pub fn is_valid(&self) -> bool {
+        !matches!(self.validity.state(self.runtime.clock().now()), State::Lost(_))
+    }
+
+    /// Makes the error for a grant that is not at the engine any more: why it was lost, or that somebody deleted it.
+    pub fn gone(&self) -> Error {
+        let why = match self.validity.state(self.runtime.clock().now()) {
+            State::Lost(why) => why,
+            _ => Loss::Deleted,
+        };
+        Error::lost(self.want.name.clone(), why)
     }
 
     /// The engine confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the claim lives. Take both

@@ -43,6 +43,8 @@ pub(crate) mod claim_id;
 pub(crate) mod limit;
 pub(crate) mod local_queue;
 pub(crate) mod record;
+pub(crate) mod waiters;
+pub(crate) mod withdrawal;
 
 use std::any::Any;
 use std::future::Future;

@@ -71,9 +71,7 @@ impl ClientShared {
     pub(crate) fn check_open(&self) -> Result<()> {
         self.check_process()?;
         if self.is_closed() {
-            return Err(
-                Error::new(ErrorKind::Closed, "the client was closed; make a new one").on(self.engine())
-            );
+            return Err(Error::new(ErrorKind::Closed, Error::CLOSED).on(self.engine()));
         }
         Ok(())
     }

@@ -185,7 +185,7 @@ impl Guard {
         let failed = match kept {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error),
-            None => Some(Error::new(ErrorKind::Unreachable, "the engine did not answer in time").unknown()),
+            None => Some(Error::new(ErrorKind::Unreachable, Error::NO_ANSWER).unknown()),
         };
         if let Some(error) = failed {
             renewal.claim.set_ttl(before);

@@ -114,7 +114,7 @@ impl Owned {
                     return Ok(left);
                 }
                 Some(Err(error)) => error,
-                None => Error::new(ErrorKind::Unreachable, "the engine did not answer").on(client.engine()),
+                None => Error::new(ErrorKind::Unreachable, Error::NO_ANSWER).on(client.engine()),
             };
             let next = clock.now() + backoff.pause();
             // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.

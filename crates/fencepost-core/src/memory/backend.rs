@@ -14,7 +14,7 @@ use crate::backend::capabilities::{Capabilities, Identity};
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Reply};
 use crate::client::url::BackendUrl;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -63,26 +63,23 @@ impl Backend for Memory {
         for shard in &self.shards {
             let shard = shard.lock();
             let wanted = shard.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
-            let wanted = wanted.filter(|(name, _)| page.after.as_ref().is_none_or(|after| *name > after));
+            let wanted = wanted.filter(|(name, _)| page.begins_before(name));
             resources.extend(wanted.map(|(name, queue)| {
                 let claims = queue.claims();
                 Info::new(name.clone(), last_of(&claims), claims)
             }));
         }
-        resources.retain(|info| !info.claims.is_empty());
         resources.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let more = resources.len() > page.limit.max(1);
-        resources.truncate(page.limit.max(1));
-        let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
-        Reply::ready(Ok(Listing { resources, next }))
+        let mut listing = Listing::default();
+        let _ = resources.into_iter().all(|info| listing.add(info, page));
+        Reply::ready(Ok(listing))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         if self.end_grant(name, token, how.now, Loss::Evicted, how.reason.as_deref().unwrap_or_default()) {
             return Reply::ready(Ok(()));
         }
-        let message = format!("no grant has token {token} any more; look again who holds it");
-        Reply::ready(Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).on("memory")))
+        Reply::ready(Err(Error::no_grant(name.clone(), token).on("memory")))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

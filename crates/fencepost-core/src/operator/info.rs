@@ -59,6 +59,22 @@ impl Listing {
     pub fn new(resources: Vec<Info>, next: Option<Name>) -> Listing {
         Listing { resources, next }
     }
+
+    /// Adds the resource that comes next by name, unless nobody claims it. Returns `false` if `page` is full: the listing is complete, and
+    /// names the next page.
+    #[must_use]
+    pub fn add(&mut self, info: Info, page: &Page) -> bool {
+        if info.claims.is_empty() {
+            return true;
+        }
+        let full = self.resources.len() >= page.limit.max(1);
+        if full {
+            self.next = self.resources.last().map(|info| info.name.clone());
+        } else {
+            self.resources.push(info);
+        }
+        !full
+    }
 }
 
 /// The part of a listing to read: `Page::of(100)`, or all names up to a default limit.
@@ -75,6 +91,11 @@ impl Page {
     /// Returns the first page, of at most `limit` names.
     pub const fn of(limit: usize) -> Page {
         Page { after: None, limit }
+    }
+
+    /// Returns whether the page begins before this name.
+    pub fn begins_before(&self, name: &Name) -> bool {
+        self.after.as_ref().is_none_or(|after| name > after)
     }
 
     /// Begins the page after this name.

@@ -1,5 +1,6 @@
 //! Inspection, listing, eviction and reports for operators.
 
+pub mod checks;
 pub(crate) mod examine;
 pub(crate) mod holder;
 pub(crate) mod info;

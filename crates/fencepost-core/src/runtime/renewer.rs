@@ -2,19 +2,16 @@
 
 use crate::sync::Mutex;
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
 use crate::backend::{Renewal, Session};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
-use crate::time::Moment;
+use crate::time::{DueKey, DueQueue, Moment};
 use crate::validity::RenewalFailure;
 
 /// `Claim::kept` while a round is under way for it.
@@ -37,10 +34,8 @@ struct Shared {
 /// How many renewals are put back while the lock is held.
 const FEW: usize = 100;
 
-/// In the order in which they are due, then by their claims' ids, folded: no two of a client meet, but with odds of 2^-64.
-type Key = (Moment, u64);
-
-fn key(due: Moment, claim: &Claim) -> Key {
+/// Returns the claim's key: when it is due, then its folded id. No two of a client are equal, but with odds of 2^-64.
+fn key(due: Moment, claim: &Claim) -> DueKey {
     let id = claim.id.as_u128();
     (due, (id ^ (id >> 64)) as u64)
 }
@@ -48,49 +43,24 @@ fn key(due: Moment, claim: &Claim) -> Key {
 /// The claims that one request renews.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 
+#[derive(Default)]
 struct Renewals {
-    due: BTreeMap<Key, Renewal>,
-    /// The renewal that came last, outside of the map: most locks are released before the next one comes.
-    newest: Option<(Key, Renewal)>,
+    due: DueQueue<Renewal>,
     /// Renewals that came while a round was under way for their claims: they take the place of those in the round.
     instead: BTreeMap<ClaimId, Renewal>,
-    /// When the task will wake. It may wake for nothing: taking a renewal back does not move this.
-    planned: Moment,
-    waker: Option<Waker>,
 }
 
 impl Renewer {
     /// A renewer whose task runs on the runtime's host.
     pub(crate) fn start(runtime: &Runtime) -> Renewer {
-        let (due, instead) = (BTreeMap::new(), BTreeMap::new());
-        let renewals = Renewals { due, newest: None, instead, planned: Moment::NEVER, waker: None };
-        let renewer = Renewer(Arc::new(Shared { runtime: runtime.clone(), state: Mutex::new(renewals) }));
-        let weak = Arc::downgrade(&renewer.0);
+        let renewer = Renewer(Arc::new(Shared { runtime: runtime.clone(), state: Mutex::default() }));
+        let (weak, clock) = (Arc::downgrade(&renewer.0), runtime.clock().clone());
         runtime.spawn(async move {
             // The task ends with the last guard and the client, which hold the strong references.
-            while let Some(shared) = weak.upgrade() {
-                let clock = shared.runtime.clock().clone();
-                drop(shared);
-                let mut sleep: Option<(Moment, crate::time::Sleep)> = None;
-                let alive = poll_fn(|cx| {
-                    let Some(shared) = weak.upgrade() else { return Poll::Ready(false) };
-                    let mut renewals = shared.renewals();
-                    renewals.waker = Some(cx.waker().clone());
-                    let first = renewals.first();
-                    renewals.planned = first;
-                    drop(renewals);
-                    if sleep.as_ref().is_none_or(|(at, _)| *at != first) {
-                        sleep = Some((first, clock.sleep_until(first)));
-                    }
-                    sleep.as_mut().map_or(Poll::Pending, |(_, sleep)| Pin::new(sleep).poll(cx)).map(|()| true)
-                })
-                .await;
-                if !alive {
-                    break;
-                }
-                if let Some(shared) = weak.upgrade() {
-                    Shared::start_rounds(&shared);
-                }
+            while let Some(shared) =
+                clock.next_due(&weak, |shared, waker| shared.renewals().due.plan(waker)).await
+            {
+                shared.start_rounds();
             }
         });
         renewer
@@ -125,50 +95,22 @@ impl Renewer {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let renewals = self.state.get_mut();
-        if let Some(waker) = renewals.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
 impl Renewals {
     fn insert(&mut self, due: Moment, renewal: Renewal) {
         renewal.claim.kept.store(due.as_nanos(), Ordering::Relaxed);
-        if let Some((key, renewal)) = self.newest.replace((key(due, &renewal.claim), renewal)) {
-            self.due.insert(key, renewal);
-        }
-        if due < self.planned {
-            self.planned = due;
-            if let Some(waker) = &self.waker {
-                waker.wake_by_ref();
-            }
-        }
+        self.due.insert(key(due, &renewal.claim), renewal);
     }
 
     fn remove(&mut self, claim: &Claim) -> Option<Renewal> {
         match claim.kept.load(Ordering::Relaxed) {
             0 | IN_FLIGHT => None,
-            _ if self.newest.as_ref().is_some_and(|(_, newest)| newest.claim.id == claim.id) => {
-                self.newest.take().map(|(_, renewal)| renewal)
-            }
-            due => self.due.remove(&key(Moment::from_nanos(due), claim)),
+            due => self.due.remove(key(Moment::from_nanos(due), claim)),
         }
-    }
-
-    fn first(&self) -> Moment {
-        let newest = self.newest.as_ref().map(|((at, _), _)| *at);
-        let first = self.due.first_key_value().map(|((at, _), _)| *at);
-        newest.into_iter().chain(first).min().unwrap_or(Moment::NEVER)
     }
 
     /// Takes out what is due, or nearly.
     fn take_due(&mut self, now: Moment) -> Vec<Renewal> {
-        self.due.extend(self.newest.take());
-        let later = self.due.split_off(&(now + SLACK, 0));
-        let near = std::mem::replace(&mut self.due, later);
+        let near = self.due.take_due(now + SLACK);
         let mut taken = Vec::with_capacity(near.len());
         for (key, renewal) in near {
             if key.0 <= now + (renewal.claim.ttl() / 10).min(SLACK) {
@@ -220,7 +162,7 @@ impl Shared {
                 Some(trouble)
             }
             None => Some(RenewalFailure {
-                why: "the engine did not answer".into(),
+                why: Error::NO_ANSWER.into(),
                 kind: ErrorKind::Unreachable,
                 transient: true,
             }),
@@ -231,7 +173,7 @@ impl Shared {
         let mut again = Vec::with_capacity(FEW);
         while claims.len() > 0 {
             for claim in claims.by_ref().take(FEW) {
-                match next_due(&claim, trouble.as_ref(), start, now) {
+                match due_after(&claim, trouble.as_ref(), start, now) {
                     Some(due) => again.push((due, Renewal { claim, session: Arc::clone(&session) })),
                     None => drop(self.renewals().instead.remove(&claim.id)),
                 }
@@ -249,7 +191,7 @@ impl Shared {
 }
 
 /// When the claim is to be renewed next, after a round that began at `start`; `None`: it is over.
-fn next_due(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now: Moment) -> Option<Moment> {
+fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now: Moment) -> Option<Moment> {
     let validity = &claim.validity;
     if validity.ended().is_some() {
         return None;

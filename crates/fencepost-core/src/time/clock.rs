@@ -4,13 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::sync::Mutex;
+use crate::time::due_queue::{DueKey, DueQueue};
 use crate::time::moment::Moment;
-use crate::time::timers::{Key, Timers};
 
 /// The clock of a client and the timers set on it. Clones share both.
 #[derive(Clone)]
@@ -30,12 +30,10 @@ enum Source {
 
 #[derive(Default)]
 struct Schedule {
-    timers: Timers,
-    /// Woken when a timer is set that is earlier than it plans to wake: it re-arms. A timer that is taken back does not move
-    /// the plan, so that a request that is answered in time costs the driver nothing.
-    driver: Option<Waker>,
-    /// When the driver will wake by itself.
-    planned: Option<Moment>,
+    /// Its task is the driver, which re-arms when it is woken.
+    timers: DueQueue<Waker>,
+    /// The number of timers that were set.
+    count: u64,
     /// Nobody drives this clock any more: timers fire at once.
     stopped: bool,
 }
@@ -98,7 +96,7 @@ impl Clock {
 
     /// When the next timer is due.
     pub fn next_timer(&self) -> Option<Moment> {
-        self.schedule().timers.first()
+        Some(self.schedule().timers.first()).filter(|at| *at != Moment::NEVER)
     }
 
     /// Completes at `at`. Dropping it takes the timer back.
@@ -125,6 +123,24 @@ impl Clock {
         .await
     }
 
+    /// Completes when the next item of `owner`'s queue is due; `plan` calls [`DueQueue::plan`]. Returns `None` once the owner is dropped.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn next_due<S>(&self, owner: &Weak<S>, plan: impl Fn(&S, &Waker) -> Moment) -> Option<Arc<S>> {
+        let mut sleep: Option<Sleep> = None;
+        std::future::poll_fn(|cx| {
+            let Some(owner) = owner.upgrade() else { return Poll::Ready(None) };
+            let first = plan(&owner, cx.waker());
+            let sleep = match &mut sleep {
+                Some(sleep) if sleep.at == first => sleep,
+                other => other.insert(self.sleep_until(first)),
+            };
+            Pin::new(sleep).poll(cx).map(|()| Some(owner))
+        })
+        .await
+    }
+
     /// Wakes `waker` once at `at`; early when the clock stops, so that its user can look for another clock.
     pub fn alarm(&self, at: Moment, waker: Waker) {
         let mut schedule = self.schedule();
@@ -141,9 +157,9 @@ impl Clock {
         loop {
             let now = self.now();
             let mut schedule = self.schedule();
-            let first = schedule.timers.first()?;
+            let first = schedule.timers.first();
             if first > now {
-                return Some(first);
+                return Some(first).filter(|at| *at != Moment::NEVER);
             }
             let due = schedule.timers.take_due(now);
             drop(schedule);
@@ -154,12 +170,10 @@ impl Clock {
     /// Polls the driver of the timers: fires what is due and answers with the moment to call again at; `cx` is
     /// woken when that moment moves forward.
     pub fn poll_drive(&self, cx: &mut Context<'_>) -> Option<Moment> {
-        self.schedule().driver = Some(cx.waker().clone());
+        // One that is set while others fire, and is due already, makes the driver come again at once.
+        self.schedule().timers.plan(cx.waker());
         self.fire();
-        let mut schedule = self.schedule();
-        // One that was set since and is due already makes the driver come again at once.
-        schedule.planned = schedule.timers.first();
-        schedule.planned
+        Some(self.schedule().timers.plan(cx.waker())).filter(|at| *at != Moment::NEVER)
     }
 
     /// Nobody will drive the timers any more: all of them fire now, and so does every later one.
@@ -183,14 +197,10 @@ impl Clock {
 }
 
 impl Schedule {
-    fn insert(&mut self, at: Moment, waker: Waker) -> Key {
-        let key = self.timers.insert(at, waker);
-        if self.planned.is_none_or(|planned| at < planned)
-            && let Some(driver) = &self.driver
-        {
-            self.planned = Some(at);
-            driver.wake_by_ref();
-        }
+    fn insert(&mut self, at: Moment, waker: Waker) -> DueKey {
+        self.count += 1;
+        let key = (at, self.count);
+        self.timers.insert(key, waker);
         key
     }
 }
@@ -218,7 +228,7 @@ fn boot_now() -> Moment {
 pub struct Sleep {
     clock: Clock,
     at: Moment,
-    set: Option<Key>,
+    set: Option<DueKey>,
 }
 
 impl Sleep {

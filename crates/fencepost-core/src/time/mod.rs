@@ -6,10 +6,11 @@
 
 mod backoff;
 mod clock;
+mod due_queue;
 mod moment;
-mod timers;
 
 pub use backoff::{Backoff, jitter};
 pub use clock::{Clock, Sleep};
+pub use due_queue::{DueKey, DueQueue};
 pub use moment::Moment;
 pub(crate) use moment::nanos;

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimRecord, Loss, Validity};
+use fencepost_core::{Claim, ClaimRecord, Loss, Validity, Waiter};
 
 use crate::keys::{self, KeyId};
 use crate::lease::Lease;
@@ -17,7 +16,7 @@ pub(crate) struct ClaimState {
     /// The prefix of the keys in the lock's queue.
     pub(crate) queue: Vec<u8>,
     key: OnceLock<ClaimKey>,
-    inner: Mutex<Inner>,
+    inner: Waiter<Inner>,
     /// A request that creates the key may still arrive.
     pub(crate) create_unanswered: AtomicBool,
     /// The key may exist, or a request that creates or deletes it may still arrive, so no other claim may use its number.
@@ -45,7 +44,6 @@ struct Inner {
     lease: Option<Arc<Lease>>,
     /// The revision at which the key moved to that lease; 0: at its creation.
     moved_at: i64,
-    waker: Option<Waker>,
     /// The create revision of the key that was evicted; 0: none. The note of an eviction may arrive before the reply to the creation.
     evicted: i64,
     /// The operator who evicted the claim, and the reason.
@@ -78,14 +76,13 @@ impl Phase {
 
 impl ClaimState {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, queue: Vec<u8>) -> ClaimState {
-        let inner =
-            Inner { phase: Phase::New, lease: None, moved_at: 0, waker: None, evicted: 0, evicted_by: None };
+        let inner = Inner { phase: Phase::New, lease: None, moved_at: 0, evicted: 0, evicted_by: None };
         ClaimState {
             claim,
             number,
             queue,
             key: OnceLock::new(),
-            inner: Mutex::new(inner),
+            inner: Waiter::new(inner),
             create_unanswered: AtomicBool::new(false),
             key_used: AtomicBool::new(false),
             withdrawn: AtomicBool::new(false),
@@ -98,7 +95,7 @@ impl ClaimState {
     /// Chooses the lease under which the key is created, unless that is done already. Returns the lease and the key.
     pub(crate) fn choose_key(&self, lease: Arc<Lease>) -> (&Arc<Lease>, &[u8]) {
         let chosen = self.key.get_or_init(|| {
-            self.inner.lock().lease = Some(Arc::clone(&lease));
+            self.inner.with(|inner| inner.lease = Some(Arc::clone(&lease)));
             let key = keys::key(&self.queue, (lease.id, self.number));
             ClaimKey { lease, key, value: ClaimRecord::of(&self.claim).to_bytes() }
         });
@@ -133,38 +130,37 @@ impl ClaimState {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        self.inner.lock().phase
+        self.inner.with(|inner| inner.phase)
     }
 
     /// Returns the key's lease.
     pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
-        self.inner.lock().lease.clone()
+        self.inner.with(|inner| inner.lease.clone())
     }
 
     /// Returns the revision at which the key moved to its lease; 0: at its creation.
     pub(crate) fn moved_at(&self) -> i64 {
-        self.inner.lock().moved_at
+        self.inner.with(|inner| inner.moved_at)
     }
 
     /// Notes that the key certainly has this lease since the revision `at`. Returns the lease before, if that was another one.
     pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
         self.lease_uncertain.store(false, Relaxed);
-        let mut inner = self.inner.lock();
-        inner.moved_at = at;
         let id = lease.id;
-        inner.lease.replace(lease).filter(|before| before.id != id)
+        let before = self.inner.with(|inner| {
+            inner.moved_at = at;
+            inner.lease.replace(lease)
+        });
+        before.filter(|before| before.id != id)
     }
 
     /// Changes the phase and wakes the entry. `Gone` is final.
     pub(crate) fn set_phase(&self, phase: Phase) {
-        let mut inner = self.inner.lock();
-        if inner.phase == Phase::Gone {
-            return;
-        }
-        inner.phase = phase;
-        let waker = inner.waker.take();
-        drop(inner);
-        waker.into_iter().for_each(Waker::wake);
+        self.inner.tell(|inner| {
+            if inner.phase != Phase::Gone {
+                inner.phase = phase;
+            }
+        });
     }
 
     /// Ends the claim because its lease or its key is gone.
@@ -182,34 +178,30 @@ impl ClaimState {
             return;
         }
         // In one step: either the entry confirms the grant before this, or it does not confirm it.
-        let mut inner = self.inner.lock();
-        let before = std::mem::replace(&mut inner.phase, Phase::Gone);
-        let waker = inner.waker.take();
-        drop(inner);
+        let before = self.inner.tell(|inner| std::mem::replace(&mut inner.phase, Phase::Gone));
         if let Phase::Holding(_) = before {
             end(&self.claim.validity);
         }
-        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Notes that the claim whose key was created at `revision` is evicted. Returns whether that is this claim. If the create revision is not
     /// known yet, [`is_evicted`](ClaimState::is_evicted) returns it later.
     pub(crate) fn note_eviction(&self, revision: i64, by: &str) -> bool {
-        let mut inner = self.inner.lock();
-        if revision > inner.evicted {
-            (inner.evicted, inner.evicted_by) = (revision, Some(by.into()));
-        }
-        inner.phase.revision() == Some(revision)
+        self.inner.with(|inner| {
+            if revision > inner.evicted {
+                (inner.evicted, inner.evicted_by) = (revision, Some(by.into()));
+            }
+            inner.phase.revision() == Some(revision)
+        })
     }
 
     /// Returns the operator who evicted the claim, and the reason.
     pub(crate) fn evicted_by(&self) -> Arc<str> {
-        self.inner.lock().evicted_by.clone().unwrap_or_default()
+        self.inner.with(|inner| inner.evicted_by.clone()).unwrap_or_default()
     }
 
     pub(crate) fn is_evicted(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.evicted > 0 && inner.phase.revision() == Some(inner.evicted)
+        self.inner.with(|inner| inner.evicted > 0 && inner.phase.revision() == Some(inner.evicted))
     }
 
     /// Returns whether the number must not be used for another claim.
@@ -219,14 +211,6 @@ impl ClaimState {
 
     /// Completes when another attempt may bring news.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut inner = self.inner.lock();
-        if !matches!(inner.phase, Phase::Queued(_)) {
-            return Poll::Ready(());
-        }
-        match &mut inner.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
-        Poll::Pending
+        self.inner.poll(cx, |inner| !matches!(inner.phase, Phase::Queued(_)))
     }
 }

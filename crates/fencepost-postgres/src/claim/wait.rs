@@ -3,11 +3,10 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Mode, Moment, Token};
+use fencepost_core::{Claim, Mode, Moment, Token, Waiter};
 use futures_util::future::{Either, select};
 use tokio::sync::Notify;
 
@@ -28,13 +27,12 @@ pub(crate) struct Wait {
 
 struct Inner {
     cancelled: Notify,
-    slot: Mutex<Slot>,
+    slot: Waiter<Slot>,
 }
 
 #[derive(Default)]
 struct Slot {
     outcome: Option<Result<Grant, Failure>>,
-    waker: Option<Waker>,
     /// The server answers, and the claim waits.
     queued: bool,
     /// Nobody takes the outcome any more.
@@ -56,7 +54,7 @@ pub(crate) enum Grant {
 
 impl Wait {
     pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, lock: Lock) -> Wait {
-        let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Mutex::default() });
+        let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Waiter::default() });
         let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
             if let Some(outcome) = wait(&own, &client, &claim, lock).await {
@@ -68,36 +66,26 @@ impl Wait {
 
     /// Takes the outcome, if it is there.
     pub(crate) fn take(&self) -> Option<Result<Grant, Failure>> {
-        self.shared.slot.lock().outcome.take()
+        self.shared.slot.with(|slot| slot.outcome.take())
     }
 
     /// Returns when the claim stands in the queue, or there is an outcome.
     pub(crate) async fn queued(&self) {
-        poll_fn(|cx| self.poll_slot(cx, |slot| slot.queued)).await;
+        poll_fn(|cx| self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)).await;
     }
 
     /// Is ready when there is an outcome.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_slot(cx, |_| false)
-    }
-
-    fn poll_slot(&self, cx: &mut Context<'_>, is_ready: impl Fn(&Slot) -> bool) -> Poll<()> {
-        let mut slot = self.shared.slot.lock();
-        if slot.outcome.is_some() || is_ready(&slot) {
-            return Poll::Ready(());
-        }
-        slot.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.shared.slot.poll(cx, |slot| slot.outcome.is_some())
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let outcome = {
-            let mut slot = self.shared.slot.lock();
+        let outcome = self.shared.slot.with(|slot| {
             slot.abandoned = true;
             slot.outcome.take()
-        };
+        });
         self.shared.cancelled.notify_one();
         // A grant that nobody took: its connection ends, and with it the lock.
         drop(outcome);
@@ -106,19 +94,12 @@ impl Drop for Wait {
 
 impl Inner {
     fn put(&self, outcome: Result<Grant, Failure>) {
-        self.set(|slot| slot.outcome = Some(outcome));
-    }
-
-    fn set(&self, change: impl FnOnce(&mut Slot)) {
-        let mut slot = self.slot.lock();
-        if slot.abandoned {
-            return;
-        }
-        change(&mut slot);
-        if let Some(waker) = slot.waker.take() {
-            drop(slot);
-            waker.wake();
-        }
+        let mut outcome = Some(outcome);
+        self.slot.tell(|slot| {
+            if !slot.abandoned {
+                slot.outcome = outcome.take();
+            }
+        });
     }
 }
 
@@ -188,7 +169,7 @@ async fn wait_in_queue(
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
             if client.await_queued(connection, claim.ttl()).await.is_ok() {
-                inner.set(|slot| slot.queued = true);
+                inner.slot.tell(|slot| slot.queued = true);
             }
             pending::<()>().await
         });
@@ -221,7 +202,7 @@ async fn wait_quietly<T>(
             Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
             Err(failure) => return Some(Err(failure)),
         }
-        inner.set(|slot| slot.queued = true);
+        inner.slot.tell(|slot| slot.queued = true);
         let woken = Arc::clone(&waiter.woken);
         let (woken, paused) = (pin!(woken.notified()), pin!(clock.sleep_until(clock.now() + waiter.pause())));
         match select(select(&mut other, select(woken, paused)), pin!(inner.cancelled.notified())).await {

@@ -107,7 +107,7 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
                  on it"
             ),
         ),
-        None => Error::new(ErrorKind::Mismatch, format!("no grant has the token {token}; look again")),
+        None => Error::no_grant(name.clone(), token),
     };
     Err(error.on(ENGINE))
 }

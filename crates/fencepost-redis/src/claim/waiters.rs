@@ -1,14 +1,12 @@
 //! The table of this client's waiters: a message finds its claim here.
 
 use fencepost_core::sync::Mutex;
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Moment, Name, Token};
+use fencepost_core::{Claim, ClaimId, Moment, Name, Token, Waiter, Waiters};
 
 use crate::claim::unanswered::UnansweredRequests;
 use crate::script::queue::OLDEST;
@@ -24,8 +22,8 @@ pub(crate) struct TrackedClaim {
     pub(crate) claim: Arc<Claim>,
     /// By which connections its requests may still arrive.
     pub(crate) unanswered: UnansweredRequests,
-    /// Most locks are granted at once, and those that are held are many: only who waits has one.
-    state: Mutex<Option<Box<State>>>,
+    /// Most locks are granted at once, and many are held: only a claim that waits has a state.
+    waiter: Waiter<Option<Box<State>>>,
 }
 
 #[derive(Default)]
@@ -47,7 +45,6 @@ struct State {
     hinted: bool,
     /// How often it has asked a node of a quorum.
     asked: u32,
-    waker: Option<Waker>,
 }
 
 /// A grant that came without being asked for.
@@ -59,32 +56,40 @@ pub(crate) struct Pushed {
 }
 
 /// The result of [`TrackedClaim::collect`].
+#[derive(Default)]
 pub(crate) enum Collected {
+    #[default]
     Nothing,
     Gone,
-    Grant { pushed: Pushed, anchor: Option<Moment> },
+    Grant {
+        pushed: Pushed,
+        anchor: Option<Moment>,
+    },
+}
+
+impl AsRef<Claim> for TrackedClaim {
+    fn as_ref(&self) -> &Claim {
+        &self.claim
+    }
 }
 
 impl TrackedClaim {
-    fn state(&self) -> MutexGuard<'_, Option<Box<State>>> {
-        self.state.lock()
+    /// Looks at the state, if there is one.
+    fn look<R: Default>(&self, look: impl FnOnce(&State) -> R) -> R {
+        self.waiter.with(|state| state.as_deref().map(look).unwrap_or_default())
     }
 
-    fn wake(&self, change: impl FnOnce(&mut State)) {
-        let waker = {
-            let mut state = self.state();
-            let state = state.get_or_insert_default();
-            change(state);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.waiter.with(|state| change(state.get_or_insert_default()))
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        self.waiter.tell(|state| change(state.get_or_insert_default()));
     }
 
     /// A grant came. A confirmed one is not replaced by a message that was late.
     pub(crate) fn push(&self, pushed: Pushed) {
-        self.wake(|state| {
+        self.tell(|state| {
             let newer = |known: Pushed| known.confirmed.is_none() || pushed.token > known.token;
             if pushed.token > state.floor && state.pushed.is_none_or(newer) {
                 state.pushed = Some(pushed);
@@ -94,22 +99,22 @@ impl TrackedClaim {
 
     /// The server does not know it any more.
     pub(crate) fn end(&self) {
-        self.wake(|state| state.gone = true);
+        self.tell(|state| state.gone = true);
     }
 
     /// Somebody else has asked for what it holds.
     pub(crate) fn ask_for(&self) {
-        self.state().get_or_insert_default().asked_for = true;
+        self.change(|state| state.asked_for = true);
     }
 
     /// Is it known that somebody else has asked for what it holds?
     pub(crate) fn is_asked_for(&self) -> bool {
-        self.state().as_ref().is_some_and(|state| state.asked_for)
+        self.look(|state| state.asked_for)
     }
 
     /// A node of a quorum says that it is worth asking again.
     pub(crate) fn hint(&self) {
-        self.wake(|state| state.hinted = true);
+        self.tell(|state| state.hinted = true);
     }
 
     /// The same in a while, unless it has asked by then.
@@ -125,104 +130,50 @@ impl TrackedClaim {
     }
 
     fn asked(&self) -> u32 {
-        self.state().as_ref().map_or(0, |state| state.asked)
+        self.look(|state| state.asked)
     }
 
     /// It asks again, whatever it was told before.
     pub(crate) fn begin_request(&self) {
-        let mut state = self.state();
-        let state = state.get_or_insert_default();
-        state.hinted = false;
-        state.asked += 1;
+        self.change(|state| {
+            state.hinted = false;
+            state.asked += 1;
+        });
     }
 
     /// Ready when there is something to collect, or to ask.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state();
-        let state = state.get_or_insert_default();
-        if state.pushed.is_some() || state.gone || state.hinted {
-            return Poll::Ready(());
-        }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
-        Poll::Pending
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waiter.poll(cx, |state| {
+            state.as_ref().is_some_and(|state| state.pushed.is_some() || state.gone || state.hinted)
+        })
     }
 
     pub(crate) fn collect(&self) -> Collected {
-        let state = self.state();
-        let Some(state) = &*state else { return Collected::Nothing };
-        match state.pushed {
+        self.look(|state| match state.pushed {
             _ if state.gone => Collected::Gone,
             Some(pushed) => Collected::Grant { pushed, anchor: state.anchor },
             None => Collected::Nothing,
-        }
+        })
     }
 
     /// A request sent at `sent` was answered "still waiting" when the lock's last token was `last`.
     fn anchor(&self, (sent, last): (Moment, Token)) {
-        let mut state = self.state();
-        let state = state.get_or_insert_default();
-        state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
-        state.floor = state.floor.max(last);
-        state.pushed = state.pushed.filter(|pushed| pushed.token > last);
+        self.change(|state| {
+            state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
+            state.floor = state.floor.max(last);
+            state.pushed = state.pushed.filter(|pushed| pushed.token > last);
+        });
     }
 
     fn waits(&self) -> bool {
-        let state = self.state();
-        let Some(state) = &*state else { return false };
-        state.number.is_some() && state.pushed.is_none() && !state.gone
-    }
-}
-
-type Shard = HashSet<ById, BuildHasherDefault<IdHasher>>;
-
-/// A claim, found by its id.
-struct ById(Arc<TrackedClaim>);
-
-impl Borrow<ClaimId> for ById {
-    fn borrow(&self) -> &ClaimId {
-        &self.0.claim.id
-    }
-}
-
-impl Hash for ById {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.0.claim.id.hash(hasher);
-    }
-}
-
-impl PartialEq for ById {
-    fn eq(&self, other: &ById) -> bool {
-        self.0.claim.id == other.0.claim.id
-    }
-}
-
-impl Eq for ById {}
-
-/// Our own ids are as good as random; all that is left is to spread them over the whole hash.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
-    }
-
-    fn write_u128(&mut self, id: u128) {
-        self.0 = (self.0 ^ (id ^ (id >> 64)) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.look(|state| state.number.is_some() && state.pushed.is_none() && !state.gone)
     }
 }
 
 /// The claims of a client, and its own part of each line.
 #[derive(Default)]
 pub(crate) struct TrackedClaims {
-    all: [Mutex<Shard>; 16],
+    all: Waiters<TrackedClaim>,
     queues: Mutex<HashMap<Name, Queue>>,
 }
 
@@ -238,35 +189,27 @@ struct Queue {
 }
 
 impl TrackedClaims {
-    fn shard(&self, id: ClaimId) -> MutexGuard<'_, Shard> {
-        let bits = id.as_u128();
-        let shard = (bits ^ (bits >> 64)) as usize % self.all.len();
-        self.all[shard].lock()
-    }
-
     fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
         self.queues.lock()
     }
 
     /// Before the first request: a message may be quicker than its answer.
     pub(crate) fn add(&self, claim: &Arc<Claim>) -> Arc<TrackedClaim> {
-        let tracked = Arc::new(TrackedClaim {
+        self.all.insert(TrackedClaim {
             claim: Arc::clone(claim),
             unanswered: UnansweredRequests::default(),
-            state: Mutex::default(),
-        });
-        self.shard(claim.id).insert(ById(Arc::clone(&tracked)));
-        tracked
+            waiter: Waiter::default(),
+        })
     }
 
     pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
-        self.shard(id).get(&id).map(|tracked| Arc::clone(&tracked.0))
+        self.all.get(id)
     }
 
     /// Its entry is gone.
-    pub(crate) fn remove(&self, tracked: &TrackedClaim) {
+    pub(crate) fn remove(&self, tracked: &Arc<TrackedClaim>) {
         self.leave(tracked);
-        self.shard(tracked.claim.id).remove(&tracked.claim.id);
+        self.all.remove(tracked);
     }
 
     /// The server answered a request (when it was sent, and the lock's last token) that it waits, under this number, and that
@@ -281,7 +224,7 @@ impl TrackedClaims {
         // It may have stood there under another number before.
         self.leave(tracked);
         tracked.anchor(answered);
-        tracked.state().get_or_insert_default().number = Some(number);
+        tracked.change(|state| state.number = Some(number));
         let mut queues = self.queues();
         let queue = queues.entry(tracked.claim.want().name.clone());
         let queue = queue.or_insert_with(|| Queue { waiting: BTreeMap::new(), due, ask: OLDEST });
@@ -299,12 +242,13 @@ impl TrackedClaims {
     /// It holds the lock.
     pub(crate) fn hold(&self, tracked: &TrackedClaim) {
         self.leave(tracked);
-        *tracked.state() = None;
+        tracked.waiter.reset();
     }
 
     /// It waits no more.
     pub(crate) fn leave(&self, tracked: &TrackedClaim) {
-        let Some(number) = tracked.state().as_mut().and_then(|state| state.number.take()) else { return };
+        let number = tracked.waiter.with(|state| state.as_mut().and_then(|state| state.number.take()));
+        let Some(number) = number else { return };
         let mut queues = self.queues();
         if let Some(queue) = queues.get_mut(&tracked.claim.want().name) {
             // Another one may stand under it by now.
@@ -363,7 +307,7 @@ impl TrackedClaims {
 
     /// The number under which it waits.
     pub(crate) fn number(&self, tracked: &TrackedClaim) -> Option<u64> {
-        tracked.state().as_ref()?.number
+        tracked.look(|state| state.number)
     }
 
     /// Every lock that this client waits for is to be asked about now.

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use fencepost_core::Waiters;
 use rusqlite::params;
 use tokio::net::unix::pipe::Receiver;
 
@@ -14,10 +15,10 @@ use crate::error::Failure;
 use crate::process::eviction_file;
 use crate::process::heartbeat_file::{self, ClientKey, ProcessState};
 use crate::process::notify_fifo::{self, Decoder, Notice};
-use crate::waiters::Waiters;
+use crate::waiters::{self, TrackedClaim};
 
 /// Passes on what is woken, until the client's thread ends.
-pub(crate) async fn listen(fifo: OwnedFd, waiters: Arc<Waiters>, client: Weak<Client>) {
+pub(crate) async fn listen(fifo: OwnedFd, claims: Arc<Waiters<TrackedClaim>>, client: Weak<Client>) {
     // Without tokio's reactor (a simulation's host) nobody hears the bell; the poll remains.
     if tokio::runtime::Handle::try_current().is_err() {
         return;
@@ -28,11 +29,11 @@ pub(crate) async fn listen(fifo: OwnedFd, waiters: Arc<Waiters>, client: Weak<Cl
     while fifo.readable().await.is_ok() {
         let Ok(n) = fifo.try_read(&mut buffer) else { continue };
         decoder.decode(&buffer[..n], |notice| match notice {
-            Notice::Retry(id) => waiters.wake(&id),
+            Notice::Retry(id) => waiters::wake(&claims, &id),
             Notice::Evicted(id) => {
                 let text =
                     client.upgrade().map(|client| eviction_file::read(&client.eviction_file(client.key)));
-                waiters.evict(&id, eviction_file::reason_of(&text.unwrap_or_default(), &id));
+                waiters::evict(&claims, &id, eviction_file::reason_of(&text.unwrap_or_default(), &id));
             }
             Notice::Files => {
                 let checked = client.upgrade().map(|client| client.check_in_place());

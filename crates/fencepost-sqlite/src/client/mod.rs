@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, HolderInfo, Loss, Moment, Reply, Result, Runtime};
+use fencepost_core::{Backoff, HolderInfo, Loss, Moment, Reply, Result, Runtime, Waiters};
 
 use crate::config::Config;
 use crate::db::Database;
@@ -20,7 +20,7 @@ use crate::process::heartbeat_file::{BootId, ClientKey, HeartbeatFile};
 use crate::process::inotify::CloseWatch;
 use crate::process::liveness::{LivenessCheck, Now};
 use crate::process::notify_fifo::{self, Notice};
-use crate::waiters::Waiters;
+use crate::waiters::{self, TrackedClaim};
 
 /// How long a write lock is waited for before it is an error.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     pub(crate) pinned: bool,
     pub(crate) key: ClientKey,
     pub(crate) runtime: Runtime,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters<TrackedClaim>>,
     pub(crate) watch: Arc<CloseWatch>,
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
@@ -159,7 +159,7 @@ impl Client {
     pub(crate) fn wake(&self, to_wake: &[ClaimRef]) {
         for claim in to_wake {
             if claim.process == self.key {
-                self.waiters.wake(&claim.id);
+                waiters::wake(&self.waiters, &claim.id);
             } else {
                 notify_fifo::send(&self.folder, claim.process, Notice::Retry(claim.id));
             }

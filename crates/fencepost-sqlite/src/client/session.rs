@@ -14,7 +14,7 @@ use crate::db::rows;
 use crate::error::Failure;
 use crate::process::eviction_file;
 use crate::process::liveness::WAITING_TTL;
-use crate::waiters::Waiter;
+use crate::waiters::{self, TrackedClaim};
 
 /// One per client. A round is one write to the side file; only leases that change their length, fixed ones and detached ones
 /// need the database.
@@ -40,7 +40,7 @@ impl SqliteSession {
         }
         let mut others = Vec::new();
         for claim in due {
-            let Some(waiter) = client.waiters.get(&claim.id.as_u128().to_be_bytes()) else { continue };
+            let Some(waiter) = client.waiters.get(claim.id) else { continue };
             let ttl = claim.ttl();
             if !claim.validity.is_confirmed() {
                 claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
@@ -65,7 +65,7 @@ impl SqliteSession {
                     continue;
                 }
                 let id = claim.id.as_u128().to_be_bytes();
-                let Some(waiter) = client.waiters.get(&id) else { continue };
+                let Some(waiter) = client.waiters.get(claim.id) else { continue };
                 if rows::find(db, waiter.name(), &id)?.is_none() && !waiter.is_releasing() {
                     claim.validity.end_with(
                         Loss::Deleted,
@@ -145,8 +145,8 @@ impl SqliteSession {
     fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
         let client = &self.client;
         let waiting = due.iter().filter(|claim| !claim.validity.is_confirmed());
-        let mut waiters: Vec<Arc<Waiter>> = waiting
-            .filter_map(|claim| client.waiters.get(&claim.id.as_u128().to_be_bytes()))
+        let mut waiters: Vec<Arc<TrackedClaim>> = waiting
+            .filter_map(|claim| client.waiters.get(claim.id))
             .filter(|waiter| waiter.is_poll_due())
             .collect();
         waiters.sort_unstable_by(|a, b| a.name().cmp(b.name()));
@@ -156,7 +156,7 @@ impl SqliteSession {
         Ok(())
     }
 
-    fn poll_resource(&self, name: &str, waiters: &[Arc<Waiter>]) -> Result<(), Failure> {
+    fn poll_resource(&self, name: &str, waiters: &[Arc<TrackedClaim>]) -> Result<(), Failure> {
         let client = &self.client;
         let now = client.now();
         let queue = client.database.read(|db| queue::state(db, &mut client.liveness(now), name))?;
@@ -170,7 +170,7 @@ impl SqliteSession {
         }
         // Somebody who came later may have been granted the lock together with us.
         let ours = to_wake.iter().chain(&queue.holders).filter(|turn| turn.process == client.key);
-        for waiter in ours.filter_map(|turn| client.waiters.get(&turn.id)) {
+        for waiter in ours.filter_map(|turn| waiters::find(&client.waiters, &turn.id)) {
             if !waiter.claim.validity.is_confirmed() {
                 waiter.wake();
             }

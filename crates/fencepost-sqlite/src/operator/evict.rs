@@ -10,7 +10,7 @@
 //! however long the evictor was stopped in between. Until step 3 the row lives on by its renewals: an evictor that dies half
 //! way has evicted nobody, or only marked the owner.
 
-use fencepost_core::{Error, ErrorKind, Eviction, Name, Result, Token};
+use fencepost_core::{Error, Eviction, Name, Result, Token};
 
 use crate::client::Client;
 use crate::db::queue;
@@ -19,6 +19,7 @@ use crate::error::Failure;
 use crate::process::eviction_file;
 use crate::process::liveness::Liveness;
 use crate::process::notify_fifo::{self, Notice};
+use crate::waiters;
 
 /// `told` is what of it is done: a call that found the database busy is made again, and by then the owner may have gone, as it was
 /// marked to.
@@ -60,10 +61,7 @@ fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Ro
             _ => None,
         };
         let Some(row) = living else {
-            let message = format!(
-                "no holder of this lock has token {token}; look again who holds it, it may have been released"
-            );
-            return Err(Error::new(ErrorKind::Mismatch, message).of(name.clone()).into());
+            return Err(Error::no_grant(name.clone(), token).into());
         };
         if how.now {
             rows::delete(db, resource, row.seq, &row.id)?;
@@ -81,7 +79,7 @@ fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Ro
 fn notify_owner(client: &Client, row: &Row, by: &str) -> Result<(), Failure> {
     let Some(process) = row.process else { return Ok(()) };
     if process == client.key {
-        client.waiters.evict(&row.id, by);
+        waiters::evict(&client.waiters, &row.id, by);
         return Ok(());
     }
     eviction_file::write(&client.eviction_file(process), &eviction_file::line(&row.id, by))?;

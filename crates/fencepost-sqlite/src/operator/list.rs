@@ -37,13 +37,8 @@ pub(crate) fn list(client: &Client, prefix: &str, page: &Page) -> Result<Listing
             if !text.starts_with(prefix) {
                 break;
             }
-            if listing.resources.len() >= page.limit.max(1) {
-                listing.next = listing.resources.last().map(|info| info.name.clone());
+            if !listing.add(one(db, &mut liveness, &Name::new(&text)?)?, page) {
                 break;
-            }
-            let info = one(db, &mut liveness, &Name::new(&text)?)?;
-            if !info.claims.is_empty() {
-                listing.resources.push(info);
             }
         }
         Ok(listing)

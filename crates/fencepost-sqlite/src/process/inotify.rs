@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Clock, Runtime};
+use fencepost_core::{Clock, Runtime, Waiters};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
 
 use crate::process::heartbeat_file::ClientKey;
-use crate::waiters::Waiters;
+use crate::waiters::{self, TrackedClaim};
 
 type Id = [u8; 16];
 
 /// The watches of one client.
 pub(crate) struct CloseWatch {
     folder: PathBuf,
-    waiters: Arc<Waiters>,
+    waiters: Arc<Waiters<TrackedClaim>>,
     state: Mutex<State>,
 }
 
@@ -51,7 +51,7 @@ impl AsRawFd for Readable {
 }
 
 impl CloseWatch {
-    pub(crate) fn new(folder: &Path, waiters: Arc<Waiters>) -> Arc<CloseWatch> {
+    pub(crate) fn new(folder: &Path, waiters: Arc<Waiters<TrackedClaim>>) -> Arc<CloseWatch> {
         Arc::new(CloseWatch { folder: folder.to_owned(), waiters, state: Mutex::default() })
     }
 
@@ -125,7 +125,7 @@ impl CloseWatch {
                 state.by_file[&key].1.iter().copied().collect()
             }
         };
-        for waiter in ids.iter().filter_map(|id| self.waiters.get(id)) {
+        for waiter in ids.iter().filter_map(|id| waiters::find(&self.waiters, id)) {
             waiter.wake_file_closed();
         }
     }

@@ -1,15 +1,12 @@
 //! The grants of a client, and the end of leases that are shorter than their session.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Clock, Loss, Moment, Token};
+use fencepost_core::{Claim, Clock, DueKey, DueQueue, Loss, Moment, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -31,7 +28,7 @@ pub(crate) struct HeldGrant {
     pub(crate) token: Token,
 }
 
-/// All grants of a client, ordered by the time at which they end if nobody renews them.
+/// All grants of a client.
 #[derive(Default)]
 pub(crate) struct HeldGrants {
     inner: Mutex<Inner>,
@@ -44,14 +41,24 @@ pub(crate) struct HeldGrants {
 #[derive(Default)]
 struct Inner {
     all: HashMap<u128, (Moment, HeldGrant)>,
-    due: BTreeSet<(Moment, u128)>,
-    /// Grants whose nodes are to be watched, ordered by their age.
-    young: VecDeque<(Moment, u128)>,
+    due: DueQueue<(u128, Due)>,
     /// Tokens with a notice of eviction whose grants are not known, or not yet.
     noticed: BTreeSet<Token>,
-    /// The time at which the task of [`give_back`] will run.
-    planned: Option<Moment>,
-    waker: Option<Waker>,
+}
+
+/// The work that is due for a grant.
+#[derive(Clone, Copy, PartialEq)]
+enum Due {
+    /// Its nodes are to be watched.
+    Watch,
+    /// It ends if it was not renewed.
+    End,
+}
+
+/// Returns the key of a grant in the queue. The two of one grant differ.
+fn key(at: Moment, id: u128, what: Due) -> DueKey {
+    let folded = (id ^ (id >> 64)) as u64;
+    (at, if what == Due::End { folded } else { !folded })
 }
 
 impl HeldGrants {
@@ -60,29 +67,27 @@ impl HeldGrants {
     }
 
     pub(crate) fn insert(&self, held: HeldGrant) {
-        let key = held.claim.id.as_u128();
+        let id = held.claim.id.as_u128();
         let at = Moment::from_nanos(held.claim.note.load(Ordering::Relaxed));
         let watched = due(held.session.clock().now());
         let mut inner = self.inner();
-        inner.due.insert((at, key));
-        inner.young.push_back((watched, key));
-        if let Some((before, _)) = inner.all.insert(key, (at, held))
+        for (at, what) in [(watched, Due::Watch), (at, Due::End)] {
+            // It may have been held before, with the same end.
+            inner.due.remove(key(at, id, what));
+            inner.due.insert(key(at, id, what), (id, what));
+        }
+        if let Some((before, _)) = inner.all.insert(id, (at, held))
             && before != at
         {
-            inner.due.remove(&(before, key));
-        }
-        if inner.planned.is_none_or(|planned| at.min(watched) < planned)
-            && let Some(waker) = &inner.waker
-        {
-            waker.wake_by_ref();
+            inner.due.remove(key(before, id, Due::End));
         }
     }
 
     pub(crate) fn remove(&self, claim: &Claim) {
-        let key = claim.id.as_u128();
+        let id = claim.id.as_u128();
         let mut inner = self.inner();
-        if let Some((at, held)) = inner.all.remove(&key) {
-            inner.due.remove(&(at, key));
+        if let Some((at, held)) = inner.all.remove(&id) {
+            inner.due.remove(key(at, id, Due::End));
             drop(inner);
             drop(held);
         }
@@ -91,14 +96,6 @@ impl HeldGrants {
     /// Returns whether the claim's grant is held, and is not being released.
     pub(crate) fn has(&self, claim: &Claim) -> bool {
         self.inner().all.contains_key(&claim.id.as_u128())
-    }
-
-    /// Takes out the grants that have been held long enough for a watch.
-    fn take_old(&self, now: Moment) -> Vec<HeldGrant> {
-        let mut inner = self.inner();
-        let count = inner.young.partition_point(|(at, _)| *at <= now);
-        let old: Vec<_> = inner.young.drain(..count).collect();
-        old.iter().filter_map(|(_, key)| inner.all.get(key)).map(|(_, held)| held.clone()).collect()
     }
 
     /// Returns the grants of one session.
@@ -136,60 +133,36 @@ impl HeldGrants {
         }
     }
 
-    /// Takes out the grants whose own lease is over; those that were renewed meanwhile stay.
-    fn take_due(&self, now: Moment) -> Vec<HeldGrant> {
+    /// Returns the grants that have been held long enough for a watch. Takes out those whose own lease is over; those that were renewed
+    /// meanwhile stay.
+    fn take_due(&self, now: Moment) -> (Vec<HeldGrant>, Vec<HeldGrant>) {
         let mut inner = self.inner();
-        let later = inner.due.split_off(&(now + Duration::from_nanos(1), 0));
-        let due = std::mem::replace(&mut inner.due, later);
-        let mut over = Vec::new();
-        for (_, key) in due {
-            let Some((at, held)) = inner.all.get_mut(&key) else { continue };
+        let (mut old, mut over) = (Vec::new(), Vec::new());
+        for (id, what) in inner.due.take_due(now).into_values() {
+            let Some((at, held)) = inner.all.get_mut(&id) else { continue };
+            if what == Due::Watch {
+                old.push(held.clone());
+                continue;
+            }
             let end = Moment::from_nanos(held.claim.note.load(Ordering::Relaxed));
             // An evicted holder keeps its node as long: its program may still be at work, and the node keeps others out.
             if end > now {
                 *at = end;
-                inner.due.insert((end, key));
-            } else if let Some((_, held)) = inner.all.remove(&key) {
+                inner.due.insert(key(end, id, what), (id, what));
+            } else if let Some((_, held)) = inner.all.remove(&id) {
                 over.push(held);
             }
         }
-        inner.planned = None;
-        over
-    }
-
-    fn first(&self, waker: &Waker) -> Moment {
-        let mut inner = self.inner();
-        inner.waker = Some(waker.clone());
-        let first = inner.due.first().map_or(Moment::NEVER, |(at, _)| *at);
-        let first = inner.young.front().map_or(first, |(at, _)| first.min(*at));
-        inner.planned = Some(first);
-        first
-    }
-
-    /// Wakes the task of [`give_back`], which ends if the client is gone.
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.inner().waker.take() {
-            waker.wake();
-        }
+        (old, over)
     }
 }
 
 /// Releases grants whose lease is over and has old ones watched, as long as the client is there.
 pub(crate) async fn give_back(weak: Weak<HeldGrants>, clock: Clock) {
-    loop {
-        let mut sleep: Option<(Moment, fencepost_core::Sleep)> = None;
-        let alive = poll_fn(|cx| {
-            let Some(grants) = weak.upgrade() else { return Poll::Ready(false) };
-            let first = grants.first(cx.waker());
-            if sleep.as_ref().is_none_or(|(at, _)| *at != first) {
-                sleep = Some((first, clock.sleep_until(first)));
-            }
-            sleep.as_mut().map_or(Poll::Pending, |(_, sleep)| Pin::new(sleep).poll(cx)).map(|()| true)
-        })
-        .await;
-        let Some(grants) = weak.upgrade().filter(|_| alive) else { return };
-        grants.take_old(clock.now()).iter().for_each(|held| watch(&grants, held));
-        for held in grants.take_due(clock.now()) {
+    while let Some(grants) = clock.next_due(&weak, |grants, waker| grants.inner().due.plan(waker)).await {
+        let (old, over) = grants.take_due(clock.now());
+        old.iter().for_each(|held| watch(&grants, held));
+        for held in over {
             let runtime = held.claim.runtime.clone();
             runtime.spawn(async move { delete(&held.session, held.paths).await });
         }

@@ -2,7 +2,7 @@
 
 mod servers;
 
-use fencepost_core::{Finding, Report, Result};
+use fencepost_core::{Finding, Report, Result, Severity, checks};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -55,25 +55,7 @@ async fn members(session: &Session, away: usize) -> Result<Finding> {
     };
     let voters =
         data.lines().filter(|line| line.starts_with("server.") && !line.contains(":observer")).count();
-    Ok(quorum(voters, away))
-}
-
-/// Judges how many servers may be lost.
-fn quorum(voters: usize, away: usize) -> Finding {
-    let spare = voters.saturating_sub(1) / 2;
-    let survives = format!("{voters} voting servers survive the loss of {spare}");
-    match voters {
-        0 => Finding::warning("quorum", "there is one server: while it is down there are no locks")
-            .advice("for high availability run an ensemble of three or five"),
-        1 | 2 => Finding::warning("quorum", format!("{voters} voting servers survive the loss of none"))
-            .advice("run three or five"),
-        _ if away > 0 => Finding::warning("quorum", format!("{survives}, and {away} cannot be reached"))
-            .advice("start them again: without a majority there are no locks"),
-        _ if voters.is_multiple_of(2) => {
-            Finding::note("quorum", format!("{survives}, no more than {} would", voters - 1))
-        }
-        _ => Finding::ok("quorum", survives),
-    }
+    Ok(checks::majority("voting servers", voters, away, Severity::Warning))
 }
 
 /// Checks for persistent watches, which make long queues cheap.
@@ -123,25 +105,4 @@ fn counter(name: &str, path: &str, count: u32) -> Finding {
     );
     Finding::warning("counter", says)
         .advice("use another name, or delete the folder when nobody claims the lock")
-}
-
-#[cfg(test)]
-mod tests {
-    use fencepost_core::Severity;
-
-    use super::*;
-
-    #[test]
-    fn an_ensemble_is_as_it_should_be_only_while_all_of_it_is_there() {
-        for (voters, away, severity) in [
-            (0, 0, Severity::Warning),
-            (2, 0, Severity::Warning),
-            (3, 0, Severity::Ok),
-            (3, 1, Severity::Warning),
-            (4, 0, Severity::Note),
-            (5, 1, Severity::Warning),
-        ] {
-            assert_eq!(quorum(voters, away).severity, severity, "{voters} of which {away} are away");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_net::TcpStream;
-use fencepost_core::{Clock, Finding};
+use fencepost_core::{Clock, Finding, checks};
 use futures_util::future::join_all;
 
 use crate::client::Client;
@@ -43,8 +43,7 @@ fn version(text: &str) -> Finding {
         return no_version(text);
     };
     let shown = shown.split([',', ' ', '-']).next().unwrap_or_default();
-    let mut parts = shown.split('.').map_while(|part| part.parse::<u32>().ok());
-    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let number = checks::version(shown);
     let mode = text.lines().find_map(|line| line.strip_prefix("Mode: "));
     let shown =
         format!("it is ZooKeeper {shown}{}", mode.map(|mode| format!(", {mode}")).unwrap_or_default());

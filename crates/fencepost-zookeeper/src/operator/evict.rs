@@ -65,8 +65,7 @@ pub(crate) async fn evict(client: &Arc<Client>, name: &Name, token: Token, how: 
 }
 
 fn mismatch(token: Token, name: &Name) -> Error {
-    let message = format!("no grant has token {token} any more; look again who holds it");
-    Error::new(ErrorKind::Mismatch, message).of(name.clone()).on(ENGINE)
+    Error::no_grant(name.clone(), token).on(ENGINE)
 }
 
 /// Writes the mark into the node that the transaction `made` has made, unless it is marked.

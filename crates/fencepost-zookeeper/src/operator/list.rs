@@ -211,13 +211,13 @@ pub(crate) async fn all(client: &Client, prefix: &str, page: &Page) -> Result<Li
         .filter_map(|node| from_node(node, root.is_empty()))
         .filter(|name| name.starts_with(prefix))
         .filter_map(|name| Name::new(&name).ok())
-        .filter(|name| page.after.as_ref().is_none_or(|after| name > after))
+        .filter(|name| page.begins_before(name))
         .collect();
     names.sort_unstable();
     let mut listing = Listing::default();
-    for (at, some) in names.chunks(LOCKS_AT_ONCE).enumerate() {
+    for some in names.chunks(LOCKS_AT_ONCE) {
         let read = join_all(some.iter().map(|name| contenders(client, &session, name))).await;
-        for (within, (name, all)) in some.iter().zip(read).enumerate() {
+        for (name, all) in some.iter().zip(read) {
             let all = match all {
                 Err(error) if error.kind() == ErrorKind::Denied => {
                     tracing::warn!(%name, "left out: this user may not read its nodes");
@@ -225,13 +225,7 @@ pub(crate) async fn all(client: &Client, prefix: &str, page: &Page) -> Result<Li
                 }
                 all => all?,
             };
-            if all.is_empty() {
-                continue;
-            }
-            listing.resources.push(info(client, name.clone(), all));
-            if listing.resources.len() == page.limit {
-                let more = at * LOCKS_AT_ONCE + within + 1 < names.len();
-                listing.next = more.then(|| name.clone());
+            if !listing.add(info(client, name.clone(), all), page) {
                 return Ok(listing);
             }
         }

@@ -76,7 +76,7 @@ fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
     let seq = find("marked", 1).seq;
     stage.client.database.write(|db| Ok(rows::mark_evicted(db, "marked", seq)?)).unwrap();
     stage.sql("DELETE FROM line WHERE resource IN ('removed', 'released')");
-    let released = stage.client.waiters.get(&3u128.to_be_bytes()).unwrap();
+    let released = crate::waiters::find(&stage.client.waiters, &3u128.to_be_bytes()).unwrap();
     released.start_release();
     eviction_file::write(&stage.client.eviction_file(stage.client.key), "").unwrap();
     let due: Vec<_> = held.iter().map(|(claim, ..)| Arc::clone(claim)).collect();

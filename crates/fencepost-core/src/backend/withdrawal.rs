@@ -1,0 +1,104 @@
+//! Decides what a withdrawal removed although a reply was lost.
+
+use crate::backend::Removed;
+
+/// The engine's reply about a claim that is withdrawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The claim was there, and valid.
+    Valid,
+    /// The claim was there. The engine does not know whether it was valid.
+    There,
+    /// The claim was not there.
+    Missing,
+}
+
+/// The requests to withdraw or release a claim, from the first one on. A request may take effect although its reply is lost; the one that
+/// repeats it then finds nothing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Withdrawal {
+    was_valid: Option<bool>,
+    repeated: bool,
+}
+
+impl Withdrawal {
+    /// Starts a request. `valid`: the claim is valid now by the client's clock; the first request's answer counts. Returns whether a
+    /// request was sent before this one.
+    pub fn start(&mut self, valid: bool) -> bool {
+        self.repeated |= self.was_valid.is_some();
+        self.was_valid.get_or_insert(valid);
+        self.repeated
+    }
+
+    /// Notes whether the connection has sent the request more than once.
+    pub fn repeated(&mut self, repeated: bool) {
+        self.repeated |= repeated;
+    }
+
+    /// Returns whether a request was sent more than once.
+    pub fn is_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    /// Returns what the requests removed. `held`: the claim was granted.
+    pub fn removed(&self, found: Found, held: bool) -> Removed {
+        let was_valid = self.was_valid == Some(true);
+        let removed = match found {
+            Found::Valid => true,
+            // It was free for a while, by the client's clock.
+            Found::There => was_valid,
+            // An earlier request took effect, and its reply was lost.
+            Found::Missing => was_valid && self.repeated,
+        };
+        match (removed, held) {
+            (true, true) => Removed::Released,
+            (true, false) => Removed::Withdrawn,
+            (false, _) => Removed::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_request_and_the_last_reply_decide() {
+        let (yes, no) = (true, false);
+        for (valid, sent, found, removed) in [
+            (yes, 1, Found::Valid, yes),
+            (yes, 1, Found::There, yes),
+            (yes, 1, Found::Missing, no),
+            (yes, 2, Found::Valid, yes),
+            (yes, 2, Found::There, yes),
+            (yes, 2, Found::Missing, yes),
+            (no, 1, Found::Valid, yes),
+            (no, 1, Found::There, no),
+            (no, 1, Found::Missing, no),
+            (no, 2, Found::Valid, yes),
+            (no, 2, Found::There, no),
+            (no, 2, Found::Missing, no),
+        ] {
+            let mut again = Withdrawal::default();
+            assert!(!again.start(valid));
+            let mut by_connection = again;
+            by_connection.repeated(sent > 1);
+            // The claim may have become invalid meanwhile, or valid.
+            assert!(sent == 1 || again.start(!valid));
+            for withdrawal in [again, by_connection] {
+                assert_eq!(withdrawal.is_repeated(), sent > 1);
+                let expected = |what| if removed { what } else { Removed::Nothing };
+                assert_eq!(
+                    withdrawal.removed(found, true),
+                    expected(Removed::Released),
+                    "{valid} {sent} {found:?}"
+                );
+                assert_eq!(
+                    withdrawal.removed(found, false),
+                    expected(Removed::Withdrawn),
+                    "{valid} {sent} {found:?}"
+                );
+            }
+        }
+    }
+}
