@@ -1,13 +1,14 @@
 //! A layer that loses, delays and repeats the requests to an engine, as a network does, by a seed.
 
 use crate::sim::Rng;
+use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment,
     Name, Page, Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Dice {
         if *odds == Odds::NONE {
             return None;
         }
-        let mut rng = self.rng.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut rng = self.rng.lock();
         let fate = Fate {
             before: late(&mut rng, odds.late_request, odds.delay),
             lost: rng.chance(odds.lost_request),
@@ -139,7 +140,7 @@ impl Dice {
     }
 
     fn chance(&self, per_mille: u32) -> bool {
-        per_mille > 0 && self.rng.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).chance(per_mille)
+        per_mille > 0 && self.rng.lock().chance(per_mille)
     }
 
     async fn sleep(&self, time: Duration) {

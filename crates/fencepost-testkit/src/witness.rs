@@ -5,6 +5,7 @@
 //! the claim of the call, see [`on_behalf`].
 
 use crate::history::{Key, Recorder, What};
+use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Listing, Moment, Name,
     Page, Removed, Renewal, Reply, Session, Token, Validity,
@@ -13,7 +14,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
 thread_local! {
@@ -62,7 +63,7 @@ impl Witness {
 
 impl Seen {
     fn keys(&self) -> MutexGuard<'_, HashMap<ClaimId, Key>> {
-        self.keys.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.keys.lock()
     }
 
     /// Records that a request sent at `sent` confirmed the place.

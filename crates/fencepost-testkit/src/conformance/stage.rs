@@ -7,13 +7,14 @@ use crate::chaos::{Chaos, Odds};
 use crate::faults::Faults;
 use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
 use crate::witness::{Witness, on_behalf};
+use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
 };
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -267,7 +268,7 @@ impl Stage {
     }
 
     fn clients(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.0.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.clients.lock()
     }
 }
 
@@ -335,13 +336,13 @@ async fn connect(
     let insert = |openings: &mut Option<HashMap<u64, Opening>>| {
         openings.get_or_insert_default().insert(number, Box::new(open));
     };
-    insert(&mut OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    insert(&mut OPENINGS.lock());
     builder.connect(&Registry::new().with("stage", take_opening), &format!("stage:{number}")).await
 }
 
 fn take_opening(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
     let number = address.decoded().ok().and_then(|text| text.parse().ok());
-    let mut openings = OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut openings = OPENINGS.lock();
     let opening = number.and_then(|number: u64| openings.as_mut()?.remove(&number));
     drop(openings);
     match opening {

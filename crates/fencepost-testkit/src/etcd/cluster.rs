@@ -6,8 +6,10 @@ use crate::faults::{Fault, Faults};
 use crate::server::{Plan, Proxy, Server, free_port};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
+
+use fencepost_core::sync::Mutex;
 
 /// How long an election may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -128,7 +130,7 @@ impl Cluster {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock()
     }
 }
 

@@ -5,7 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
+
+use fencepost_core::sync::Mutex;
 
 /// Returns the nanoseconds of `CLOCK_BOOTTIME`. All processes of a machine share this clock, and it counts
 /// suspension.
@@ -135,7 +137,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.inner.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.taken.lock()
     }
 }
 

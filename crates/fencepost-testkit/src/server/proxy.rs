@@ -3,9 +3,11 @@
 use crate::faults::{Fault, Faults};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Condvar, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use fencepost_core::sync::Mutex;
 
 /// Listens on a free port and passes all bytes on, until a hook changes that. When it is dropped, it closes
 /// all connections.
@@ -61,7 +63,7 @@ impl Proxy {
 
 impl Shared {
     fn weather(&self) -> MutexGuard<'_, Weather> {
-        self.weather.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.weather.lock()
     }
 
     fn accept(self: Arc<Self>, listener: &TcpListener) {

@@ -1,10 +1,11 @@
 //! Runs a simulation in one thread, with a seed and a manual clock.
 
 use super::rng::Rng;
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Clock, Moment, Spawner, Task};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Runs tasks in an order that the seed determines: of several ready tasks it picks one at random.
@@ -55,7 +56,7 @@ struct Signal {
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
         if !self.queued.swap(true, Ordering::Relaxed) {
-            lock(&self.shared.ready).push(self.slot);
+            self.shared.ready.lock().push(self.slot);
         }
     }
 }
@@ -71,7 +72,7 @@ impl Spawner for GroupHost {
         // After the end a task is dropped and not run. A kept task would keep the executor's tables alive in
         // a cycle.
         if !self.shared.closed.load(Ordering::Relaxed) {
-            lock(&self.shared.spawned).push((self.group, task));
+            self.shared.spawned.lock().push((self.group, task));
         }
     }
 }
@@ -144,7 +145,7 @@ impl Executor {
 
     /// Runs the group's tasks again.
     pub fn resume(&mut self, group: u32) {
-        lock(&self.shared.ready).extend(self.stopped.remove(&group).unwrap_or_default());
+        self.shared.ready.lock().extend(self.stopped.remove(&group).unwrap_or_default());
     }
 
     /// Runs until `done` is true, until nothing more can happen, or until the clock would pass `limit`.
@@ -183,7 +184,7 @@ impl Executor {
     /// Adds the spawned tasks.
     fn adopt(&mut self) {
         loop {
-            let spawned = std::mem::take(&mut *lock(&self.shared.spawned));
+            let spawned = std::mem::take(&mut *self.shared.spawned.lock());
             if spawned.is_empty() {
                 return;
             }
@@ -203,7 +204,7 @@ impl Executor {
 
     /// Picks one of the ready tasks whose group runs.
     fn pick(&mut self) -> Option<u32> {
-        let mut ready = lock(&self.shared.ready);
+        let mut ready = self.shared.ready.lock();
         while !ready.is_empty() {
             let index = self.rng.below(ready.len() as u64) as usize;
             let slot = ready.swap_remove(index);
@@ -229,7 +230,7 @@ impl Executor {
             // A waker of the finished task that still exists must not wake the next task of the slot.
             entry.signal.queued.store(true, Ordering::Relaxed);
             entry.task = None;
-            lock(&self.shared.ready).retain(|&ready| ready != slot);
+            self.shared.ready.lock().retain(|&ready| ready != slot);
             self.free.push(slot);
         }
     }
@@ -240,10 +241,6 @@ impl Drop for Executor {
         self.shared.closed.store(true, Ordering::Relaxed);
         self.clock.stop();
         self.tasks.clear();
-        lock(&self.shared.spawned).clear();
+        self.shared.spawned.lock().clear();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
