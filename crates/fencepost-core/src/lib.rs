@@ -69,6 +69,7 @@ pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};
 pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
+pub use runtime::supervisor::{Connectivity, Supervisor};
 pub use telemetry::session_renewal_failed;
 pub use time::{Backoff, Clock, DueKey, DueQueue, Moment, Sleep, jitter};
 pub use token::Token;

@@ -2,12 +2,13 @@
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, Weak};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Backoff, Claim, ClaimRecord, Error, ErrorKind, Loss, Name, Result, Runtime, Token};
+use fencepost_core::{
+    Backoff, Claim, ClaimRecord, Clock, Connectivity, Error, ErrorKind, Loss, Name, Result, Runtime,
+    Supervisor, Token,
+};
 use fencepost_tls::TlsError;
 use zookeeper_client as zk;
 
@@ -31,20 +32,18 @@ pub(crate) struct Client {
     pub(crate) folders: Arc<Folders>,
     pub(crate) kinds: OtherKinds,
     pub(crate) tls: Option<Tls>,
-    current: Mutex<Current>,
+    supervisor: Supervisor<Arc<Session>, Trouble>,
 }
 
-/// The current session.
-#[derive(Default)]
-struct Current {
-    session: Option<Arc<Session>>,
-    /// Why there is none.
+/// Why there is no session.
+#[derive(Clone, Default)]
+struct Trouble {
     last: Option<zk::Error>,
     /// The failures of TLS, at most one for each server.
     tls: Vec<TlsError>,
-    closed: bool,
-    waiting: Vec<Waker>,
 }
+
+type State = Connectivity<Arc<Session>, Trouble>;
 
 impl Client {
     /// Makes a session, and a new one whenever it ends.
@@ -59,61 +58,53 @@ impl Client {
             runtime,
             held: Arc::default(),
             kinds: OtherKinds::default(),
-            current: Mutex::default(),
+            supervisor: Supervisor::default(),
         });
-        client.runtime.spawn(connect_again(Arc::downgrade(&client)));
-        client.runtime.spawn(give_back(Arc::downgrade(&client.held), client.runtime.clock().clone()));
+        let clock = client.runtime.clock().clone();
+        let supervisor = client.supervisor.clone();
+        client.runtime.spawn(connect_again(Arc::downgrade(&client), supervisor, clock.clone()));
+        client.runtime.spawn(give_back(Arc::downgrade(&client.held), clock));
         Ok(client)
-    }
-
-    fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Current)) {
-        let mut current = self.current();
-        change(&mut current);
-        let waiting = std::mem::take(&mut current.waiting);
-        drop(current);
-        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Returns the current session; waits for one as long as a request may take.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
-        let connected = poll_fn(|cx| {
-            let mut current = self.current();
-            if current.closed {
-                return Poll::Ready(Err(closed()));
+        let is_settled = |state: &State| match state {
+            Connectivity::Up(session) => !session.is_over(),
+            Connectivity::Down(trouble) => trouble.as_ref().is_some_and(|trouble| self.is_hopeless(trouble)),
+            Connectivity::Closed => true,
+        };
+        let answer = |state: &State| match state {
+            Connectivity::Up(session) if !session.is_over() => Ok(Arc::clone(session)),
+            Connectivity::Up(_) => Err(self.no_session(&Trouble::default())),
+            Connectivity::Down(trouble) => {
+                Err(self.no_session(trouble.as_ref().unwrap_or(&Trouble::default())))
             }
-            if let Some(session) = current.session.clone().filter(|session| !session.is_over()) {
-                return Poll::Ready(Ok(session));
-            }
-            if self.is_hopeless(&current) {
-                return Poll::Ready(Err(self.no_session(&current)));
-            }
-            if !current.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                current.waiting.push(cx.waker().clone());
-            }
-            Poll::Pending
-        });
+            Connectivity::Closed => Err(closed()),
+        };
         let clock = self.runtime.clock();
-        match clock.within(clock.now() + self.config.timeout, connected).await {
-            Some(answer) => answer,
-            None => Err(self.no_session(&self.current())),
-        }
+        self.supervisor.settled(clock, clock.now() + self.config.timeout, is_settled, answer).await
     }
 
     /// Returns whether there can be no session before somebody changes a setting.
-    fn is_hopeless(&self, current: &Current) -> bool {
-        let refused = matches!(current.last, Some(zk::Error::AuthFailed));
-        let all = current.tls.len() == self.config.servers.len();
-        refused || all && current.tls.iter().all(is_setting)
+    fn is_hopeless(&self, trouble: &Trouble) -> bool {
+        let refused = matches!(trouble.last, Some(zk::Error::AuthFailed));
+        let all = trouble.tls.len() == self.config.servers.len();
+        refused || all && trouble.tls.iter().all(is_setting)
     }
 
-    fn no_session(&self, current: &Current) -> Error {
+    fn no_session(&self, trouble: &Trouble) -> Error {
         // First the trouble that needs a changed setting.
-        let trouble = current.tls.iter().find(|trouble| is_setting(trouble)).or(current.tls.first());
-        no_session(&self.config.hosts(), current.last.as_ref(), trouble.cloned())
+        let tls = trouble.tls.iter().find(|tls| is_setting(tls)).or(trouble.tls.first());
+        no_session(&self.config.hosts(), trouble.last.as_ref(), tls.cloned())
+    }
+
+    /// Returns why there is no session, as far as is known.
+    fn trouble(&self) -> Trouble {
+        self.supervisor.look(|state| match state {
+            Connectivity::Down(Some(trouble)) => trouble.clone(),
+            _ => Trouble::default(),
+        })
     }
 
     /// Returns the path of a lock's folder.
@@ -166,12 +157,7 @@ impl Client {
 
     /// Closes the session; waits for that at most 1 s ([`LONGEST_PAUSE`]).
     pub(crate) async fn close(&self) {
-        let mut session = None;
-        self.change(|current| {
-            current.closed = true;
-            session = current.session.take();
-        });
-        let Some(session) = session else { return };
+        let Some(session) = self.supervisor.close() else { return };
         let states = session.driver().ok().map(|driver| driver.state_watcher());
         session.end(Loss::SessionEnded);
         let Some(mut states) = states else { return };
@@ -206,8 +192,8 @@ impl Client {
         let Some(tls) = &self.tls else { return self.connect().await };
         let clock = self.runtime.clock();
         let examine = async || {
-            let trouble = tls.examine(&self.config.servers).await;
-            self.change(|current| current.tls = trouble);
+            let tls = tls.examine(&self.config.servers).await;
+            self.supervisor.fail(Some(Trouble { tls, ..self.trouble() }));
         };
         let mut examined = false;
         let answer = {
@@ -236,39 +222,30 @@ fn is_setting(trouble: &TlsError) -> bool {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(session) = self.current().session.take() {
+        if let Some(session) = self.supervisor.close() {
             session.end(Loss::SessionEnded);
         }
     }
 }
 
 /// Makes one session after the other until the client is closed or dropped.
-async fn connect_again(weak: Weak<Client>) {
-    let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
-    while let Some(client) = weak.upgrade().filter(|client| !client.current().closed) {
-        match client.connect_or_examine().await {
-            Ok(session) => {
-                backoff.reset();
-                let closed = client.current().closed;
-                if closed {
-                    session.end(Loss::SessionEnded);
-                    return;
-                }
-                client.change(|current| {
-                    (current.session, current.last) = (Some(Arc::clone(&session)), None);
-                    current.tls.clear();
-                });
-                tracing::debug!(session = session.id, length = ?session.length, "a session with ZooKeeper");
-                drop(client);
-                session.serve().await;
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no session with ZooKeeper");
-                client.change(|current| (current.session, current.last) = (None, Some(error)));
-                let clock = client.runtime.clock().clone();
-                drop(client);
-                backoff.sleep(&clock).await;
-            }
+async fn connect_again(weak: Weak<Client>, supervisor: Supervisor<Arc<Session>, Trouble>, clock: Clock) {
+    let connect = async |_| {
+        // The client closes the supervisor when it is dropped.
+        let Some(client) = weak.upgrade() else { return Err(Trouble::default()) };
+        let connected = client.connect_or_examine().await;
+        connected.map_err(|error| {
+            tracing::debug!(%error, "no session with ZooKeeper");
+            Trouble { last: Some(error), ..client.trouble() }
+        })
+    };
+    let serve = async |session: Arc<Session>| {
+        if supervisor.is_closed() {
+            session.end(Loss::SessionEnded);
+            return;
         }
-    }
+        tracing::debug!(session = session.id, length = ?session.length, "a session with ZooKeeper");
+        session.serve().await;
+    };
+    supervisor.run(&clock, Backoff::new(PAUSE, LONGEST_PAUSE), connect, serve).await;
 }

@@ -5,6 +5,7 @@ pub(crate) mod cleanup;
 pub(crate) mod renewer;
 pub(crate) mod single_flight;
 pub(crate) mod spawner;
+pub(crate) mod supervisor;
 pub(crate) mod thread;
 // Its test runs on Linux as well.
 #[cfg(any(test, not(target_os = "linux")))]

@@ -34,6 +34,11 @@ impl Backoff {
         self.seed.map_or(pause, |seed| jitter(pause, seed ^ u64::from(self.count)))
     }
 
+    /// Returns the longest pause.
+    pub const fn longest(&self) -> Duration {
+        self.longest
+    }
+
     /// Returns how many attempts have failed since the start or [`reset`](Backoff::reset).
     pub const fn count(&self) -> u32 {
         self.count

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, ErrorKind, Moment, Runtime};
+use fencepost_core::{Backoff, Connectivity, ErrorKind, Moment, Runtime, Supervisor};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, Inbox, connect};
@@ -40,15 +39,9 @@ struct Inner {
     home: Mutex<Option<Handle>>,
     /// It did not run the last connection: the next one is made on the client's own host.
     stalled: AtomicBool,
-    state: watch::Sender<State>,
+    supervisor: Supervisor<Connection, Failure>,
     /// Somebody has asked for a connection, so that there is a task that makes it.
     tended: AtomicBool,
-}
-
-enum State {
-    Down(Option<Failure>),
-    Up(Connection),
-    Closed,
 }
 
 /// A connection.
@@ -85,25 +78,22 @@ impl PersistentConnection {
             patience,
             home: Mutex::new(home),
             stalled: AtomicBool::new(false),
-            state: watch::Sender::new(State::Down(None)),
+            supervisor: Supervisor::default(),
             tended: AtomicBool::new(false),
         }))
     }
 
     /// The connection, if it is up.
     pub(crate) fn up(&self) -> Option<Connection> {
-        match &*self.0.state.borrow() {
-            State::Up(connection) => Some(connection.clone()),
-            State::Down(_) | State::Closed => None,
-        }
+        self.0.supervisor.up()
     }
 
     /// Which run of the server the connection has met, if it is up.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
-        match &*self.0.state.borrow() {
-            State::Up(connection) => connection.run.clone(),
-            State::Down(_) | State::Closed => None,
-        }
+        self.0.supervisor.look(|state| match state {
+            Connectivity::Up(connection) => connection.run.clone(),
+            Connectivity::Down(_) | Connectivity::Closed => None,
+        })
     }
 
     /// Connects, and goes on doing so.
@@ -117,22 +107,19 @@ impl PersistentConnection {
     /// Returns the connection as soon as it is up. Fails at `until`, or earlier if waiting makes no sense. A caller that
     /// is not `patient` gets the error of the first attempt.
     pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Connection, Failure> {
-        let mut state = self.0.state.subscribe();
         self.start();
-        let settled = |state: &State| match state {
-            State::Down(Some(failure)) => failure.lasts() || !patient,
-            State::Down(None) => false,
-            State::Up(_) | State::Closed => true,
+        let is_settled = |state: &Connectivity<Connection, Failure>| match state {
+            Connectivity::Down(Some(failure)) => failure.lasts() || !patient,
+            Connectivity::Down(None) => false,
+            Connectivity::Up(_) | Connectivity::Closed => true,
         };
-        let wait = state.wait_for(settled);
-        let outcome = self.0.runtime.clock().within(until, wait).await.and_then(Result::ok);
-        let outcome = outcome.unwrap_or_else(|| self.0.state.borrow());
-        match &*outcome {
-            State::Up(connection) => Ok(connection.clone()),
-            State::Down(Some(failure)) => Err(failure.clone()),
-            State::Down(None) => Err(self.0.late("in time")),
-            State::Closed => Err(closed()),
-        }
+        let answer = |state: &Connectivity<Connection, Failure>| match state {
+            Connectivity::Up(connection) => Ok(connection.clone()),
+            Connectivity::Down(Some(failure)) => Err(failure.clone()),
+            Connectivity::Down(None) => Err(self.0.late("in time")),
+            Connectivity::Closed => Err(closed()),
+        };
+        self.0.supervisor.settled(self.0.runtime.clock(), until, is_settled, answer).await
     }
 
     /// Lets go of this connection: it does not work, or leads to the wrong server.
@@ -173,8 +160,7 @@ impl PersistentConnection {
 
     /// Ends it for good.
     pub(crate) fn close(&self) {
-        let before = self.0.state.send_replace(State::Closed);
-        if let State::Up(connection) = before {
+        if let Some(connection) = self.0.supervisor.close() {
             connection.liveness.stop();
         }
     }
@@ -192,22 +178,9 @@ impl Inner {
     }
 
     fn cut(&self, number: u64) {
-        let mut stopped = None;
-        self.state.send_if_modified(|state| match state {
-            State::Up(connection) if connection.number == number => {
-                stopped = Some(Arc::clone(&connection.liveness));
-                *state = State::Down(None);
-                true
-            }
-            _ => false,
-        });
-        if let Some(liveness) = stopped {
-            liveness.stop();
+        if let Some(connection) = self.supervisor.cut(|up| up.number == number) {
+            connection.liveness.stop();
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        matches!(*self.state.borrow(), State::Closed)
     }
 
     /// No connection came.
@@ -337,62 +310,30 @@ fn role() -> Cmd {
 
 /// Keeps a connection up until it is closed.
 async fn tend(inner: Arc<Inner>) {
-    let clock = inner.runtime.clock().clone();
-    let (mut number, mut first) = (0, true);
-    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1).jittered(inner.runtime.client());
-    while !inner.is_closed() {
-        number += 1;
-        let began = clock.now();
-        match inner.attempt(number).await {
-            Ok(connection) => {
-                let liveness = Arc::clone(&connection.liveness);
-                inner.rise(connection);
-                if liveness.is_over() {
-                    // It ended before it was known to be up.
-                    inner.cut(number);
-                }
-                if let Some(inbox) = inner.inbox.as_ref().filter(|_| !first) {
-                    inbox.events.restored();
-                }
-                first = false;
-                let mut state = inner.state.subscribe();
-                let _ = state.wait_for(|state| !matches!(state, State::Up(_))).await;
-                liveness.stop();
-            }
-            Err(failure) => {
-                tracing::debug!(server = %inner.target, error = %failure.error(), "no connection");
-                inner.sink(failure);
-            }
+    let clock = inner.runtime.clock();
+    let backoff = Backoff::new(PAUSES.0, PAUSES.1).jittered(inner.runtime.client());
+    let connect = async |number| {
+        let connected = inner.attempt(number).await;
+        if let Err(failure) = &connected {
+            tracing::debug!(server = %inner.target, error = %failure.error(), "no connection");
         }
-        if clock.now().since(began) >= PAUSES.1 * 2 {
-            // It has worked for a while: the first attempt is made at once.
-            backoff.reset();
-            continue;
+        connected
+    };
+    let mut first = true;
+    let serve = |connection: Connection| {
+        let restored = !std::mem::replace(&mut first, false);
+        let inner = &inner;
+        async move {
+            if connection.liveness.is_over() {
+                // It ended before it was known to be up.
+                inner.cut(connection.number);
+            }
+            if let Some(inbox) = inner.inbox.as_ref().filter(|_| restored) {
+                inbox.events.restored();
+            }
+            inner.supervisor.ended().await;
+            connection.liveness.stop();
         }
-        let mut state = inner.state.subscribe();
-        let ended = state.wait_for(|state| matches!(state, State::Closed));
-        let _ = clock.within(clock.now() + backoff.pause(), ended).await;
-    }
-}
-
-impl Inner {
-    fn rise(&self, connection: Connection) {
-        self.state.send_if_modified(|state| {
-            let open = !matches!(state, State::Closed);
-            if open {
-                *state = State::Up(connection);
-            }
-            open
-        });
-    }
-
-    fn sink(&self, failure: Failure) {
-        self.state.send_if_modified(|state| {
-            let open = !matches!(state, State::Closed);
-            if open {
-                *state = State::Down(Some(failure));
-            }
-            open
-        });
-    }
+    };
+    inner.supervisor.run(clock, backoff, connect, serve).await;
 }
