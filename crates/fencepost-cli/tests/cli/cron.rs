@@ -140,6 +140,21 @@ fn no_host_runs_the_job_without_the_server() {
 }
 
 #[test]
+fn the_check_on_one_machine_warns_until_a_run_has_ended_well() {
+    let place = Place::new();
+    let (_, command) = table("/etc/cron.d/nightly-check-on-one-machine");
+    let command = command.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"));
+    let check = || Kid::of(&mut place.via("sh", ["-c", &command])).said().expect(0).out.clone();
+    assert!(check().contains("CRITICAL"), "{}", check());
+    place.output(["run", "nightly", "--", "false"]).expect(1);
+    assert!(check().contains("CRITICAL"), "{}", check());
+    place.output(["run", "nightly", "--", "true"]).expect(0);
+    assert_eq!(check(), "");
+    let shown = place.output(["show", "nightly"]);
+    assert!(shown.out.contains("last run: exit code 0"), "{shown:?}");
+}
+
+#[test]
 fn the_timer_of_systemd_runs_the_same_command() {
     needs!(SYSTEMD);
     assert_eq!(unit(), table("/etc/cron.d/nightly").1);
