@@ -1,7 +1,7 @@
 //! Implements core's [`Entry`]: one claim at the database.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ use crate::session::{SessionRow, TableSession};
 /// The shortest lease of a place in the line, for claims whose own lease is not renewed.
 const MIN_PLACE: Duration = Duration::from_secs(5);
 
-/// A request under way: the session that its row refers to, and its outcome.
-type Asking = BoxFuture<'static, Result<(Option<Arc<SessionRow>>, Outcome), Failure>>;
+/// A request under way.
+type Asking = BoxFuture<'static, Result<Outcome, Failure>>;
+
+/// When a withdrawn claim is looked for whose request got no reply: each pause follows the one before.
+const LATE: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
 
 pub(crate) struct TableEntry {
     client: Arc<TableClient>,
@@ -35,6 +38,8 @@ pub(crate) struct TableEntry {
     was_valid: Option<bool>,
     /// A request to withdraw got no reply, and may have taken effect.
     uncertain: bool,
+    /// A request for the lock got no reply, and may take effect later.
+    unanswered: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +67,7 @@ impl TableEntry {
             removed: None,
             was_valid: None,
             uncertain: false,
+            unanswered: false,
         }
     }
 
@@ -71,9 +77,17 @@ impl TableEntry {
 
     /// Sends a request, or waits for the reply of the one that was sent.
     async fn ask(&mut self) -> Result<Outcome, Failure> {
+        if self.session.is_none() && !self.attached {
+            // All requests of a claim name the same session: its row may be that of any of them.
+            let claim = self.claim();
+            let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
+            let session = self.client.session(ttl).await?;
+            session.insert(&self.waiter);
+            self.session = Some(session);
+        }
         if self.asking.is_none() {
             let (client, waiter) = (Arc::clone(&self.client), Arc::clone(&self.waiter));
-            let (attached, known) = (self.attached, self.session.clone());
+            let session = self.session.clone();
             // A claim that has a row does not get another one.
             let row = match self.phase {
                 Phase::Queued(row) => Some(row),
@@ -81,28 +95,9 @@ impl TableEntry {
                 Phase::New | Phase::Asked | Phase::Gone => None,
             };
             self.asking = Some(Box::pin(async move {
-                if attached {
-                    return Ok((None, request::attach(&client, &waiter.claim).await?));
-                }
-                let claim = &waiter.claim;
-                let session = match known {
-                    Some(session) => session,
-                    None => {
-                        let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
-                        let session = client.session(ttl).await?;
-                        session.insert(&waiter);
-                        session
-                    }
-                };
-                match request::ask(&client, &waiter, &session, row).await {
-                    Ok(outcome) => Ok((Some(session), outcome)),
-                    Err(failure) => {
-                        // A row that the lost statement makes, now or later, ends with this session.
-                        if failure.uncertain {
-                            client.retire(&session);
-                        }
-                        Err(failure)
-                    }
+                match &session {
+                    Some(session) => request::ask(&client, &waiter, session, row).await,
+                    None => request::attach(&client, &waiter.claim).await,
                 }
             }));
         }
@@ -112,10 +107,20 @@ impl TableEntry {
         let asking = self.asking.as_mut().expect("it was made above");
         let outcome = asking.await;
         self.asking = None;
-        let (session, outcome) = outcome?;
-        self.session = session.or(self.session.take());
-        self.take(&outcome);
-        Ok(outcome)
+        match outcome {
+            Ok(outcome) => {
+                self.take(&outcome);
+                Ok(outcome)
+            }
+            Err(failure) => {
+                self.unanswered |= failure.uncertain;
+                // A row that the lost statement makes, now or later, ends with this session.
+                if let Some(session) = self.session.as_ref().filter(|_| failure.uncertain) {
+                    self.client.retire(session);
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// Notes an outcome.
@@ -201,6 +206,10 @@ impl TableEntry {
         });
         let removed = removing.await;
         self.removing = None;
+        if removed.is_ok() && std::mem::take(&mut self.unanswered) {
+            let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(&self.waiter.claim));
+            self.client.runtime.spawn(remove_late(client, claim));
+        }
         match removed {
             Err(failure) => {
                 self.uncertain |= failure.uncertain;
@@ -217,6 +226,18 @@ impl TableEntry {
 
     fn error(&self, failure: Failure) -> Error {
         failure.on(self.client.engine)
+    }
+}
+
+/// Removes the row that a request without a reply makes after its claim was withdrawn. A later row ends with its session.
+async fn remove_late(client: Weak<TableClient>, claim: Arc<Claim>) {
+    let clock = claim.runtime.clock();
+    for pause in LATE {
+        clock.sleep_until(clock.now() + pause).await;
+        let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
+        if let Err(failure) = request::remove(&client, &claim, false).await {
+            tracing::debug!(%failure, "a withdrawn claim could not be looked for");
+        }
     }
 }
 
