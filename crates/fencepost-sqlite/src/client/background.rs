@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use fencepost_core::Waiters;
-use rusqlite::params;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::client::Client;
 use crate::db::queue;
+use crate::db::rows;
 use crate::error::Failure;
 use crate::process::eviction_file;
 use crate::process::heartbeat_file::{self, ClientKey, ProcessState};
@@ -95,8 +95,7 @@ fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
     for name in names {
         let now = client.now();
         let to_wake = client.database.write(|db| {
-            db.prepare_cached("DELETE FROM line WHERE resource = ?1 AND process = ?2")?
-                .execute(params![name, key])?;
+            rows::delete_all_of(db, &name, key)?;
             queue::next(db, &mut client.liveness(now), &name)
         })?;
         client.wake(&to_wake);

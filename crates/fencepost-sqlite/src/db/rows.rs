@@ -202,6 +202,17 @@ pub(crate) fn delete(db: &Connection, resource: &str, seq: i64, id: &[u8; 16]) -
     Ok(db.prepare_cached(sql)?.execute(params![resource, seq, id])? > 0)
 }
 
+/// Removes all claims of a dead process. Row 0 stays: it has the last token, and a later one must be greater.
+pub(crate) fn delete_all_of(db: &Connection, resource: &str, process: ClientKey) -> rusqlite::Result<()> {
+    for sql in [
+        "UPDATE line SET token = 0, id = NULL, process = NULL WHERE resource = ?1 AND seq = 0 AND process = ?2",
+        "DELETE FROM line WHERE resource = ?1 AND seq > 0 AND process = ?2",
+    ] {
+        db.prepare_cached(sql)?.execute(params![resource, process])?;
+    }
+    Ok(())
+}
+
 /// The row of a claim, wherever it stands in the line.
 pub(crate) fn find(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::Result<Option<Row>> {
     let sql = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 AND id = ?2");

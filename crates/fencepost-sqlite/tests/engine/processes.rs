@@ -143,6 +143,22 @@ async fn a_killed_holder_is_succeeded_long_before_its_lease_ends() {
     }
 }
 
+/// The wall clock stands behind the last token, as after a step back: only the row of the lock knows that token.
+#[tokio::test]
+async fn a_killed_holder_leaves_the_last_token() {
+    let database = Database::new();
+    soon(&database.locks().await).await.release().await.unwrap();
+    let mut holder = database.start("hold");
+    let ahead = token(&holder) + 1_000_000_000_000;
+    database.maintain(&format!("UPDATE line SET last = {ahead}, token = {ahead} WHERE seq = 0"));
+    holder.kill();
+    // The first claim of a new client clears away what dead ones have left.
+    let locks = database.locks().await;
+    locks.mutex("another").unwrap().lock().await.unwrap().release().await.unwrap();
+    eventually("the dead one's row is cleared away", async || database.claims() == 0).await;
+    assert!(soon(&locks).await.token().get() > ahead);
+}
+
 #[tokio::test]
 async fn a_killed_waiter_is_passed_over() {
     let database = Database::new();
