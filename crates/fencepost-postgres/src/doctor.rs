@@ -24,7 +24,7 @@ const FACTS: &str = "SELECT current_setting('server_version'), current_setting('
     current_setting('autovacuum_freeze_max_age')::int8 \
     FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), true) AS seen) AS schema";
 
-/// What to do when the connections are nearly used up.
+/// The advice when the connections are nearly used up.
 const CONNECTIONS: &str = "raise max_connections, or lower connections= in the URLs";
 
 pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<Report> {
