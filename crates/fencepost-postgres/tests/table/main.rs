@@ -256,3 +256,105 @@ async fn tables_are_checked_and_have_any_name() {
     let error = try_connect(&url).await.expect_err("it is another table");
     assert!(error.is_configuration() && error.to_string().contains("another program"), "{error}");
 }
+
+/// A name is removed only if later tokens of it start above its last one, whoever reads the mark.
+#[tokio::test]
+async fn names_are_removed_by_age_and_their_tokens_grow() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let run = |statement: &str| server.run(statement).expect("the server answers");
+    let cycles = async |count: u32| {
+        let client = connect(&url).await;
+        let mutex = client.mutex("old").expect("a good name");
+        let mut last = fencepost_core::Token::default();
+        for _ in 0..count {
+            let guard = mutex.lock().await.expect("it is free");
+            last = guard.token();
+            guard.release().await.expect("it was held");
+        }
+        client.close().await;
+        last
+    };
+    let first = cycles(5).await;
+    // A session that ended long ago shows when a client has cleaned.
+    let forgotten = "INSERT INTO fencepost_lock_session (id, client, host, process, expires) \
+        VALUES (7, 'gone', 'h', 1, clock_timestamp() - interval '2 days')";
+    let clean = async || {
+        run(forgotten);
+        let client = connect(&url).await;
+        let sessions = "SELECT count(*) FROM fencepost_lock_session WHERE id = 7";
+        eventually(SOON, "it has cleaned", || async { number(&server, sessions) == 0 }).await;
+        // Its later statements have run once its connection is closed.
+        client.close().await;
+    };
+    let age = "UPDATE fencepost_lock SET modified = clock_timestamp() - interval";
+    let (names, mark) = (
+        "SELECT count(*) FROM fencepost_lock WHERE name = 'old'",
+        "SELECT token FROM fencepost_lock WHERE name = ''",
+    );
+    run(&format!("{age} '40 days' WHERE name = 'old'"));
+    clean().await;
+    assert_eq!(
+        (number(&server, names), number(&server, mark)),
+        (1, 0),
+        "the mark is new, so it stays as it is"
+    );
+    run(&format!("{age} '2 days' WHERE name = ''"));
+    clean().await;
+    eventually(SOON, "the mark is raised", || async { number(&server, mark) == 5 }).await;
+    assert_eq!(number(&server, names), 1, "a statement that has read the old mark may still run");
+    run(&format!("{age} '2 days' WHERE name = ''"));
+    clean().await;
+    eventually(SOON, "the name is removed", || async { number(&server, names) == 0 }).await;
+    let next = cycles(1).await;
+    assert!(next > first, "{next} after {first}");
+}
+
+/// A renewal that has not committed yet comes before the removal of a session that seems to have expired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_not_removed_beside_its_renewal() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let count = |query: &str| server.run(query).expect("the server answers").trim().to_owned();
+    let (one, two) = (connect(&url).await, connect(&url).await);
+    let guard = one.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // Connected before the session expires.
+    two.mutex("other")
+        .expect("a good name")
+        .lock()
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
+    let mine = "id = (SELECT session FROM fencepost_lock WHERE name = 'lock')";
+    let expire =
+        format!("UPDATE fencepost_lock_session SET expires = clock_timestamp() - interval '1s' WHERE {mine}");
+    server.run(&expire).expect("it expires");
+    let renewal = format!(
+        "BEGIN; UPDATE fencepost_lock_session SET expires = clock_timestamp() + interval '60s' WHERE {mine}; \
+         SELECT pg_sleep(2); COMMIT"
+    );
+    let mut renewing = std::process::Command::new("psql")
+        .args(["--no-psqlrc", "--host=127.0.0.1", "--username=fencepost", "--dbname=postgres", "--quiet"])
+        .args([format!("--port={}", server.address().port()), format!("--command={renewal}")])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("psql is there");
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    eventually(SOON, "the renewal is under way", || async { count(sleeps) == "1" }).await;
+    let granted = two.mutex("lock").expect("a good name").try_lock().await.expect("it answers");
+    assert!(granted.is_none(), "two hold it");
+    assert!(renewing.wait().expect("it ends").success());
+    guard.ensure_held().expect("it was renewed");
+    // Without a renewal the session is removed, and the lock is free.
+    server.run(&expire).expect("it expires");
+    let next = two.mutex("lock").expect("a good name").lock().await.expect("its holder is dead");
+    assert!(next.token() > guard.token());
+    assert_eq!(count("SELECT count(*) FROM fencepost_lock WHERE name = 'lock' AND owner IS NOT NULL"), "1");
+    drop(guard);
+    next.ensure_held().expect("a late release takes nothing from its successor");
+    next.release().await.expect("it was held");
+    one.close().await;
+    two.close().await;
+}
