@@ -78,6 +78,24 @@ impl PostgresClient {
         }
     }
 
+    /// Writes the names of new locks to the table, many in one statement.
+    pub(crate) async fn write_names(self: Arc<PostgresClient>) {
+        loop {
+            let (keys, names) = self.names.take();
+            if keys.is_empty() {
+                return;
+            }
+            let written = async {
+                let connection = self.pool.holding(FIRST_TTL).await?;
+                connection.write_names(&self.prefix, &keys, &names).await
+            };
+            if let Err(failure) = written.await {
+                // The lock is held all the same. Another client writes the name.
+                tracing::debug!(?failure, "names of locks were not written");
+            }
+        }
+    }
+
     pub(crate) fn keys_of(&self, name: &Name) -> Keys {
         Keys::of(&self.prefix, name)
     }

@@ -12,10 +12,9 @@ use crate::claim::attempt::{FreshGrant, check, try_lock};
 use crate::claim::held::Held;
 use crate::claim::wait::{Grant, Wait};
 use crate::client::PostgresClient;
-use crate::conn::connection::PostgresSession;
+use crate::conn::session::PostgresSession;
 use crate::error::{ENGINE, Failure};
 use crate::keys::{Lock, Locked};
-use crate::operator::names::Names;
 
 pub(crate) struct PostgresEntry {
     client: Arc<PostgresClient>,
@@ -108,7 +107,9 @@ impl PostgresEntry {
 
     fn listed(&self, held: &Arc<Held>) {
         self.client.listed.holds(&self.claim, held);
-        Names::note(&self.client, self.lock.keys.name, &self.claim.want().name);
+        if self.client.names.note(self.lock.keys.name, &self.claim.want().name) {
+            self.client.runtime.spawn(Arc::clone(&self.client).write_names());
+        }
     }
 
     /// Holds the lock that a connection for many was granted.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Result, Session, Token, Validity};
+use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Token, Validity};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Row};
 
@@ -21,7 +21,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection. The server ends it after its idle timeout without a statement.
 pub(crate) struct Connection {
-    id: u64,
+    pub(crate) id: u64,
     connector: Arc<Connector>,
     client: DriverClient,
     statements: Statements,
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     cancel: CancelToken,
     idle: Mutex<Duration>,
     state: Mutex<State>,
-    forever: Arc<Validity>,
+    pub(crate) forever: Arc<Validity>,
 }
 
 /// A backend that holds a key or waits for it.
@@ -92,7 +92,7 @@ impl Connection {
         connection
     }
 
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.connector.runtime.clock().now()
     }
 
@@ -132,6 +132,11 @@ impl Connection {
         state.claims.insert(claim.id, Arc::clone(claim));
         drop(state);
         claim.confirm(sent, claim.ttl().min(self.idle()))
+    }
+
+    /// Returns whether the connection holds for the claim.
+    pub(crate) fn holds(&self, claim: &Claim) -> bool {
+        self.state.lock().claims.contains_key(&claim.id)
     }
 
     /// Forgets a claim that is released.
@@ -371,35 +376,4 @@ impl Connection {
 
 fn token(value: i64) -> Token {
     Token::new(value.unsigned_abs())
-}
-
-/// Renews the claims that a connection holds.
-pub(crate) struct PostgresSession(pub(crate) Arc<Connection>);
-
-impl Session for PostgresSession {
-    fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        // Each claim has its own validity, because their lengths differ.
-        &self.0.forever
-    }
-
-    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        Reply::coming(async move {
-            let connection = &self.0;
-            // Read before the statement is sent: the user may change a length meanwhile.
-            let sent = connection.now();
-            let ttls: Vec<_> = due.iter().map(|claim| claim.ttl()).collect();
-            let longest = ttls.iter().copied().max().unwrap_or_default();
-            connection.ping(longest).await?;
-            for (claim, ttl) in due.iter().zip(ttls) {
-                if connection.state.lock().claims.contains_key(&claim.id) {
-                    claim.confirm(sent, ttl);
-                }
-            }
-            Ok(())
-        })
-    }
 }

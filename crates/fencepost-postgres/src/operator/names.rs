@@ -1,12 +1,10 @@
 //! The table of names: the server knows only keys.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
 
-use crate::client::{FIRST_TTL, PostgresClient};
 use crate::conn::connection::Connection;
 use crate::error::Failure;
 
@@ -41,41 +39,24 @@ impl Names {
         self.0.lock().is_usable
     }
 
-    /// Notes a name that a claim holds. The client writes it in the background if it is new.
-    pub(crate) fn note(client: &Arc<PostgresClient>, key: i64, name: &Name) {
-        let mut known = client.names.0.lock();
+    /// Notes a name that a claim holds. `true`: the caller starts to write.
+    pub(crate) fn note(&self, key: i64, name: &Name) -> bool {
+        let mut known = self.0.lock();
         if !known.is_usable || known.seen.contains(&key) {
-            return;
+            return false;
         }
         if known.seen.len() >= MAX_SEEN {
             known.seen.clear();
         }
         known.seen.insert(key);
         known.pending.push((key, name.as_str().to_owned()));
-        if !std::mem::replace(&mut known.is_writing, true) {
-            client.runtime.spawn(write(Arc::clone(client)));
-        }
+        !std::mem::replace(&mut known.is_writing, true)
     }
-}
 
-/// Writes the names that are new, many in one statement.
-async fn write(client: Arc<PostgresClient>) {
-    loop {
-        let (keys, names): (Vec<i64>, Vec<String>) = {
-            let mut known = client.names.0.lock();
-            known.is_writing = !known.pending.is_empty();
-            std::mem::take(&mut known.pending).into_iter().unzip()
-        };
-        if keys.is_empty() {
-            return;
-        }
-        let written = async {
-            let connection = client.pool.holding(FIRST_TTL).await?;
-            connection.write_names(&client.prefix, &keys, &names).await
-        };
-        if let Err(failure) = written.await {
-            // The lock is held all the same. Another client writes the name.
-            tracing::debug!(?failure, "names of locks were not written");
-        }
+    /// Takes the names that are new, with their keys. None: the caller stops to write.
+    pub(crate) fn take(&self) -> (Vec<i64>, Vec<String>) {
+        let mut known = self.0.lock();
+        known.is_writing = !known.pending.is_empty();
+        std::mem::take(&mut known.pending).into_iter().unzip()
     }
 }
