@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use fencepost_testkit::redis::{Config, Redis};
@@ -75,6 +76,22 @@ fn it_looks_up_names_in_the_file_of_hosts_and_by_dns() {
     run("redis.in-a-file.example").expect(0);
     let said = run("redis.nowhere.example");
     said.expect(69).complains(&["redis.nowhere.example"]);
+}
+
+/// glibc would load a library of the system for a user whom `/etc/passwd` does not name.
+#[test]
+#[ignore = "needs the file that `cargo xtask dist` builds"]
+fn it_runs_for_a_user_whom_no_file_names() {
+    let place = Place::new();
+    let file = root(&place).join("fencepost");
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let somebody = ["--reuid=54321", "--regid=54321", "--clear-groups"].map(AsRef::as_ref);
+    let words = ["run", "hello", "--", "true"].map(AsRef::as_ref);
+    let mut command = place.via("setpriv", somebody.into_iter().chain([file.as_os_str()]).chain(words));
+    Kid::of(command.env_remove("USER").env("HOME", place.path(""))).said().expect(0);
 }
 
 /// Answers each question for `redis.in-dns.example` with this machine's address, and each other one with "no such name".

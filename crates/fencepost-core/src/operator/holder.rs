@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::unistd::Uid;
+
 use crate::backend::admission::Mode;
 use crate::token::Token;
 
@@ -39,7 +41,7 @@ impl HolderInfo {
             .unwrap_or_else(|| "unknown-program".to_owned());
         let uid = nix::unistd::getuid();
         let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
-        let user = user.or_else(|| nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name));
+        let user = user.or_else(|| user_name(uid));
         let user = user.unwrap_or_else(|| uid.to_string());
         let label = HolderInfo::cut(format!("{user}@{host}/{program}"));
         HolderInfo { label, host, pid: std::process::id() }
@@ -146,9 +148,34 @@ impl fmt::Display for ClaimInfo {
     }
 }
 
+/// Returns a user's name. A static program reads the file: the other sources of names are libraries of the system, and
+/// glibc crashes when a static program loads one.
+fn user_name(uid: Uid) -> Option<String> {
+    if cfg!(all(target_env = "gnu", target_feature = "crt-static")) {
+        return name_in(&std::fs::read_to_string("/etc/passwd").ok()?, uid);
+    }
+    nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name)
+}
+
+/// Returns a user's name in the text of `/etc/passwd`.
+fn name_in(users: &str, uid: Uid) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_is_found_in_the_text_of_the_file() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# 7:x:7\nrubbish\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(name_in(users, Uid::from_raw(1000)).as_deref(), Some("ann"));
+        assert_eq!(name_in(users, Uid::from_raw(100)), None);
+    }
 
     #[test]
     fn holders_survive_as_a_line() {
