@@ -26,10 +26,45 @@
 //! - The engine's own requests have a time limit: no future waits without a limit.
 //! - Validity counts from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
 //! - Timers are those of [`Runtime::clock`](crate::Runtime::clock). Tasks run by [`Runtime::spawn`](crate::Runtime::spawn).
+//! - No poll blocks for long. One thread renews all leases of a client, and a poll that blocks may stop it. A driver that
+//!   blocks runs on a thread of the engine. A short call on a local file may run in the poll, with a time limit.
+//!
+//! # Decisions of an engine
+//! - **The clock of a lease.** A server measures the `ttl` by its own clock. An engine without a server can store a
+//!   [`Moment`]: the processes of one machine count it from the same boot. It stores the id of the boot beside it,
+//!   because moments of different boots do not compare. The methods of [`Backend`] have no claim. An engine that needs
+//!   a clock there keeps the one of the [`Runtime`](crate::Runtime) that it was opened with.
+//! - **Waiters that die.** A claim in the queue has a lease as a grant has, and the engine removes it at its end.
+//!   Otherwise a process that was killed in the queue blocks all claims behind it. [`Session::renew`] renews both.
+//! - **The order of grants.** In an engine that states [`fair`](Capabilities::fair), tokens follow the order of the queue, also
+//!   among claims that hold together. Such an engine grants all [`winners`](admission::winners) in each step that changes the
+//!   queue, and the waiters collect their grants later. Or it makes the token from the place in the queue. If each waiter
+//!   only asks [`admit`](admission::admit), a second reader may get its token before the first one. The case
+//!   `mixed_history` finds that.
+//! - **Many waiters.** An engine that polls lets a waiter pause longer the more claims are ahead. The layer
+//!   [`Limit`](crate::Limit) keeps all but a few waiters of a process away from the engine. The case `counter` has 200
+//!   waiters for one name. The case `many_locks` renews 300 grants: send one request for a whole round, not one per claim.
+//!
+//! # Mechanisms of core
+//!
+//! An engine uses these instead of its own:
+//!
+//! | need | mechanism |
+//! |---|---|
+//! | decide who may hold a resource | [`admission`] |
+//! | store a claim's holder, mode and reason as text, and show it to operators | [`ClaimRecord`](crate::ClaimRecord) |
+//! | keep long queues away from the engine | [`Limit`](crate::Limit) |
+//! | keep the claims of one process apart, at an engine that cannot tell them apart | [`LocalQueue`](crate::LocalQueue) |
+//! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
+//! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
+//! | remove what a dropped future left | [`clean_up`](crate::clean_up) |
+//! | keep the runs of a resource | [`Runs`](crate::Runs) |
+//! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
 //!
 //! # A complete engine
 //!
-//! To write an engine, copy this one. It passes the conformance suite of `fencepost-testkit`.
+//! To write an engine, copy this one. It passes the conformance suite of `fencepost-testkit`. The file
+//! `crates/fencepost-testkit/tests/toy.rs` puts it under the suite.
 //!
 //! ```
 #![doc = include_str!("toy_engine.rs")]
@@ -117,7 +152,10 @@ pub trait Backend: Send + Sync + 'static {
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
 
     /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](Validity::end_with)
-    /// `how.reason`.
+    /// [`Loss::Evicted`](crate::Loss::Evicted) and `how.reason`, at the latest with its next renewal. Usually that holder is
+    /// in another process. So the engine stores the mark and the reason until the lease ends. With [`how.now`](Eviction::now)
+    /// the resource is free at once, and a holder that cannot be told then may learn only
+    /// [`Loss::Deleted`](crate::Loss::Deleted).
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
@@ -184,6 +222,9 @@ pub trait Entry: Send {
 
     /// Detaches the grant from this process: it ends `claim.ttl()` after this request, unless a program that knows the claim's id
     /// extends it. After `Ok` the entry owns nothing.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
     fn detach(&mut self) -> Reply<'_, Result<()>>;
 
     /// Makes `to` the token of this claim's grant, so that each later grant of the resource has a greater one. Quorums use it. No
@@ -241,7 +282,8 @@ pub struct Renewal {
 
 /// The liveness unit of grants: a connection, a session or a lease. When it ends, its grants end.
 pub trait Session: Send + Sync {
-    /// Returns the id of the unit: claims of sessions with the same id are renewed by one round.
+    /// Returns the id of the unit: claims of sessions with the same id are renewed by one round, through one of those
+    /// sessions. No two engines of a client have the same id: a quorum has several engines.
     fn id(&self) -> u64;
 
     /// Returns the validity of the session. A finite one covers all claims; with [`Validity::forever`] each claim has its own.

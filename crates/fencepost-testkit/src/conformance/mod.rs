@@ -31,13 +31,28 @@
 //! }
 //!
 //! // Makes one `#[test]` for each case, under the name of the case. Some cases are excused: no other process shares
-//! // this memory, and no connection to it can be cut.
-//! fencepost_testkit::conformance!(InMemory, excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach]);
+//! // this memory, there is no server to stop, and no connection to cut. The test of a case that is missing here
+//! // fails, and its message names what the case needs.
+//! fencepost_testkit::conformance!(InMemory, excused: [
+//!     crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage,
+//!     server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow,
+//! ]);
 //! # fn main() {}
 //! ```
 //!
 //! A namespace that can look into its engine also lists its [leftovers](Namespace::leftovers). A namespace
-//! whose engine outlives a process also [holds a lock elsewhere](Namespace::elsewhere).
+//! whose engine outlives a process also [holds a lock elsewhere](Namespace::elsewhere). It returns [`Holder::start`], which
+//! runs the test binary a second time. The other process opens the engine by a URL, so the engine needs its
+//! [`Open`](fencepost_core::Open) function, and the test file needs this test:
+//!
+//! ```
+//! // It is a `#[test]`.
+//! fn hold_elsewhere() {
+//!     # let open = |_: fencepost_core::BackendUrl, _: fencepost_core::Runtime| unimplemented!();
+//!     let registry = fencepost_core::Registry::new().with("name", open);
+//!     fencepost_testkit::conformance::hold_elsewhere(&registry);
+//! }
+//! ```
 
 mod cases;
 mod deaf;
