@@ -57,7 +57,7 @@ impl Failure {
         self
     }
 
-    fn transient(mut self) -> Failure {
+    pub(crate) fn transient(mut self) -> Failure {
         self.transient = true;
         self
     }

@@ -1,9 +1,10 @@
 //! Opens a connection and checks that locks work on it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use futures_util::future::try_join3;
 
@@ -22,7 +23,7 @@ const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);
 const OLDEST_MARIADB: (u16, u16, u16) = (10, 2, 0);
 
 /// How long a statement waits for a row that others lock.
-const ROW_TIMEOUT_SECS: u64 = 2;
+const ROW_TIMEOUT_SECS: u64 = 1;
 
 /// The variables that decide whether locks and tokens work. A server returns those that it knows.
 const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', 'server_uuid', 'datadir', \
@@ -38,6 +39,8 @@ pub(crate) struct Connector {
     pub(crate) server: Arc<str>,
     /// The findings of the first connection.
     found: OnceLock<Found>,
+    /// The server of each connection that is open.
+    open: Mutex<Vec<(String, Weak<Connection>)>>,
 }
 
 /// The findings of the first connection. They hold for all connections of the client.
@@ -60,7 +63,7 @@ impl Connector {
         check_hosts(config.tls.as_ref(), &config.hosts)?;
         let security = Security::of(config.tls.as_ref())?;
         let server = config.server().into();
-        Ok(Connector { config, security, runtime, server, found: OnceLock::new() })
+        Ok(Connector { config, security, runtime, server, found: OnceLock::new(), open: Mutex::default() })
     }
 
     /// Returns the findings of the first connection. `None` before it.
@@ -130,7 +133,30 @@ impl Connector {
             }
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
-        Ok(Connection::new(self, channel, statements, Session { id, idle }))
+        self.admit(
+            identity(&facts),
+            Connection::new(self, channel, statements, Session { id, idle }),
+            &server,
+        )
+    }
+
+    /// Refuses a connection to another server than the open ones: a load balancer stands between, and each server grants by itself.
+    fn admit(
+        &self,
+        identity: String,
+        connection: Arc<Connection>,
+        server: &str,
+    ) -> Result<Arc<Connection>, Failure> {
+        let mut open = self.open.lock();
+        open.retain(|(_, known)| known.upgrade().is_some_and(|known| !known.has_ended()));
+        if open.iter().any(|(known, _)| *known != identity) {
+            let message = format!(
+                "{server} leads to several servers, which do not share GET_LOCK; use the address of one of them"
+            );
+            return Err(Failure::new(ErrorKind::Configuration, message).transient());
+        }
+        open.push((identity, Arc::downgrade(&connection)));
+        Ok(connection)
     }
 
     /// Finds out whether there are tokens. Makes their table if the user may.
@@ -201,6 +227,12 @@ fn pairs(answer: Answer) -> HashMap<String, String> {
         .into_iter()
         .filter_map(|mut row| Some((row.take::<String, _>(0)?.to_lowercase(), row.take::<String, _>(1)?)))
         .collect()
+}
+
+/// Returns a text that differs between servers.
+fn identity(facts: &HashMap<String, String>) -> String {
+    let fact = |name| facts.get(name).map(String::as_str).unwrap_or_default();
+    ["server_uuid", "hostname", "port", "server_id", "datadir"].map(fact).join("\n")
 }
 
 /// Refuses servers on which these locks exclude nobody.

@@ -46,15 +46,23 @@ pub(crate) fn wait(key: &str, holder: &[u8]) -> String {
 
 /// Returns how the statements begin that wait for a lock.
 pub(crate) fn wait_begins(key: &str) -> String {
-    format!("SELECT GET_LOCK(_utf8mb4 0x{}, ", to_hex(key.as_bytes()))
+    format!("{WAIT_BEGINS}{}, ", to_hex(key.as_bytes()))
 }
 
-/// Returns the description of the claim that waits by this statement.
-pub(crate) fn wait_holder(statement: &str) -> Option<Vec<u8>> {
-    let (_, comment) = statement.split_once("/* ")?;
-    let (hex, _) = comment.split_once(" */")?;
-    let digit = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    (0..hex.len()).step_by(2).map(digit).collect()
+/// The beginning of all statements that wait for a lock.
+pub(crate) const WAIT_BEGINS: &str = "SELECT GET_LOCK(_utf8mb4 0x";
+
+/// Returns the key and the description of the claim that waits by this statement.
+pub(crate) fn read_wait(statement: &str) -> Option<(String, Vec<u8>)> {
+    let (key, rest) = statement.strip_prefix(WAIT_BEGINS)?.split_once(", ")?;
+    let (_, comment) = rest.split_once("/* ")?;
+    let (holder, _) = comment.split_once(" */")?;
+    Some((String::from_utf8(from_hex(key)?).ok()?, from_hex(holder)?))
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(byte).collect()
 }
 
 fn to_hex(bytes: &[u8]) -> String {

@@ -1,5 +1,6 @@
 //! Listing, inspection and eviction. The table of tokens keeps holders; the server's list of processes shows waiters.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fencepost_core::{
@@ -10,15 +11,15 @@ use mysql_common::value::Value;
 
 use crate::client::{FIRST_TTL, MysqlClient};
 use crate::conn::connection::text;
-use crate::conn::statements::{wait_begins, wait_holder};
+use crate::conn::statements::{WAIT_BEGINS, read_wait, wait_begins};
 use crate::error::{ENGINE, Failure};
 
 /// Selects who holds a lock. The row describes the last grant, which another session may have followed by hand.
-const HOLDER: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
+const HOLDER: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
     FROM fencepost_token WHERE lock_name = ?";
 
 /// Selects a page of the locks that are held.
-const LIST: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
+const LIST: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
     FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
     AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?";
 
@@ -39,6 +40,7 @@ struct Held {
     token: Token,
     holder: Vec<u8>,
     evicted: bool,
+    key: String,
 }
 
 impl Held {
@@ -50,6 +52,7 @@ impl Held {
             token: Token::new(row.take(3)?),
             holder: row.take(4)?,
             evicted: row.take::<u64, _>(5)? > 0,
+            key: row.take(6)?,
         })
     }
 
@@ -76,20 +79,27 @@ async fn find(client: &MysqlClient, key: &str) -> Result<Option<Held>, Failure> 
     Ok(connection.ask(HOLDER, &[text(key)]).await?.into_iter().next().and_then(Held::read))
 }
 
+/// Returns the claims that wait by statements that begin with `begins`, by key.
+async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, Vec<ClaimInfo>>, Failure> {
+    let connection = client.pool.holding(FIRST_TTL).await?;
+    let now = client.runtime.clock().wall_micros();
+    let mut keys: HashMap<String, Vec<ClaimInfo>> = HashMap::new();
+    for mut row in connection.ask(WAITERS, &[text(begins), text(begins)]).await? {
+        if let Some((key, holder)) = row.take::<String, _>(0).and_then(|statement| read_wait(&statement)) {
+            let claim = ClaimRecord::read(&holder).into_info(Mode::Exclusive, None, now, 0);
+            keys.entry(key).or_default().push(claim);
+        }
+    }
+    Ok(keys)
+}
+
 /// Returns the claims of a name.
 pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
     let key = client.key(name);
     let now = client.runtime.clock().wall_micros();
     let mut claims: Vec<_> =
         find(client, &key.text).await?.and_then(|held| held.info(now)).into_iter().collect();
-    let begins = text(&wait_begins(&key.text));
-    let connection = client.pool.holding(FIRST_TTL).await?;
-    let waiters = connection.ask(WAITERS, &[begins.clone(), begins]).await?;
-    for mut row in waiters {
-        if let Some(holder) = row.take::<String, _>(0).and_then(|statement| wait_holder(&statement)) {
-            claims.push(ClaimRecord::read(&holder).into_info(Mode::Exclusive, None, now, 0));
-        }
-    }
+    claims.extend(waiters(client, &wait_begins(&key.text)).await?.remove(&*key.text).unwrap_or_default());
     claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
     Ok(Info::new(name.clone(), None, claims))
 }
@@ -105,9 +115,13 @@ pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Res
     let now = client.runtime.clock().wall_micros();
     let more = rows.len() > page.limit;
     let mut resources = Vec::new();
+    let mut waiters = waiters(client, WAIT_BEGINS).await?;
     for held in rows.into_iter().take(page.limit).filter_map(Held::read) {
         let name = held.name.strip_prefix(prefix.as_str()).unwrap_or(&held.name);
-        resources.push(Info::new(Name::new(name)?, None, held.info(now).into_iter().collect()));
+        let mut claims: Vec<_> = held.info(now).into_iter().collect();
+        claims.extend(waiters.remove(&held.key).unwrap_or_default());
+        claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
+        resources.push(Info::new(Name::new(name)?, None, claims));
     }
     let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
     Ok(Listing::new(resources, next))

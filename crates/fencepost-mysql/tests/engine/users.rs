@@ -23,6 +23,33 @@ async fn a_password_is_proved() {
     assert!(error.is_configuration() && error.to_string().contains("database"), "{error}");
 }
 
+/// Two servers behind one address grant by themselves, so a client uses one of them only.
+#[tokio::test]
+async fn a_load_balancer_between_servers_is_refused() {
+    needs!(MARIADB);
+    let servers = [MariaDb::start().expect("a server starts"), MariaDb::start().expect("a server starts")];
+    let balancer = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port is free");
+    let at = balancer.local_addr().expect("it is bound");
+    let addresses = servers.each_ref().map(MariaDb::address);
+    tokio::spawn(async move {
+        for address in addresses.into_iter().cycle() {
+            let (mut client, _) = balancer.accept().await.expect("it listens");
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(address).await.expect("the server listens");
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let client = connect(&format!("mysql://root@{at}/fencepost")).await;
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // The wait needs another connection.
+    let other = client.mutex("lock").expect("a good name");
+    let error = other.lock().wait(std::time::Duration::from_secs(5)).await.expect_err("not the same server");
+    assert!(error.to_string().contains("several servers"), "{error}");
+    guard.release().await.expect("it was held");
+    client.close().await;
+}
+
 #[tokio::test]
 async fn over_tls() {
     needs!(MARIADB, OPENSSL);
