@@ -49,9 +49,20 @@ pub(crate) async fn try_lock(
     claim: &Claim,
     key: &Key,
 ) -> Result<Option<FreshGrant>, Failure> {
-    let Some(key_use) = client.keys.take(key) else {
-        // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
-        return if claim.join { Ok(None) } else { client.reach().await.map(|()| None) };
+    let key_use = loop {
+        if let Some(key_use) = client.keys.take(key) {
+            break key_use;
+        }
+        if claim.join {
+            return Ok(None);
+        }
+        let held = client.held(&key.text).is_some();
+        // Only the server knows whether it still answers.
+        client.reach().await?;
+        if held {
+            return Ok(None);
+        }
+        // Another claim of this client asks for the lock or gives it back: its outcome decides.
     };
     let holder = holder(claim);
     let mut first = true;

@@ -1,7 +1,7 @@
 //! Opens a connection and checks that locks work on it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
@@ -40,8 +40,11 @@ pub(crate) struct Connector {
     /// The findings of the first connection.
     found: OnceLock<Found>,
     /// The server of each connection that is open.
-    open: Mutex<Vec<(String, Weak<Connection>)>>,
+    open: Mutex<Opened>,
 }
+
+/// Connections, each with its server.
+type Opened = Vec<(String, Weak<Connection>)>;
 
 /// The findings of the first connection. They hold for all connections of the client.
 pub(crate) struct Found {
@@ -125,6 +128,8 @@ impl Connector {
         }
         let facts = pairs(facts);
         check(&facts, &server)?;
+        let identity = identity(&facts);
+        drop(self.check_same(&identity, &server)?);
         let found = match self.found.get() {
             Some(found) => found,
             None => {
@@ -133,30 +138,23 @@ impl Connector {
             }
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
-        self.admit(
-            identity(&facts),
-            Connection::new(self, channel, statements, Session { id, idle }),
-            &server,
-        )
+        let connection = Connection::new(self, channel, statements, Session { id, idle });
+        // Another connection may have been opened meanwhile.
+        self.check_same(&identity, &server)?.push((identity, Arc::downgrade(&connection)));
+        Ok(connection)
     }
 
-    /// Refuses a connection to another server than the open ones: a load balancer stands between, and each server grants by itself.
-    fn admit(
-        &self,
-        identity: String,
-        connection: Arc<Connection>,
-        server: &str,
-    ) -> Result<Arc<Connection>, Failure> {
+    /// Refuses another server than that of the open connections: a load balancer stands between, and each server grants by itself.
+    fn check_same(&self, identity: &str, server: &str) -> Result<MutexGuard<'_, Opened>, Failure> {
         let mut open = self.open.lock();
         open.retain(|(_, known)| known.upgrade().is_some_and(|known| !known.has_ended()));
-        if open.iter().any(|(known, _)| *known != identity) {
-            let message = format!(
-                "{server} leads to several servers, which do not share GET_LOCK; use the address of one of them"
-            );
-            return Err(Failure::new(ErrorKind::Configuration, message).transient());
+        if open.iter().all(|(known, _)| known == identity) {
+            return Ok(open);
         }
-        open.push((identity, Arc::downgrade(&connection)));
-        Ok(connection)
+        let message = format!(
+            "{server} leads to several servers, which do not share GET_LOCK; use the address of one of them"
+        );
+        Err(Failure::new(ErrorKind::Configuration, message).transient())
     }
 
     /// Finds out whether there are tokens. Makes their table if the user may.
