@@ -140,9 +140,15 @@ fn no_host_runs_the_job_without_the_server() {
 }
 
 #[test]
-fn the_check_on_one_machine_warns_until_a_run_has_ended_well() {
-    let place = Place::new();
-    let (_, command) = table("/etc/cron.d/nightly-check-on-one-machine");
+fn the_check_without_a_mark_warns_until_a_run_has_ended_well() {
+    warns_until_a_run_has_ended_well(&Place::new());
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    warns_until_a_run_has_ended_well(&Place::at(&server.url()));
+}
+
+fn warns_until_a_run_has_ended_well(place: &Place) {
+    let (_, command) = table("/etc/cron.d/nightly-check-without-a-mark");
     let command = command.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"));
     let check = || Kid::of(&mut place.via("sh", ["-c", &command])).said().expect(0).out.clone();
     assert!(check().contains("CRITICAL"), "{}", check());
