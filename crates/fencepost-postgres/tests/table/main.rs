@@ -257,7 +257,7 @@ async fn tables_are_checked_and_have_any_name() {
     assert!(error.is_configuration() && error.to_string().contains("another program"), "{error}");
 }
 
-/// A name is removed only if later tokens of it start above its last one, whoever reads the mark.
+/// A name is removed only if later tokens of it start above its last one, for each reader of the mark.
 #[tokio::test]
 async fn names_are_removed_by_age_and_their_tokens_grow() {
     needs!(POSTGRES);
