@@ -48,8 +48,8 @@
 //! ```
 //! // It is a `#[test]`.
 //! fn hold_elsewhere() {
-//!     # let open = |_: fencepost_core::BackendUrl, _: fencepost_core::Runtime| unimplemented!();
-//!     let registry = fencepost_core::Registry::new().with("name", open);
+//!     // The scheme of the engine's URLs is added with `.with("name", open)`.
+//!     let registry = fencepost_core::Registry::new();
 //!     fencepost_testkit::conformance::hold_elsewhere(&registry);
 //! }
 //! ```
