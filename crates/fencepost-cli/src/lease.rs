@@ -1,4 +1,4 @@
-//! Where a lease comes from: it is a secret, and arguments are seen by every user of the host.
+//! Reads the text of a detached lease. It is a secret, and every user of the host can see arguments.
 
 use std::io::Read;
 
@@ -6,14 +6,14 @@ use fencepost_core::{DetachedLease, Error};
 
 use crate::exit::Failure;
 
-/// The longest lease text worth reading.
+/// The most bytes that are read of a lease's text.
 const LONGEST: u64 = 4096;
 
 /// A lease on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// The lease, or '-' to read it from standard input. Other users see arguments: better leave this out and put the lease into
-    /// FENCEPOST_LEASE
+    /// The lease, or '-' to read it from standard input. Other users can see arguments: leave this out, and set
+    /// FENCEPOST_LEASE instead
     #[arg(value_name = "LEASE", env = "FENCEPOST_LEASE", hide_env_values = true)]
     lease: String,
 }
@@ -25,17 +25,17 @@ impl LeaseArgs {
     }
 }
 
-/// Returns the failure for an error of a lease. An unknown lease may be over, or belong to another engine: its text does not name
-/// its engine.
+/// Returns the failure for an error of a lease. An unknown lease has ended or belongs to another engine. Its text does not name its
+/// engine.
 pub(crate) fn failure(error: Error) -> Failure {
     let advice = if error.is_lost() { ELSEWHERE } else { "" };
     let failure = Failure::from(error);
     Failure { message: format!("{failure}{advice}"), ..failure }
 }
 
-/// The possible reasons for an unknown lease.
+/// The other possible reason for an unknown lease.
 pub(crate) const ELSEWHERE: &str =
-    "; or the lease is one of another engine: see that -b or FENCEPOST_BACKEND is what it was acquired with";
+    "; or the lease belongs to another engine: give the -b or FENCEPOST_BACKEND that it was acquired with";
 
 /// Returns the argument, or standard input if the argument is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Failure> {
@@ -50,11 +50,11 @@ pub(crate) fn text(argument: &str) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-/// Reads a lease's text. A bad one is not repeated: it may be a good one with a slip.
+/// Parses the text of a lease. The error does not show a text that is wrong: it may be a valid lease with a typing mistake.
 pub(crate) fn parse(text: &str) -> Result<DetachedLease, Failure> {
     text.parse().map_err(|_| {
         Failure::usage(
-            "this is no lease: give all that 'fencepost acquire' has printed, best in FENCEPOST_LEASE",
+            "this is not a lease: give the whole text that 'fencepost acquire' printed, best in FENCEPOST_LEASE",
         )
     })
 }

@@ -1,4 +1,4 @@
-//! The command `fencepost`: run a program only while a lock is held; see and evict holders.
+//! The command `fencepost`: it runs a program only while a lock is held, and shows and evicts holders.
 
 #[macro_use]
 mod log;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(error) => {
             match usage::advice(&error, &words) {
                 Some(advice) => say!("{advice}"),
-                // Help and version were asked for; a reader that has gone is no error.
+                // The user asked for help or the version. A standard output that is closed is no error.
                 None => drop(error.print()),
             }
             return match error.kind() {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a verb. Signals are blocked before any thread exists, in the verbs that deal with them.
+/// Runs a verb. A verb that handles signals blocks them before any thread exists.
 fn start(cli: Cli) -> Result<u8, Failure> {
     match &cli.verb {
         Verb::Completions(args) => return completions::run(args),
@@ -114,7 +114,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
 fn wait_for(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(work);
-    // A name that is still looked up, say, is not waited for.
+    // Does not wait for work that blocks a thread, for example the lookup of a host name.
     runtime.shutdown_background();
     outcome
 }

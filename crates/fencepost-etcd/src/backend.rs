@@ -17,8 +17,8 @@ use crate::lease::SHORTEST;
 use crate::operator;
 use crate::watch::stream;
 
-/// At most `MAX_QUEUED` claims of a process wait for a name at the server; the others wait in the process. More puts would slow down
-/// other clients.
+/// The most claims of a process that wait for one name at the server. The others wait in the process. Each claim at the server is a
+/// put, and more puts would slow down other clients.
 const MAX_QUEUED: u32 = 64;
 
 /// Opens the cluster that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
@@ -27,7 +27,7 @@ const MAX_QUEUED: u32 = 64;
 /// # Errors
 /// [`is_invalid`](fencepost_core::Error::is_invalid) for a URL that breaks a rule,
 /// [`is_unreachable`](fencepost_core::Error::is_unreachable), [`is_denied`](fencepost_core::Error::is_denied), or
-/// [`is_configuration`](fencepost_core::Error::is_configuration) for a cluster that cannot work.
+/// [`is_configuration`](fencepost_core::Error::is_configuration) for a cluster whose configuration is wrong.
 ///
 /// # Cancel safety
 /// May be dropped; nothing stays at the server.
@@ -37,7 +37,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Err(error) => return Reply::ready(Err(error)),
     };
     Reply::coming(async move {
-        // Clients whose URLs differ share no limit.
+        // Clients of one process share a limit only if their members and their prefix are the same.
         let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
         let (sender, commands) = mpsc::unbounded_channel();
         let client = EtcdClient::open(config, runtime.clone(), sender).await?;

@@ -1,4 +1,4 @@
-//! `fencepost doctor`: what the engine's set-up means for locks.
+//! `fencepost doctor`: examines the engine's set-up and what it means for locks.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -11,11 +11,10 @@ use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::settings::Settings;
 use crate::show;
 
-/// Examine where the locks live: how it is set up and how it fares, and what that means for locks.
+/// Examine the engine: its configuration and health, and what they mean for locks.
 ///
-/// Prints a line for each finding, with what to do about it: ok, note, warning or problem. It takes a lock of its own,
-/// 'fencepost/doctor', and releases it. Where nothing is found that keeps locks from working or loses them in everyday operation it
-/// exits with 0.
+/// Prints a line for each finding: its severity (ok, note, warning or problem), and what to do about it. Acquires and releases a
+/// lock of its own, 'fencepost/doctor'. A problem keeps locks from working, or loses them in everyday operation.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost doctor [OPTIONS]",
@@ -29,10 +28,10 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// For redlock (-b redlock:URL,URL,URL): vouch that its nodes have lost nothing, or that nobody holds anything, so that they grant at once
+    /// For redlock (-b redlock:URL,URL,URL): vouch that no node has lost a grant, or that nobody holds a lock. Its nodes then grant at once
     #[arg(long)]
     init: bool,
-    /// Do not ask, with --init
+    /// With --init: do not ask
     #[arg(short, long, requires = "init")]
     yes: bool,
 }
@@ -78,9 +77,9 @@ fn is_redis(url: &str) -> bool {
     scheme == fencepost_redis::redlock::SCHEME || fencepost_redis::SCHEMES.contains(&&*scheme)
 }
 
-/// Looks at a deployment that has no use for a client now.
+/// Examines a deployment to which no client can connect now.
 async fn unreached(url: &str) -> Result<Report, Failure> {
-    // One that is there for its clock and its thread alone.
+    // The examination uses the clock and the thread of this client.
     let helper = Client::builder().connect(&Registry::new(), "memory:").await?;
     let report = fencepost_redis::examine(url, helper.runtime().clone()).await;
     close(&helper, CLEANUP).await;
@@ -103,12 +102,12 @@ fn check(url: &str) -> Result<(), Failure> {
     Err(Failure::usage("--init vouches for the nodes of a quorum: give it -b redlock:URL,URL,URL"))
 }
 
-/// Asks on the terminal; without one there is nobody to ask.
+/// Asks on the terminal. Without a terminal it fails.
 fn confirm() -> Result<(), Failure> {
     say!(
-        "A node that is new, was restarted or emptied grants nothing until the longest lease is over, since it may have forgotten \
-         a grant.\nBy --init you vouch that no node has lost anything, or that nobody holds a lock now. If that is wrong, two \
-         may hold one lock."
+        "A node that is new, was restarted or emptied grants nothing until the longest lease has ended, because it may have \
+         lost a grant.\nWith --init you vouch that no node has lost a grant, or that nobody holds a lock now. If that is wrong, \
+         two programs may hold the same lock."
     );
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Failure::usage("there is no terminal to ask on: say --yes to vouch without being asked"));
@@ -123,7 +122,7 @@ fn confirm() -> Result<(), Failure> {
     }
 }
 
-/// A line for each finding: how bad, where, about what, what to do.
+/// Formats a line for each finding: its severity, place, subject, text and advice.
 fn text(report: &Report) -> String {
     let width = |cell: fn(&Finding) -> usize| report.findings.iter().map(cell).max().unwrap_or(0);
     let places = width(|finding| place(finding).chars().count());

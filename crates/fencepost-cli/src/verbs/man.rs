@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    // As it is typed: the generator's own has neither the dashes nor the order.
+    // The synopsis is clap's line of usage. The one of clap_mangen lacks the dashes, and has the arguments in another order.
     let synopsis = usage.trim_start_matches("Usage:").trim().replace('-', "\\-");
     page.extend(format!(".SH SYNOPSIS\n{synopsis}\n").bytes());
     man.render_description_section(&mut page)?;

@@ -1,4 +1,4 @@
-//! `fencepost release`: the end of a lease.
+//! `fencepost release`: ends a lease.
 
 use fencepost_core::{Client, DetachedLease, Error};
 
@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
 use crate::settings::Settings;
 
-/// End a lease: the lock is free for the next.
+/// End a lease and free its lock.
 ///
 /// Exits with 76 if the lease had ended before: somebody else may have held the lock meanwhile.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ use crate::settings::Settings;
   FENCEPOST_LEASE=$lease fencepost release --report 0"
 )]
 pub(crate) struct Args {
-    /// The exit code of the work under the lease: 'show' and 'check' tell it. Zero is good
+    /// The exit code of the work that the lease protected. 'show' and 'check' print it; 0 is good
     #[arg(long, value_name = "CODE")]
     report: Option<u8>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     Ok(0)
 }
 
-/// Takes the lease up, and releases it with the exit code of the work.
+/// Attaches to the lease, and releases it with the exit code of the work.
 async fn report(locks: &Client, lease: &DetachedLease, code: u8) -> Result<(), Error> {
     let guard = locks.attach(lease).await?;
     guard.report(code.into());

@@ -1,20 +1,20 @@
-//! Modes, and the one pure rule of admission that every engine follows.
+//! Defines the modes of a claim, and the rule of admission that every engine follows. The rule is a pure function.
 
 use std::fmt;
 
-/// How a resource is wanted.
+/// The mode in which a claim wants or holds a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// Beside nobody.
+    /// No other claim holds the resource.
     Exclusive,
-    /// Beside other shared holders only.
+    /// Only other shared claims hold the resource.
     Shared,
-    /// `n` permits of `of`: beside other holders of permits as long as the sum stays within `of`. All users of a
-    /// semaphore give the same `of`; where they differ, each claim is judged by its own.
+    /// `n` permits of `of`. Other claims may hold permits as long as the sum is at most `of`. All users of a semaphore give the
+    /// same `of`. If they differ, each claim is checked against its own.
     Permits {
-        /// How many this claim takes; at least 1.
+        /// The permits that this claim takes; at least 1.
         n: u32,
-        /// How many there are; at least `n`.
+        /// The permits of the resource; at least `n`.
         of: u32,
     },
 }
@@ -29,7 +29,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The sum of the holders of a resource: all that the rule of admission needs to know of them.
+/// Counts the holders of a resource by mode. The rule of admission needs to know no more of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     exclusive: u32,
@@ -39,17 +39,17 @@ pub struct Held {
 }
 
 impl Held {
-    /// Nobody holds it.
+    /// Returns whether no claim holds the resource.
     pub fn is_free(&self) -> bool {
         self.exclusive == 0 && self.shared == 0 && self.permit_holders == 0
     }
 
-    /// How many hold it.
+    /// Returns how many claims hold the resource.
     pub fn holders(&self) -> u32 {
         self.exclusive + self.shared + self.permit_holders
     }
 
-    /// May `mode` be held beside what is held?
+    /// Returns whether a claim in `mode` can hold the resource beside these holders.
     pub fn fits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.is_free(),
@@ -60,7 +60,7 @@ impl Held {
         }
     }
 
-    /// Counts a holder in.
+    /// Adds a holder.
     pub fn add(&mut self, mode: Mode) {
         match mode {
             Mode::Exclusive => self.exclusive += 1,
@@ -72,7 +72,7 @@ impl Held {
         }
     }
 
-    /// Counts a holder out that was counted in.
+    /// Removes a holder that was added.
     pub fn remove(&mut self, mode: Mode) {
         match mode {
             Mode::Exclusive => self.exclusive -= 1,
@@ -85,14 +85,14 @@ impl Held {
     }
 }
 
-/// One living claim in a resource's line, in order of arrival.
+/// One claim on a resource that has not ended: a holder or a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place<K> {
-    /// Which claim.
+    /// Names the claim.
     pub key: K,
-    /// How it wants, or holds, the resource.
+    /// The mode in which it wants or holds the resource.
     pub mode: Mode,
-    /// Does it hold already?
+    /// Whether it holds already.
     pub holds: bool,
 }
 
@@ -101,20 +101,21 @@ pub struct Place<K> {
 pub enum Verdict {
     /// The claim may hold the resource now (or does already).
     Granted,
-    /// It must wait; so many claims stand before it, holders and waiters.
+    /// The claim must wait.
     Blocked {
-        /// Holders and waiters before it.
+        /// The number of holders and waiters before it.
         ahead: u32,
     },
 }
 
-/// May `me`, who wants `mode`, hold the resource?
+/// Decides whether the claim `me`, which wants `mode`, may hold the resource.
 ///
-/// `line` is every living claim in order of arrival; the dead are purged by the caller first. If `me` is not in it,
-/// it is judged as the last to arrive. The rule is strict: first come, first served. A claim is admitted when it
-/// fits beside all holders *and* nobody who arrived before it still waits after the same rule has been applied to
-/// them. So readers behind a waiting writer wait, a small claim for permits waits behind a large one, and nobody
-/// starves.
+/// `line` has the claims that have not ended, in the order of arrival. The caller removes all others first. If `me` is not in
+/// `line`, it counts as the last to arrive.
+///
+/// The rule is first come, first served. A claim is admitted if this rule admits every waiter before it, and the claim fits beside
+/// all holders and those waiters. So a reader waits behind a waiting writer, and a small claim for permits waits behind a large
+/// one. No claim starves.
 pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
     let mut held = Held::default();
     for place in line.iter().filter(|place| place.holds) {
@@ -128,7 +129,7 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
         if place.key == *me {
             break;
         }
-        // One that could go, but has not collected its grant yet, stands before us as a holder would.
+        // A waiter that is admitted, but has not collected its grant yet, counts as a holder.
         ahead += 1;
         if !held.fits(place.mode) {
             return Verdict::Blocked { ahead: ahead_of(line, me) };
@@ -138,7 +139,7 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
     if held.fits(mode) { Verdict::Granted } else { Verdict::Blocked { ahead } }
 }
 
-/// Which waiters may go next, in order: those that [`admit`] would grant.
+/// Returns the waiters that [`admit`] would grant, in order.
 pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
     let mut held = Held::default();
     line.iter().filter(|place| place.holds).for_each(|place| held.add(place.mode));
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn winners_are_those_whom_admit_would_grant() {
         let modes = [X, S, p(1), p(2)];
-        // All lines of up to four places with at most one holder at the front.
+        // All queues of four claims. The first one holds in half of them.
         for code in 0..4u32.pow(4) * 2 {
             let holds = code % 2 == 1;
             let mut rest = code / 2;

@@ -1,4 +1,5 @@
-//! Which run of a node of a quorum a connection has met.
+//! Names the run of a quorum's node that a connection leads to. A node begins a new run when it starts, and when it takes the
+//! data of another server.
 
 use std::collections::HashMap;
 
@@ -7,15 +8,16 @@ use redis::aio::MultiplexedConnection;
 
 use crate::conn::info::fields;
 
-/// The run of the server that this connection leads to, as lua/run.lua makes it. None as well where the server may not be asked
-/// to say when its data is replaced: without that a connection knows its run for a moment alone.
+/// Returns the name of the server's run, as script/lua/run.lua makes it. `None`: an answer is missing, or the server refuses
+/// `CLIENT TRACKING`. By tracking the server reports when its data is replaced. Without that report, the name may be out of date
+/// at once.
 pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
     let mut tracking = Cmd::new();
-    // Only what concerns all keys is told: it keeps no list for us.
+    // With OPTIN, the server reports only changes of all keys (FLUSHALL). It keeps no list of keys for this connection.
     tracking.arg("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");
     tracking.exec_async(connection).await.ok()?;
     let mut facts = HashMap::new();
-    // Before 7.0 INFO takes one section.
+    // Before Redis 7.0, INFO takes one section.
     for section in ["server", "replication"] {
         let mut info = Cmd::new();
         info.arg("INFO").arg(section);
@@ -25,7 +27,7 @@ pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String
     run(&facts).filter(|run| !run.is_empty())
 }
 
-/// Returns the name of a quorum node's run, from these fields of INFO, as lua/run.lua does.
+/// Returns the name of a quorum node's run, from these fields of INFO, as script/lua/run.lua does.
 pub(crate) fn run(facts: &HashMap<String, String>) -> Option<String> {
     let taken = facts.get("master_replid2").filter(|id| id.bytes().any(|digit| digit != b'0'));
     Some([facts.get("run_id")?.as_str(), taken.map_or("", String::as_str)].concat())

@@ -12,7 +12,7 @@ pub(super) struct Spot {
     pub(super) at: u64,
 }
 
-/// After the end of every history.
+/// A spot after the end of every history.
 pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
 
 /// A place in the queue that the engine has confirmed.
@@ -34,7 +34,7 @@ pub(super) struct Grant {
     pub(super) token: u64,
     /// The end of its validity as last known.
     pub(super) until: u64,
-    /// The end of its validity as known on return.
+    /// The end of its validity that was known when the request returned.
     pub(super) until_at_first: u64,
     /// The last spot at which its guard reported that it is held.
     pub(super) ensured: Option<Spot>,
@@ -43,7 +43,7 @@ pub(super) struct Grant {
     /// The spot where the release returned, and whether it was confirmed.
     pub(super) released: Option<(Spot, bool)>,
     pub(super) evicted: Option<Spot>,
-    /// The position where the certain hold ends.
+    /// The position up to which the claim certainly holds the resource.
     pub(super) end: u64,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Story {
     pub(super) ttl: u64,
     pub(super) asked: Spot,
     pub(super) places: Vec<Place>,
-    /// How often a place of it ended. The last one ended by its grant.
+    /// How often its place in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
-    /// The time of an eviction whose grant may have come from its place.
+    /// The time of the last eviction that may have removed this claim. The evicted grant had reached no caller.
     doubted: u64,
     pub(super) grant: Option<Grant>,
     pub(super) end: Option<(End, Spot)>,
@@ -78,12 +78,12 @@ pub(super) struct Story {
 }
 
 impl Story {
-    /// Whether the two can be held at once.
+    /// Returns whether the two claims can hold the resource at once.
     pub(super) fn fits(&self, other: &Story) -> bool {
         self.mode.fits(other.mode)
     }
 
-    /// Whether its grant was still valid when it was returned: then it was held there.
+    /// Returns whether its grant was still valid when the request returned. If so, the claim held the resource then.
     pub(super) fn valid_on_return(&self) -> bool {
         self.grant.is_some_and(|grant| grant.until_at_first > grant.spot.at && grant.end > grant.spot.pos)
     }
@@ -95,7 +95,7 @@ impl Story {
     }
 }
 
-/// All stories of a history.
+/// The stories of all claims in a history.
 pub(super) struct Book {
     pub(super) stories: Vec<Story>,
     /// The events of leftovers and listings, with their positions. They are checked separately.
@@ -220,7 +220,7 @@ impl Story {
     fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
-            // Confirmed before an eviction that may have hit this claim.
+            // The engine confirmed the place before an eviction that may have removed this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {
                 match self.places.last_mut().filter(|place| place.gone.is_none()) {
@@ -284,7 +284,7 @@ impl Story {
         }
     }
 
-    /// Computes where the certain hold and the possible presence end.
+    /// Computes up to which position the claim certainly holds, and from which spot nothing of it is left at the engine.
     fn settle(&mut self, history: &History, promises: &Promises) {
         let lease = self.ttl.saturating_add(promises.linger.as_nanos() as u64);
         let after = |spot: Spot| {

@@ -85,7 +85,7 @@ fn a_pinned_grant_lasts_until_its_lock_falls_or_it_is_over() {
     assert_eq!(
         check(&test, &row(&test), 0),
         alive_until(NOW.boot + TTL),
-        "what is not pinned lives by its lease"
+        "a grant that is not pinned ends with its lease"
     );
 }
 
@@ -99,10 +99,10 @@ fn a_missing_file_means_unknown_and_dead_only_a_lease_later() {
     let since = Row { missing: Some(NOW.boot), ..row(&test) };
     assert_eq!(check(&test, &since, TTL - 1), alive_until(NOW.boot + TTL));
     assert_eq!(check(&test, &since, TTL), Liveness::Dead);
-    // Written before a restart: later than now.
+    // The note is from before a restart of the machine: its time is later than now.
     let stale = Row { missing: Some(NOW.boot + TTL), ..row(&test) };
     assert_eq!(check(&test, &stale, 0), unknown);
-    // Found again: what was noted is forgotten.
+    // The file is found again: the note is removed.
     test.heartbeat.renew(NOW.boot).unwrap();
     let again = Liveness::Alive { until: Some(NOW.boot + TTL), repair: Some(Repair::Missing(None)) };
     assert_eq!(check(&test, &since, 0), again);
@@ -115,7 +115,7 @@ fn a_fixed_lease_ends_on_time_whatever_is_renewed() {
     test.heartbeat.renew(NOW.boot + SECOND).unwrap();
     assert_eq!(check(&test, &fixed, SECOND - 1), alive_until(NOW.boot + SECOND));
     assert_eq!(check(&test, &fixed, SECOND), Liveness::Dead);
-    // Nor does it need renewals: a process that holds only fixed leases makes none.
+    // A fixed lease needs no renewals: a process that holds only fixed leases makes none.
     let long = Row { flags: 4, until: Some(NOW.boot + 9 * TTL), ..row(&test) };
     assert_eq!(check(&test, &long, 8 * TTL), alive_until(NOW.boot + 9 * TTL));
 }
@@ -128,7 +128,11 @@ fn an_evicted_holder_gets_no_more_than_its_last_lease() {
     assert_eq!(check(&test, &evicted, TTL - 1), alive_until(NOW.boot + TTL));
     assert_eq!(check(&test, &evicted, TTL), Liveness::Dead);
     let marked = Row { flags: 2, ..row(&test) };
-    assert_eq!(check(&test, &marked, TTL), alive_until(NOW.boot + 2 * TTL), "its owner does not know yet");
+    assert_eq!(
+        check(&test, &marked, TTL),
+        alive_until(NOW.boot + 2 * TTL),
+        "its owner does not know of the eviction yet"
+    );
 }
 
 #[test]
