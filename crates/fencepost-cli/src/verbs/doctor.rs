@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// For redlock (-b redlock:URL,URL,URL): vouch that no node has lost a grant, or that nobody holds a lock. Its nodes then grant at once
+    /// For redlock (-b redlock:URL,URL,URL): vouch that no node has lost a grant, or that nobody holds a lock. The nodes then grant at once
     #[arg(long)]
     init: bool,
     /// With --init: do not ask
