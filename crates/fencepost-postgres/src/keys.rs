@@ -56,7 +56,7 @@ pub(crate) struct Locked {
 
 /// The names that claims of one client lock on connections that hold for many. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct KeysInUse(Arc<Mutex<HashMap<i64, Use>>>);
+pub(crate) struct KeysInUse(Arc<Mutex<HashMap<i64, InUse>>>);
 
 /// How claims use a name. A connection is granted a key again that it holds, so the client must not ask for one twice.
 enum Use {
@@ -65,30 +65,47 @@ enum Use {
     Permits { claims: usize, taken: HashSet<i64>, order: Arc<AsyncMutex<()>> },
 }
 
+/// A name in use.
+struct InUse {
+    how: Use,
+    /// How many of its claims the server has granted.
+    granted: usize,
+}
+
+/// The answer to a claim that wants to lock a name.
+pub(crate) enum Taken {
+    Free(KeyUse),
+    /// Another claim holds the name, and not both can hold.
+    Held,
+    /// Another claim has asked for the name: its outcome decides.
+    Undecided,
+}
+
 impl KeysInUse {
-    /// Lets a claim lock a name on a connection that holds for many claims. `None`: another claim uses the name, and not both can hold.
-    pub(crate) fn take(&self, lock: Lock) -> Option<KeyUse> {
+    /// Lets a claim lock a name on a connection that holds for many claims, unless another claim uses the name and not both can hold.
+    pub(crate) fn take(&self, lock: Lock) -> Taken {
         let mut uses = self.0.lock();
         let again = match (uses.get_mut(&lock.keys.name), lock.mode) {
             (None, mode) => {
-                let first = match mode {
+                let how = match mode {
                     Mode::Exclusive => Use::Exclusive,
                     Mode::Shared => Use::Shared(1),
                     Mode::Permits { .. } => {
                         Use::Permits { claims: 1, taken: HashSet::new(), order: Arc::default() }
                     }
                 };
-                uses.insert(lock.keys.name, first);
+                uses.insert(lock.keys.name, InUse { how, granted: 0 });
                 false
             }
-            (Some(Use::Shared(claims)), Mode::Shared)
-            | (Some(Use::Permits { claims, .. }), Mode::Permits { .. }) => {
+            (Some(InUse { how: Use::Shared(claims), .. }), Mode::Shared)
+            | (Some(InUse { how: Use::Permits { claims, .. }, .. }), Mode::Permits { .. }) => {
                 *claims += 1;
                 true
             }
-            (Some(_), _) => return None,
+            (Some(InUse { granted: 0, .. }), _) => return Taken::Undecided,
+            (Some(_), _) => return Taken::Held,
         };
-        Some(KeyUse { keys: self.clone(), lock, again, permits: Vec::new() })
+        Taken::Free(KeyUse { keys: self.clone(), lock, again, granted: false, permits: Vec::new() })
     }
 }
 
@@ -98,6 +115,8 @@ pub(crate) struct KeyUse {
     lock: Lock,
     /// Another claim used it already.
     pub(crate) again: bool,
+    /// The server has granted the lock.
+    granted: bool,
     permits: Vec<i64>,
 }
 
@@ -105,7 +124,7 @@ impl KeyUse {
     /// Waits for the claims of this client that ask for permits of the name: two must not ask for the same one.
     pub(crate) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
         let order = match self.keys.0.lock().get(&self.lock.keys.name) {
-            Some(Use::Permits { order, .. }) => Arc::clone(order),
+            Some(InUse { how: Use::Permits { order, .. }, .. }) => Arc::clone(order),
             _ => return None,
         };
         Some(order.lock_owned().await)
@@ -116,14 +135,19 @@ impl KeyUse {
         let (Mode::Permits { of, .. }, uses) = (self.lock.mode, self.keys.0.lock()) else {
             return Vec::new();
         };
-        let Some(Use::Permits { taken, .. }) = uses.get(&self.lock.keys.name) else { return Vec::new() };
+        let Some(InUse { how: Use::Permits { taken, .. }, .. }) = uses.get(&self.lock.keys.name) else {
+            return Vec::new();
+        };
         let all = (0..i64::from(of)).map(|number| self.lock.keys.first_permit.wrapping_add(number));
         all.filter(|key| !taken.contains(key)).collect()
     }
 
-    /// Notes the keys of the permits that the claim has.
-    pub(crate) fn set_permits(&mut self, permits: &[i64]) {
-        if let Some(Use::Permits { taken, .. }) = self.keys.0.lock().get_mut(&self.lock.keys.name) {
+    /// Notes that the server has granted the lock, with the keys of the claim's permits.
+    pub(crate) fn grant(&mut self, permits: &[i64]) {
+        let mut uses = self.keys.0.lock();
+        let Some(used) = uses.get_mut(&self.lock.keys.name) else { return };
+        (self.granted, used.granted) = (true, used.granted + 1);
+        if let Use::Permits { taken, .. } = &mut used.how {
             taken.extend(permits);
             self.permits = permits.to_vec();
         }
@@ -133,9 +157,11 @@ impl KeyUse {
 impl Drop for KeyUse {
     fn drop(&mut self) {
         let mut uses = self.keys.0.lock();
-        match uses.get_mut(&self.lock.keys.name) {
-            Some(Use::Shared(claims)) if *claims > 1 => *claims -= 1,
-            Some(Use::Permits { claims, taken, .. }) if *claims > 1 => {
+        let Some(used) = uses.get_mut(&self.lock.keys.name) else { return };
+        used.granted -= usize::from(self.granted);
+        match &mut used.how {
+            Use::Shared(claims) if *claims > 1 => *claims -= 1,
+            Use::Permits { claims, taken, .. } if *claims > 1 => {
                 *claims -= 1;
                 self.permits.iter().for_each(|key| {
                     taken.remove(key);
@@ -150,6 +176,15 @@ impl Drop for KeyUse {
 mod tests {
     use super::*;
 
+    impl Taken {
+        fn free(self) -> KeyUse {
+            match self {
+                Taken::Free(key_use) => key_use,
+                Taken::Held | Taken::Undecided => panic!("the name is in use"),
+            }
+        }
+    }
+
     /// Programs that use other versions, and operators with `psql`, compute the same key.
     #[test]
     fn a_key_never_changes() {
@@ -163,16 +198,28 @@ mod tests {
         let lock = |mode| Lock { keys: Keys::of("", &Name::new("pool").unwrap()), mode };
         let permits = lock(Mode::Permits { n: 1, of: 3 });
         let used = KeysInUse::default();
-        let mut first = used.take(permits).unwrap();
+        let mut first = used.take(permits).free();
         assert_eq!(first.free_permits().len(), 3);
         let one = first.free_permits()[..1].to_vec();
-        first.set_permits(&one);
-        let second = used.take(permits).unwrap();
+        first.grant(&one);
+        let second = used.take(permits).free();
         assert!(second.again && second.free_permits().len() == 2 && !second.free_permits().contains(&one[0]));
-        assert!(used.take(lock(Mode::Shared)).is_none());
+        assert!(matches!(used.take(lock(Mode::Shared)), Taken::Held));
         drop(first);
         assert_eq!(second.free_permits().len(), 3);
         drop(second);
-        assert!(used.take(lock(Mode::Exclusive)).is_some());
+        used.take(lock(Mode::Exclusive)).free();
+    }
+
+    #[test]
+    fn a_name_that_is_asked_for_is_not_held_yet() {
+        let lock = Lock { keys: Keys::of("", &Name::new("pool").unwrap()), mode: Mode::Exclusive };
+        let used = KeysInUse::default();
+        let mut first = used.take(lock).free();
+        assert!(matches!(used.take(lock), Taken::Undecided));
+        first.grant(&[]);
+        assert!(matches!(used.take(lock), Taken::Held));
+        drop(first);
+        used.take(lock).free();
     }
 }

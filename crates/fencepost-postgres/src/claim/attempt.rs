@@ -7,7 +7,7 @@ use fencepost_core::{Claim, Error, Mode, Moment, Token};
 use crate::client::PostgresClient;
 use crate::conn::connection::Connection;
 use crate::error::{ENGINE, Failure};
-use crate::keys::{KeyUse, Lock, Locked, MAX_PERMITS};
+use crate::keys::{KeyUse, Lock, Locked, MAX_PERMITS, Taken};
 
 /// A lock that a connection was granted and that no claim holds yet. Dropping this releases it.
 pub(crate) struct FreshGrant {
@@ -64,9 +64,19 @@ pub(crate) async fn try_lock(
     claim: &Claim,
     lock: Lock,
 ) -> Result<Option<FreshGrant>, Failure> {
-    let Some(mut key_use) = client.keys.take(lock) else {
-        // Another claim of this client holds it or asks for it. Only the server knows whether it still answers.
-        return if claim.join { Ok(None) } else { client.reach().await.map(|()| None) };
+    let mut key_use = loop {
+        let taken = client.keys.take(lock);
+        if let Taken::Free(key_use) = taken {
+            break key_use;
+        }
+        if claim.join {
+            return Ok(None);
+        }
+        // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile.
+        client.reach().await?;
+        if let Taken::Held = taken {
+            return Ok(None);
+        }
     };
     let _turn = key_use.turn().await;
     let free = key_use.free_permits();
@@ -84,7 +94,7 @@ pub(crate) async fn try_lock(
         match tried {
             Ok(None) => return Ok(None),
             Ok(Some((token, permits))) => {
-                key_use.set_permits(&permits);
+                key_use.grant(&permits);
                 let (locked, client) = (Locked { lock, permits }, Arc::clone(client));
                 return Ok(Some(FreshGrant {
                     connection,
