@@ -57,7 +57,7 @@ impl Security {
     pub(crate) async fn connect(
         &self,
         config: &Config,
-        host: &str,
+        #[cfg_attr(not(feature = "tls"), expect(unused_variables))] host: &str,
         stream: TcpStream,
     ) -> Result<(Client, Driver), Failed> {
         match self {
@@ -77,7 +77,7 @@ impl Security {
     pub(crate) async fn cancel(
         &self,
         token: &CancelToken,
-        host: &str,
+        #[cfg_attr(not(feature = "tls"), expect(unused_variables))] host: &str,
         stream: TcpStream,
     ) -> Result<(), Failed> {
         match self {

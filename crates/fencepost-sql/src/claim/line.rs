@@ -1,5 +1,5 @@
 //! The line before a lock: its holders and waiters, read in a transaction that has locked the row of the name. The rule is core's
-//! [`admission`].
+//! [`admission`](fencepost_core::admission).
 
 use std::sync::Arc;
 
