@@ -13,6 +13,10 @@ pub(crate) fn write(file: &Path, name: &Name, verdict: &Verdict, runs: Option<&R
     let Some(last) = file.file_name() else {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it names no file"));
     };
+    // A rename would replace a device.
+    if fs::metadata(file).is_ok_and(|known| !known.is_file()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+    }
     // A collector reads names that end in .prom: this one does not.
     let new = file.with_file_name(format!(".{}.{}.new", last.to_string_lossy(), std::process::id()));
     let written = fs::write(&new, text(name, verdict, runs)).and_then(|()| fs::rename(&new, file));

@@ -52,6 +52,9 @@ pub(crate) struct Args {
     name: String,
 }
 
+/// So many microseconds the engine's clock may be set back without an alarm. After a longer step the age of a run is not known.
+const CLOCK_STEP: u64 = 60_000_000;
+
 /// The answer of a check, in the order of its exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -114,7 +117,11 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let verdict = match written {
         Some(Err(error)) => {
             let file = args.textfile.unwrap_or_default();
-            Verdict::unknown(format!("cannot write {}: {error}", file.display()))
+            let error = format!("cannot write {}: {error}", file.display());
+            match verdict.status {
+                Status::Ok => Verdict::unknown(error),
+                _ => Verdict { text: format!("{}; {error}", verdict.text), ..verdict },
+            }
         }
         _ => verdict,
     };
@@ -185,7 +192,12 @@ fn judge_runs(runs: Option<&Runs>, kept: bool, age: Option<Duration>, limit: Dur
     if let Some(last) = runs.last.as_ref().filter(is_bad) {
         return (Status::Critical, format!("the last run failed: {}", runs::phrase(last, runs)));
     }
+    let latest = runs.now_micros.saturating_add(CLOCK_STEP);
     match (age, &runs.good) {
+        (_, Some(good)) if good.ended_micros > Some(latest) => {
+            let why = "the last one ended in the future; the clock was set back";
+            (Status::Critical, format!("no good run within {limit_text}: {why}"))
+        }
         (Some(age), Some(good)) if age <= limit => {
             (Status::Ok, format!("ended well {} ago: {}", duration::show(age), runs::phrase(good, runs)))
         }

@@ -57,8 +57,9 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);
     let release = Some(args.release.release_wait);
+    // Who only holds a lock has done none of its work: that is no run.
     let options =
-        Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: true };
+        Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: false };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     warn(&locks, &args.names, &wait);
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl };
@@ -97,14 +98,12 @@ async fn hold(args: &Args, holding: Holding, end: &mut End, signals: &mut Signal
     let code = match held.await {
         Ok(Some(why)) => {
             error!("the lock is lost: {why}");
-            holding.report(LOST);
             log::ended(since.elapsed(), LOST, Outcome::Lost);
             return Ok(LOST);
         }
         Ok(None) => 0,
         Err(signal) => signal.code,
     };
-    holding.report(code);
     let outcome = holding.release(end.left()).await;
     let code = if outcome == Outcome::Lost { LOST } else { code };
     log::ended(since.elapsed(), code, outcome);

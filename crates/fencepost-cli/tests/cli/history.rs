@@ -1,6 +1,7 @@
 //! The runs that an engine keeps: `show` and the monitoring check.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
@@ -20,13 +21,13 @@ fn check(place: &Place, options: &[&str]) -> Said {
 }
 
 /// Moves the time of all that is kept back.
-fn age(place: &Place, seconds: u64) {
+fn age(place: &Place, seconds: i64) {
     let database = rusqlite::Connection::open(place.database()).unwrap();
     let text: String = database.query_row("SELECT runs FROM runs", [], |row| row.get(0)).unwrap();
     let mut runs: Value = serde_json::from_str(&text).unwrap();
     for run in ["running", "last", "good"] {
         for time in ["since", "ended"] {
-            if let Some(micros) = runs[run][time].as_u64() {
+            if let Some(micros) = runs[run][time].as_i64() {
                 runs[run][time] = (micros - seconds * 1_000_000).into();
             }
         }
@@ -111,6 +112,28 @@ fn a_check_answers_by_its_exit_code() {
     drop(held);
 }
 
+/// Who only holds a lock has done none of its work.
+#[test]
+fn a_hold_is_no_run() {
+    let place = Place::new();
+    run(&place, "nightly", 3);
+    place.output(["hold", "nightly"]).expect(0);
+    assert_eq!(place.show("nightly")["runs"]["last"]["exit_code"], 3);
+    check(&place, &["--max-age", "1h"]).expect(2);
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_run_young() {
+    let place = Place::new();
+    run(&place, "nightly", 0);
+    age(&place, -120);
+    let out = check(&place, &["--max-age", "1h"]).expect(2).out.clone();
+    assert!(out.contains("the last one ended in the future"), "{out}");
+    // Clocks are corrected by a little all the time.
+    age(&place, 90);
+    check(&place, &["--max-age", "1h"]).expect(0);
+}
+
 #[test]
 fn a_check_that_learns_nothing_says_so() {
     let place = Place::at("redis://127.0.0.1:1");
@@ -186,6 +209,16 @@ fn a_check_writes_metrics_for_a_node_exporter() {
     let folder = place.path("no/such/folder.prom");
     let options = ["--max-held", "1h", "--textfile", folder.to_str().unwrap()];
     assert!(check(&place, &options).expect(3).out.starts_with("UNKNOWN: 'nightly' cannot write "));
+    // It hides no failure.
+    let options = ["--max-age", "1h", "--textfile", folder.to_str().unwrap()];
+    let out = check(&place, &options).expect(2).out.clone();
+    assert!(out.contains("the last run failed: exit code 3") && out.contains("; cannot write "), "{out}");
+    // A device is not replaced by a file.
+    let socket = place.path("socket.prom");
+    let _socket = UnixListener::bind(&socket).unwrap();
+    let options = ["--max-held", "1h", "--textfile", socket.to_str().unwrap()];
+    assert!(check(&place, &options).expect(3).out.contains("it is no file"));
+    assert!(!socket.is_file());
     // The engine does not answer: that is a result, too.
     let down = Place::at("redis://127.0.0.1:1");
     let file = down.path("nightly.prom");

@@ -30,8 +30,7 @@ impl KeptRun {
     /// Notes that the claim was granted. Repeated, it changes nothing.
     pub(crate) async fn begin(client: &Arc<RedisClient>, claim: &Claim, token: Token) -> Result<KeptRun> {
         let value = ask(client, &claim.want().name, |command| {
-            let others = claim.want().mode != Mode::Exclusive;
-            step(command, b"begin", claim, token).arg(u8::from(others));
+            step(command, b"begin", claim, token).arg(others(claim));
         });
         let value = value.await?;
         let (_, list) = read(&value)?;
@@ -52,7 +51,11 @@ impl KeptRun {
         let good = outcome.exit_code == Some(0) && !lost;
         let since = if held { self.since.to_string() } else { String::new() };
         ask(client, &claim.want().name, |command| {
-            step(command, b"end", claim, self.token).arg(rest).arg(u8::from(good)).arg(since);
+            step(command, b"end", claim, self.token)
+                .arg(rest)
+                .arg(u8::from(good))
+                .arg(since)
+                .arg(others(claim));
         })
         .await
         .map(drop)
@@ -102,6 +105,11 @@ fn step<'a>(command: &'a mut Cmd, step: &[u8], claim: &Claim, token: Token) -> &
     head.pop();
     let keep = claim.history.unwrap_or_default().as_millis().max(1);
     command.arg(step).arg(token.get()).arg(head).arg(u64::try_from(keep).unwrap_or(u64::MAX))
+}
+
+/// Whether others may hold the lock, too.
+fn others(claim: &Claim) -> u8 {
+    u8::from(claim.want().mode != Mode::Exclusive)
 }
 
 async fn ask(client: &Arc<RedisClient>, name: &Name, args: impl FnOnce(&mut Cmd)) -> Result<Value> {

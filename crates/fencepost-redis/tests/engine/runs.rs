@@ -43,3 +43,27 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
     let listing = locks.list("", &fencepost_core::Page::default()).await.unwrap();
     assert!(listing.resources.is_empty(), "{listing:?}");
 }
+
+/// Its connection may fail between the release and the report, and the next holder may be done before it is asked again.
+#[test]
+fn a_report_that_comes_late_does_not_hide_a_later_run() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    let script = include_str!("../../src/script/lua/history.lua");
+    let note = |words: &[&str]| {
+        let keep = "60000";
+        let [step, token, rest @ ..] = words else { panic!("{words:?}") };
+        let head = format!(r#"{{"token":{token}"#);
+        let words = ["EVAL", script, "1", "runs", step, token, &head, keep];
+        server.look().ask::<Vec<i64>>(&[&words[..], rest].concat());
+    };
+    let last = || server.look().ask::<u64>(&["HGET", "runs", "last_token"]);
+    for (others, seen) in [("0", 10), ("1", 9)] {
+        server.look().ask::<u64>(&["DEL", "runs"]);
+        note(&["begin", "9", others]);
+        note(&["begin", "10", others]);
+        note(&["end", "10", r#","exit_code":3"#, "0", "5", others]);
+        note(&["end", "9", r#","exit_code":0"#, "1", "4", others]);
+        assert_eq!(last(), seen, "others: {others}");
+    }
+}

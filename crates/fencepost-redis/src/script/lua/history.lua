@@ -1,6 +1,7 @@
 -- The runs of one lock, which are kept for clients that ask: see history.rs. KEYS[1] has them, apart from the lock.
 -- ARGV: the step (look, begin, end, cancel), the token of the run, the beginning of its text, and how long to keep it in ms. Then of
--- begin whether others may hold the lock, too. Of end the rest of the text, whether it is a good end, and since when the grant was held.
+-- begin whether others may hold the lock, too. Of end the rest of the text, whether it is a good end, since when the grant was held,
+-- and whether others may hold the lock, too.
 -- Reply: a list: now in µs; of begin since when the run is under way; of look three texts without their last brace.
 local key, step, token, head = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
@@ -29,7 +30,7 @@ elseif step == 'end' then
     text = running
   elseif ended == token then
     text = open and last
-  elseif ARGV[7] ~= '' then
+  elseif ARGV[7] ~= '' and not (ARGV[8] == '0' and ended and tonumber(ended) > tonumber(token)) then
     text = head .. ',"since":' .. ARGV[7]
   end
   -- Reported before, or a later run has come.
