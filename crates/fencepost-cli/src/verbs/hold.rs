@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);
     let release = Some(args.release.release_wait);
-    // Who only holds a lock has done none of its work: that is no run.
+    // A holder without a program has done none of the work: that is no run.
     let options =
         Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: false };
     let locks = unless_ended(signals, connect(settings, options)).await??;

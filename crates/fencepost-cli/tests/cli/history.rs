@@ -112,7 +112,7 @@ fn a_check_answers_by_its_exit_code() {
     drop(held);
 }
 
-/// Who only holds a lock has done none of its work.
+/// A holder without a program has done none of the work.
 #[test]
 fn a_hold_is_no_run() {
     let place = Place::new();
