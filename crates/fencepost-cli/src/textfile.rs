@@ -13,9 +13,9 @@ pub(crate) fn write(file: &Path, name: &Name, verdict: &Verdict, runs: Option<&R
     let Some(last) = file.file_name() else {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it names no file"));
     };
-    // A rename would replace a device.
-    if fs::metadata(file).is_ok_and(|known| !known.is_file()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no file"));
+    // A rename would replace a device, or a link such as /dev/stdout.
+    if fs::symlink_metadata(file).is_ok_and(|known| !known.is_file()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
     // A collector reads names that end in .prom: this one does not.
     let new = file.with_file_name(format!(".{}.{}.new", last.to_string_lossy(), std::process::id()));

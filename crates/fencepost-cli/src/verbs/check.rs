@@ -52,7 +52,7 @@ pub(crate) struct Args {
     name: String,
 }
 
-/// So many microseconds the engine's clock may be set back without an alarm. After a longer step the age of a run is not known.
+/// The engine's clock may be set back by so many microseconds without an alarm. After a longer step the age of a run is not known.
 const CLOCK_STEP: u64 = 60_000_000;
 
 /// The answer of a check, in the order of its exit codes.

@@ -1,6 +1,7 @@
 //! The runs that an engine keeps: `show` and the monitoring check.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use fencepost_testkit::needs;
@@ -214,11 +215,14 @@ fn a_check_writes_metrics_for_a_node_exporter() {
     let out = check(&place, &options).expect(2).out.clone();
     assert!(out.contains("the last run failed: exit code 3") && out.contains("; cannot write "), "{out}");
     // A device is not replaced by a file.
-    let socket = place.path("socket.prom");
+    let [socket, link] = ["socket.prom", "link.prom"].map(|name| place.path(name));
     let _socket = UnixListener::bind(&socket).unwrap();
-    let options = ["--max-held", "1h", "--textfile", socket.to_str().unwrap()];
-    assert!(check(&place, &options).expect(3).out.contains("it is no file"));
-    assert!(!socket.is_file());
+    symlink(&file, &link).unwrap();
+    for file in [socket, link] {
+        let options = ["--max-held", "1h", "--textfile", file.to_str().unwrap()];
+        assert!(check(&place, &options).expect(3).out.contains("it is no regular file"));
+        assert!(!file.symlink_metadata().unwrap().is_file());
+    }
     // The engine does not answer: that is a result, too.
     let down = Place::at("redis://127.0.0.1:1");
     let file = down.path("nightly.prom");
