@@ -236,6 +236,6 @@ fn an_unwritable_standard_output() {
 fn a_slip_in_a_lease_is_not_taken_for_a_name() {
     let place = Place::new();
     let said = place.output(["show", "fp2-0123456789"]);
-    said.expect(64).complains(&["no lease"]);
+    said.expect(64).complains(&["not a lease"]);
     assert!(!said.err.contains("0123456789") && said.out.is_empty(), "{said:?}");
 }
