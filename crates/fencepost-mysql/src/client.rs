@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Name, Runtime};
+use fencepost_core::{Backoff, Name, Runtime};
 
 use crate::claim::held::Held;
 use crate::config::Config;
@@ -68,16 +68,14 @@ impl MysqlClient {
 
     /// Returns when `waiting` stands in the queue of a lock.
     pub(crate) async fn await_queued(&self, waiting: &Connection, ttl: Duration) -> Result<(), Failure> {
-        let mut pause = Duration::from_micros(100);
+        let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
         loop {
             let connection = self.pool.holding(ttl).await?;
             if connection.is_queued(waiting).await? {
                 return Ok(());
             }
             // The server has not read the statement yet.
-            let clock = self.runtime.clock();
-            clock.sleep_until(clock.now() + pause).await;
-            pause = (pause * 2).min(Duration::from_millis(100));
+            backoff.sleep(self.runtime.clock()).await;
         }
     }
 

@@ -157,7 +157,7 @@ impl Failure {
 
     /// The client was closed.
     pub(crate) fn closed() -> Failure {
-        Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
+        Failure::new(ErrorKind::Closed, Error::CLOSED)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ErrorKind, HolderInfo, Name, Runtime, SingleFlight};
+use fencepost_core::{Error, ErrorKind, HolderInfo, Name, Runtime, SingleFlight};
 
 use crate::claim::waiter::Waiter;
 use crate::database::{Database, Failure, Lane, Results, Statement, Value};
@@ -256,7 +256,7 @@ impl TableClient {
 }
 
 pub(crate) fn closed() -> Failure {
-    Failure::new(ErrorKind::Closed, "the client was closed; create a new one")
+    Failure::new(ErrorKind::Closed, Error::CLOSED)
 }
 
 pub(crate) fn micros(duration: Duration) -> i64 {

@@ -3,11 +3,10 @@
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Token};
+use fencepost_core::{Claim, Moment, Token, Waiter, jitter};
 use futures_util::future::{Either, select};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -27,13 +26,12 @@ pub(crate) struct Wait {
 
 struct Inner {
     cancelled: Notify,
-    slot: Mutex<Slot>,
+    slot: Waiter<Slot>,
 }
 
 #[derive(Default)]
 struct Slot {
     outcome: Option<Result<Grant, Failure>>,
-    waker: Option<Waker>,
     /// The server answers, and the claim waits.
     queued: bool,
     /// Nobody takes the outcome any more.
@@ -55,7 +53,7 @@ pub(crate) enum Grant {
 
 impl Wait {
     pub(crate) fn start(client: &Arc<MysqlClient>, claim: &Arc<Claim>, key: Key) -> Wait {
-        let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Mutex::default() });
+        let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Waiter::default() });
         let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
             if let Some(outcome) = wait(&own, &client, &claim, &key).await {
@@ -67,36 +65,26 @@ impl Wait {
 
     /// Takes the outcome, if it is there.
     pub(crate) fn take(&self) -> Option<Result<Grant, Failure>> {
-        self.shared.slot.lock().outcome.take()
+        self.shared.slot.with(|slot| slot.outcome.take())
     }
 
     /// Returns when the claim stands in the queue, or there is an outcome.
     pub(crate) async fn queued(&self) {
-        poll_fn(|cx| self.poll_slot(cx, |slot| slot.queued)).await;
+        poll_fn(|cx| self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)).await;
     }
 
     /// Is ready when there is an outcome.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_slot(cx, |_| false)
-    }
-
-    fn poll_slot(&self, cx: &mut Context<'_>, is_ready: impl Fn(&Slot) -> bool) -> Poll<()> {
-        let mut slot = self.shared.slot.lock();
-        if slot.outcome.is_some() || is_ready(&slot) {
-            return Poll::Ready(());
-        }
-        slot.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.shared.slot.poll(cx, |slot| slot.outcome.is_some())
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let outcome = {
-            let mut slot = self.shared.slot.lock();
+        let outcome = self.shared.slot.with(|slot| {
             slot.abandoned = true;
             slot.outcome.take()
-        };
+        });
         self.shared.cancelled.notify_one();
         // A grant that nobody took: its connection ends, and with it the lock.
         drop(outcome);
@@ -105,19 +93,12 @@ impl Drop for Wait {
 
 impl Inner {
     fn put(&self, outcome: Result<Grant, Failure>) {
-        self.set(|slot| slot.outcome = Some(outcome));
-    }
-
-    fn set(&self, change: impl FnOnce(&mut Slot)) {
-        let mut slot = self.slot.lock();
-        if slot.abandoned {
-            return;
-        }
-        change(&mut slot);
-        if let Some(waker) = slot.waker.take() {
-            drop(slot);
-            waker.wake();
-        }
+        let mut outcome = Some(outcome);
+        self.slot.tell(|slot| {
+            if !slot.abandoned {
+                slot.outcome = outcome.take();
+            }
+        });
     }
 }
 
@@ -150,7 +131,7 @@ async fn wait(
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
             if client.await_queued(&connection, ttl).await.is_ok() {
-                inner.set(|slot| slot.queued = true);
+                inner.slot.tell(|slot| slot.queued = true);
             }
             pending::<()>().await
         });
@@ -187,11 +168,11 @@ async fn permit_or_lock(
     if let Err(failure) = client.reach().await {
         return Some(Err(failure));
     }
-    inner.set(|slot| slot.queued = true);
+    inner.slot.tell(|slot| slot.queued = true);
     let clock = claim.runtime.clock();
     let mut permit = pin!(client.pool.permit());
     // Claims that began together do not try together.
-    let pause = POLL + POLL.mul_f64(f64::from(clock.now().as_nanos() as u8) / 256.0);
+    let pause = jitter(2 * POLL, clock.now().as_nanos());
     loop {
         let paused = pin!(clock.sleep_until(clock.now() + pause));
         let first = select(permit.as_mut(), paused);

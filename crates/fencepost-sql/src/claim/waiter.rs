@@ -1,54 +1,42 @@
 //! One claim, as the rest of the client sees it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 
-use fencepost_core::Claim;
-use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, Waiter as News};
 
 pub(crate) struct Waiter {
     pub(crate) claim: Arc<Claim>,
-    /// Another attempt is worthwhile. Set before the waker is woken, taken before the statement is sent.
-    woken: AtomicBool,
-    waker: Mutex<Option<Waker>>,
+    news: News<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Another attempt is worthwhile. Cleared before the statement is sent.
+    woken: bool,
     /// Its release is on its way: a row that is missing is no news.
-    leaving: AtomicBool,
+    leaving: bool,
     /// A grant that was not confirmed yet may have been evicted.
-    doubtful: AtomicBool,
+    doubtful: bool,
 }
 
 impl Waiter {
     pub(crate) fn new(claim: Arc<Claim>) -> Arc<Waiter> {
-        Arc::new(Waiter {
-            claim,
-            woken: AtomicBool::new(false),
-            waker: Mutex::default(),
-            leaving: AtomicBool::new(false),
-            doubtful: AtomicBool::new(false),
-        })
+        Arc::new(Waiter { claim, news: News::default() })
     }
 
     pub(crate) fn wake(&self) {
-        self.woken.store(true, Ordering::SeqCst);
-        let waker = self.waker.lock().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.news.tell(|state| state.woken = true);
     }
 
     /// A statement is about to be sent: its reply answers earlier messages. Returns whether there were any.
     pub(crate) fn clear_woken(&self) -> bool {
-        self.woken.swap(false, Ordering::SeqCst)
+        self.news.with(|state| std::mem::take(&mut state.woken))
     }
 
-    pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.woken.load(Ordering::SeqCst) {
-            return Poll::Ready(());
-        }
-        *self.waker.lock() = Some(cx.waker().clone());
-        // It may have been woken between the look and the waker.
-        if self.woken.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    pub(crate) fn poll_woken(&self, cx: &Context<'_>) -> Poll<()> {
+        self.news.poll(cx, |state| state.woken)
     }
 
     /// Returns whether its lease is that of its row, and not its session's.
@@ -57,18 +45,18 @@ impl Waiter {
     }
 
     pub(crate) fn set_leaving(&self) {
-        self.leaving.store(true, Ordering::SeqCst);
+        self.news.with(|state| state.leaving = true);
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::SeqCst)
+        self.news.with(|state| state.leaving)
     }
 
     pub(crate) fn set_doubtful(&self) {
-        self.doubtful.store(true, Ordering::SeqCst);
+        self.news.with(|state| state.doubtful = true);
     }
 
     pub(crate) fn take_doubtful(&self) -> bool {
-        self.doubtful.swap(false, Ordering::SeqCst)
+        self.news.with(|state| std::mem::take(&mut state.doubtful))
     }
 }
