@@ -191,7 +191,10 @@ fn nodes_of_a_quorum_are_vouched_for() {
             .iter()
             .all(|(severity, says)| severity == "problem" && says.contains("stays out"))
     );
-    place.output(["doctor", "--init"]).expect(64).complains(&["two programs may hold the same lock", "--yes"]);
+    place
+        .output(["doctor", "--init"])
+        .expect(64)
+        .complains(&["two programs may hold the same lock", "--yes"]);
     let said = place.output(["doctor", "--init", "--yes", "--json"]);
     judged(said.expect(0), "majority", "ok", "3 of 3");
     judged(&said, "cycle", "ok", "");
