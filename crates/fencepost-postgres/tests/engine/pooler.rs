@@ -37,10 +37,13 @@ async fn a_pooler_in_session_mode_works() {
     assert!(error.is_timeout(), "{error}");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    fencepost_testkit::wait::eventually(SOON, "it stands in the queue", || async {
+    let queued = fencepost_testkit::wait::eventually(2 * SOON, "it stands in the queue", || async {
         server.run(waits).expect("the server answers").trim() == "1"
-    })
-    .await;
+    });
+    if tokio::time::timeout(SOON, queued).await.is_err() {
+        let backends = "SELECT pid, state, wait_event, state_change, query FROM pg_stat_activity WHERE state IS NOT NULL";
+        panic!("no claim stands in the queue; the backends:\n{}", server.run(backends).expect("it answers"));
+    }
     let token = guard.token();
     guard.release().await.expect("it was held");
     let guard =
