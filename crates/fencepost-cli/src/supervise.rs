@@ -220,7 +220,7 @@ impl Watch {
                 error!("the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {
-                warning!("held as long as --max-hold allows: stopping the program");
+                error!("held as long as --max-hold allows: stopping the program");
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
             Event::Signaled(signal) => self.ended(Status::Signal(signal)),

@@ -161,6 +161,9 @@ fn max_hold_ends_the_program() {
     let place = Place::new();
     let said = place.output(["run", "--max-hold", "300ms", "hello", "--", "sleep", "1000"]);
     said.expect(143).complains(&["--max-hold"]);
+    // A program that was stopped is an error, which `-q` prints.
+    let said = place.output(["run", "-q", "--max-hold", "300ms", "hello", "--", "sleep", "1000"]);
+    said.expect(143).complains(&["--max-hold"]);
     // One that does not listen is killed after the grace.
     let script = "trap '' TERM; sleep 1000 & wait; sleep 1000";
     let said =
