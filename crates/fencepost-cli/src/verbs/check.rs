@@ -7,7 +7,7 @@ use fencepost_core::{ClaimInfo, Info, Name, Run, Runs};
 use serde_json::json;
 
 use crate::cli::OUTPUT;
-use crate::connect::{CLEANUP, Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::duration;
 use crate::exit::Failure;
 use crate::runs;
@@ -103,7 +103,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         return Err(Failure::usage("say what to check: give --max-age DUR, --max-held DUR, or both"));
     }
     let limits = Limits { age: args.max_age, held: args.max_held };
-    let looked = tokio::time::timeout(args.timeout, look(&name, settings)).await;
+    let looked = tokio::time::timeout(args.timeout, look(&name, settings, limits)).await;
     let (verdict, info) = match looked {
         Ok(Ok((info, kept))) => (judge(&info, kept, limits), Some(info)),
         Ok(Err(failure)) => (Verdict::unknown(failure.to_string()), None),
@@ -131,7 +131,16 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 }
 
 /// Asks the engine. Also returns whether it keeps runs.
-async fn look(name: &Name, settings: &Settings) -> Result<(Info, bool), Failure> {
+async fn look(name: &Name, settings: &Settings, limits: Limits) -> Result<(Info, bool), Failure> {
+    // With a wrong path the lock would look free. With `--max-age` the check warns anyway: no run is known.
+    if limits.age.is_none()
+        && let Some(file) = missing_file(settings)?
+    {
+        return Err(Failure::usage(format!(
+            "{} does not exist: nothing was ever locked there",
+            file.display()
+        )));
+    }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
     let kept = locks.capabilities().history;
@@ -152,7 +161,11 @@ fn judge(info: &Info, kept: bool, limits: Limits) -> Verdict {
     let longest = info.holders().max_by_key(|holder| held_for(holder, runs));
     let held = longest.map_or(Duration::ZERO, |holder| held_for(holder, runs));
     let (status, text) = match limits.age.map(|limit| judge_runs(runs, kept, age, limit)) {
-        Some((status, text)) if status != Status::Ok => (status, text),
+        Some((status, text)) if status != Status::Ok => {
+            let holder =
+                longest.map(|holder| format!("; held for {} by {}", duration::show(held), show::who(holder)));
+            (status, text + &holder.unwrap_or_default())
+        }
         good => match (limits.held, longest) {
             (Some(limit), Some(holder)) if held > limit => {
                 let (held, limit) = (duration::show(held), duration::show(limit));
@@ -215,7 +228,7 @@ fn line(name: &Name, verdict: &Verdict, limits: Limits) -> String {
     // A bar separates the performance data.
     let text = format!("{}: '{name}' {}", verdict.status.word(), verdict.text).replace('|', "/");
     let seconds =
-        |limit: Option<Duration>| limit.map_or_else(String::new, |limit| limit.as_secs().to_string());
+        |limit: Option<Duration>| limit.map_or_else(String::new, |limit| limit.as_secs_f64().to_string());
     let age = verdict.age.map(|age| format!("age={}s;;{}", age.as_secs(), seconds(limits.age)));
     let held = verdict.held.map(|held| format!("held={}s;{}", held.as_secs(), seconds(limits.held)));
     let data: Vec<String> = [age, held].into_iter().flatten().collect();

@@ -77,10 +77,12 @@ impl Hosts {
         self.places[0].read("runs").lines().count()
     }
 
-    /// The output of the check in the morning.
-    fn check(&self) -> String {
-        let (variables, command) = table("/etc/cron.d/nightly-check");
-        self.cron(&self.places[0], &variables, &command).said().expect(0).out.clone()
+    /// The output of the check in the morning, and of the check for engines that keep no runs.
+    fn checks(&self) -> [String; 2] {
+        ["/etc/cron.d/nightly-check", "/etc/cron.d/nightly-check, instead of the one above"].map(|path| {
+            let (variables, command) = table(path);
+            self.cron(&self.places[0], &variables, &command).said().expect(0).out.clone()
+        })
     }
 
     /// A line as it stands on the page, with the programs where they are on this host.
@@ -109,7 +111,9 @@ fn one_of_three_hosts_runs_the_job() {
     let (variables, command) = table("/etc/cron.d/nightly");
     // A signal of the test goes to the command itself.
     let start = |place| hosts.cron(place, &variables, &format!("exec {command}"));
-    assert_eq!(hosts.check(), "nightly: no good run for 26 hours\n");
+    let [check, mark] = hosts.checks();
+    assert!(check.starts_with("CRITICAL: 'nightly' no good run within 1d2h: no run is known"), "{check}");
+    assert_eq!(mark, "nightly: no good run for 26 hours\n");
     let mut running: Vec<Kid> = hosts.places.iter().map(start).collect();
     for _ in 0..2 {
         let skipped = eventually("a host that finds the lock busy", LONG, || {
@@ -125,7 +129,7 @@ fn one_of_three_hosts_runs_the_job() {
     assert!(shown.expect(0).out.contains("held by"), "{shown:?}");
     running[0].send(Signal::SIGTERM);
     assert_eq!(running.remove(0).said().expect(0).err, "");
-    assert_eq!((hosts.runs(), hosts.check().as_str()), (1, ""));
+    assert_eq!((hosts.runs(), hosts.checks()), (1, [String::new(), String::new()]));
 }
 
 #[test]
@@ -140,7 +144,7 @@ fn no_host_runs_the_job_without_the_server() {
 }
 
 #[test]
-fn the_check_without_a_mark_warns_until_a_run_has_ended_well() {
+fn the_check_warns_until_a_run_has_ended_well() {
     warns_until_a_run_has_ended_well(&Place::new());
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
@@ -148,7 +152,7 @@ fn the_check_without_a_mark_warns_until_a_run_has_ended_well() {
 }
 
 fn warns_until_a_run_has_ended_well(place: &Place) {
-    let (_, command) = table("/etc/cron.d/nightly-check-without-a-mark");
+    let (_, command) = table("/etc/cron.d/nightly-check");
     let command = command.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"));
     let check = || Kid::of(&mut place.via("sh", ["-c", &command])).said().expect(0).out.clone();
     assert!(check().contains("CRITICAL"), "{}", check());

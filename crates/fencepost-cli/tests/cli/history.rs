@@ -78,6 +78,9 @@ fn show_answers_by_its_exit_code() {
 #[test]
 fn a_check_answers_by_its_exit_code() {
     let place = Place::new();
+    // A wrong path is no free lock.
+    let out = check(&place, &["--max-held", "2h"]).expect(3).out.clone();
+    assert!(out.starts_with("UNKNOWN: ") && out.contains("does not exist"), "{out}");
     let said = check(&place, &["--max-age", "26h"]);
     assert_eq!(
         said.expect(2).out,
@@ -105,6 +108,8 @@ fn a_check_answers_by_its_exit_code() {
     let out = check(&place, &["--max-age", "26h"]).expect(0).out.clone();
     assert!(out.contains("; held for "), "{out}");
     age(&place, 7_201);
+    let out = check(&place, &["--max-age", "1h"]).expect(2).out.clone();
+    assert!(out.contains(" ago; held for 2h") && out.contains(" by "), "{out}");
     let out = check(&place, &["--max-age", "26h", "--max-held", "2h"]).expect(1).out.clone();
     assert!(out.starts_with("WARNING: 'nightly' held for 2h"), "{out}");
     assert!(out.contains(", longer than 2h, by ") && out.contains(" held=720"), "{out}");
