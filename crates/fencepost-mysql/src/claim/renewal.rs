@@ -1,4 +1,4 @@
-//! Renews the claims that a connection holds, and hears of evictions meanwhile.
+//! Renews the claims that a connection holds, and reads the marks of evictions in the same round.
 
 use std::sync::Arc;
 
