@@ -29,9 +29,11 @@ fn blocks(section: &str, language: &str) -> Vec<String> {
 fn postgresql_refuses_a_late_write() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    let [column, read, write] = blocks("PostgreSQL", "sql").try_into().unwrap();
-    let prepare =
-        format!("PREPARE read(BIGINT, BIGINT) AS {read}\nPREPARE write(BIGINT, BIGINT, BIGINT) AS {write}\n");
+    let [column, read, write, insert] = blocks("PostgreSQL", "sql").try_into().unwrap();
+    let prepare = format!(
+        "PREPARE read(BIGINT, BIGINT) AS {read}\nPREPARE write(BIGINT, BIGINT, BIGINT) AS {write}\n\
+         PREPARE insert(BIGINT, BIGINT) AS {insert}\n"
+    );
     server.run(&format!("{TABLE}\n{column}")).unwrap();
     let run = |statement: &str| server.run(&format!("{prepare}{statement}")).unwrap();
 
@@ -44,6 +46,11 @@ fn postgresql_refuses_a_late_write() {
     assert!(run("EXECUTE write(7, 41, 1);").ends_with("UPDATE 0\n"));
     assert!(run("EXECUTE read(7, 41);").ends_with("UPDATE 0\n"));
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99|42\n");
+    // The statement for a row that may be missing keeps the same rule.
+    assert!(run("EXECUTE insert(7, 42);").contains("99\n"));
+    assert!(run("EXECUTE insert(7, 41);").ends_with("INSERT 0 0\n"));
+    assert!(run("EXECUTE insert(8, 41);").ends_with("INSERT 0 1\n"));
+    assert!(run("EXECUTE insert(8, 40);").ends_with("INSERT 0 0\n"));
 }
 
 #[test]
@@ -72,20 +79,24 @@ fn mariadb_refuses_a_late_write() {
 #[test]
 fn sqlite_refuses_a_late_write() {
     let database = Connection::open_in_memory().unwrap();
-    let [column, read, write] = blocks("SQLite", "sql").try_into().unwrap();
+    let [column, read, write, insert] = blocks("SQLite", "sql").try_into().unwrap();
     database.execute_batch(&format!("{TABLE}\n{column}")).unwrap();
-    let read = |token: i64| {
-        let mut statement = database.prepare(&read).unwrap();
-        let rows = statement.query_map([7, token], |row| row.get::<_, i64>(0)).unwrap();
+    let ask = |statement: &str, id: i64, token: i64| {
+        let mut statement = database.prepare(statement).unwrap();
+        let rows = statement.query_map([id, token], |row| row.get::<_, Option<i64>>(0)).unwrap();
         rows.map(Result::unwrap).collect::<Vec<_>>()
     };
+    let read = |token: i64| ask(&read, 7, token);
     let write = |token: i64, pieces: i64| database.execute(&write, [7, token, pieces]).unwrap();
 
-    assert_eq!(read(41), [100]);
+    assert_eq!(read(41), [Some(100)]);
     assert_eq!([write(41, 99), write(41, 99)], [1, 1]);
-    assert_eq!(read(42), [99]);
+    assert_eq!(read(42), [Some(99)]);
     assert_eq!((write(41, 1), read(41)), (0, vec![]));
     assert_eq!(write(42, 98), 1);
+    // The statement for a row that may be missing keeps the same rule.
+    assert_eq!([ask(&insert, 7, 42), ask(&insert, 7, 41)], [vec![Some(98)], vec![]]);
+    assert_eq!([ask(&insert, 8, 41), ask(&insert, 8, 40)], [vec![None], vec![]]);
 }
 
 #[test]
