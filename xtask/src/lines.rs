@@ -153,7 +153,7 @@ const FIRST: &[Line] = &[
         measure: &[
             "test",
             "fencepost-redis",
-            "line::tests::random_histories_agree_with_the_rule_of_admission",
+            "script::queue::tests::random_histories_agree_with_the_rule_of_admission",
             "3000",
         ],
         bound: AtLeast(3_000.0, "histories"),
@@ -166,7 +166,7 @@ const FIRST: &[Line] = &[
         measure: &[
             "test",
             "fencepost-redis",
-            "line::tests::votes::random_histories_of_a_node_agree_with_its_rules",
+            "script::queue::tests::votes::random_histories_of_a_node_agree_with_its_rules",
             "3000",
         ],
         bound: AtLeast(3_000.0, "histories"),

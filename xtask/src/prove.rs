@@ -137,4 +137,20 @@ mod tests {
         engines.dedup();
         assert_eq!(engines.len(), grouped, "the lines of one engine stand together");
     }
+
+    #[test]
+    fn the_test_of_a_line_exists() {
+        let mut tests = 0;
+        for line in LINES.iter() {
+            let ["test", package, test, _] = line.measure else { continue };
+            let (module, function) = test.rsplit_once("::").unwrap();
+            let path = format!("../crates/{package}/src/{}", module.replace("::", "/"));
+            let files = [format!("{path}.rs"), format!("{path}/mod.rs")];
+            let source = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
+            let declared = source.is_some_and(|source| source.contains(&format!("fn {function}()")));
+            assert!(declared, "{}: {package} has no test {test}", line.id);
+            tests += 1;
+        }
+        assert!(tests > 0);
+    }
 }
