@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{ClaimInfo, Client, Info};
+use fencepost_core::{ClaimInfo, Client, Info, Mode};
 
 use crate::cli::ModeArgs;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
@@ -50,6 +50,7 @@ impl Request<'_> {
     }
 
     async fn ask(&self) -> Result<Answer, Failure> {
+        self.check_nesting().await?;
         let mut attempt = std::pin::pin!(Holding::acquire(self));
         let mut shown = std::pin::pin!(self.show_waiting());
         let mut look = std::pin::pin!(self.look());
@@ -130,6 +131,31 @@ impl Request<'_> {
 }
 
 impl Request<'_> {
+    /// Refuses to wait for a lock under which this command runs itself. The variables alone do not tell: they may be left over, or
+    /// be those of another engine. So the engine has to know that grant.
+    ///
+    /// # Errors
+    ///
+    /// Wrong usage. An engine that does not answer is no error here: the request for the lock finds that.
+    async fn check_nesting(&self) -> Result<(), Failure> {
+        let held = std::env::var("FENCEPOST_NAME").unwrap_or_default();
+        if self.wait.no_wait || !self.locks.capabilities().inspect {
+            return Ok(());
+        }
+        let mode = self.mode.kind().mode();
+        for name in self.names.iter().filter(|name| held.lines().any(|held| held == **name)) {
+            let asked = tokio::time::timeout(LOOK, self.locks.inspect(name));
+            let Ok(Ok(info)) = asked.await else { return Ok(()) };
+            if info.holders().any(|holder| runs_under(name, holder) && !fits(holder.mode, mode)) {
+                let name = show::plain(name);
+                return Err(Failure::usage(format!(
+                    "this command runs under '{name}' itself, so waiting for it would deadlock; use -n or another name"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Logs that it waits, and again after 1, 2, 4 minutes and so on.
     async fn report_waiting(&self) {
         let start = Instant::now();
@@ -181,7 +207,7 @@ fn busy_text(info: &Info) -> String {
         n => format!(" and {n} more"),
     };
     let own = if info.holders().any(|holder| runs_under(info.name.as_str(), holder)) {
-        "; this command runs under that lock itself, and no lock is reentrant"
+        "; this command runs under that lock itself"
     } else {
         ""
     };
@@ -211,17 +237,18 @@ pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
     Failure::new(BUSY, format!("{message}{advice}"))
 }
 
-/// Warns of what is allowed and hardly meant: a lock that nobody else can see, and a wait for oneself.
-pub(crate) fn warn(locks: &Client, names: &[String], wait: &Wait) {
+/// Warns of a lock that no other process sees.
+pub(crate) fn warn(locks: &Client) {
     if locks.capabilities().engine == "memory" {
         warning!("the memory engine ends with this process: no other process sees this lock");
     }
-    let held = std::env::var("FENCEPOST_NAME").unwrap_or_default();
-    if let Some(name) = names.iter().find(|name| wait.is_endless() && held.lines().any(|held| held == *name))
-    {
-        let name = show::plain(name);
-        warning!(
-            "this runs under '{name}' already; if that is the same lock, it waits for itself (see -n and -w)"
-        );
+}
+
+/// Whether a claim in this mode may be granted beside such a holder.
+fn fits(held: Mode, asked: Mode) -> bool {
+    match (held, asked) {
+        (Mode::Shared, Mode::Shared) => true,
+        (Mode::Permits { n: held, .. }, Mode::Permits { n, of }) => held.saturating_add(n) <= of,
+        _ => false,
     }
 }

@@ -68,7 +68,7 @@ impl fmt::Display for Failure {
 /// The exit code that tells what kind of error it was.
 fn code(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
+        ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::WouldDeadlock => USAGE,
         ErrorKind::Timeout => BUSY,
         ErrorKind::Lost => LOST,
         ErrorKind::Unreachable => UNREACHABLE,

@@ -43,11 +43,6 @@ impl Wait {
         self.no_wait || self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Whether the lock is waited for without an end.
-    pub(crate) fn is_endless(&self) -> bool {
-        !self.no_wait && self.bound.is_none()
-    }
-
     fn rest(&self, bound: Duration) -> Duration {
         bound.saturating_sub(Duration::from_nanos(now().saturating_sub(self.start)))
     }

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Timeout,
     /// The grant is gone.
     Lost,
+    /// The call would wait for its own holder; nothing was sent.
+    WouldDeadlock,
     /// The engine cannot be reached, or did not answer in time.
     Unreachable,
     /// The engine refuses us: password, permissions.
@@ -217,6 +219,11 @@ impl Error {
     /// The grant is gone; [`loss`](Error::loss) says why.
     pub fn is_lost(&self) -> bool {
         self.0.kind == ErrorKind::Lost
+    }
+
+    /// The call would wait for a lock that its own [`Holder`](crate::Holder) has; nothing was sent.
+    pub fn is_would_deadlock(&self) -> bool {
+        self.0.kind == ErrorKind::WouldDeadlock
     }
 
     /// The engine cannot be reached, or did not answer in time.

@@ -34,6 +34,7 @@ mod time;
 mod token;
 mod validity;
 
+pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
 pub use backend::admission::{self, Mode, Verdict};
 pub use backend::capabilities::{Capabilities, Identity, Tokens};
@@ -52,6 +53,7 @@ pub use client::registry::{Open, Registry, Schema};
 pub use client::url::BackendUrl;
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;
+pub use guard::holder::{Holder, ReentrantGuard};
 pub use guard::lease::DetachedLease;
 pub use guard::view::GuardView;
 pub use lock::{AcquireAll, Kind, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};

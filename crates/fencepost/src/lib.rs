@@ -46,10 +46,10 @@ pub use fencepost_sqlite as sqlite;
 pub use fencepost_zookeeper as zookeeper;
 
 pub use fencepost_core::{
-    Acquire, AcquireAll, Capabilities, ClaimInfo, DetachedLease, Effect, Error, ErrorKind, Eviction, Finding,
-    Guard, GuardView, HolderInfo, Identity, Info, Kind, ListAll, Listing, Loss, Mode, Moment, MultiGuard,
-    MultiLock, Mutex, Name, Page, Report, Result, Run, Runs, RwLock, Semaphore, Severity, State, Token,
-    Tokens, TryAcquire, TryAcquireAll,
+    Acquire, AcquireAll, AcquireReentrant, Capabilities, ClaimInfo, DetachedLease, Effect, Error, ErrorKind,
+    Eviction, Finding, Guard, GuardView, Holder, HolderInfo, Identity, Info, Kind, ListAll, Listing, Loss,
+    Mode, Moment, MultiGuard, MultiLock, Mutex, Name, Page, ReentrantGuard, Report, Result, Run, Runs,
+    RwLock, Semaphore, Severity, State, Token, Tokens, TryAcquire, TryAcquireAll, TryAcquireReentrant,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     let names = [args.name.clone()];
-    warn(&locks, &names, &wait);
+    warn(&locks);
     let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => {

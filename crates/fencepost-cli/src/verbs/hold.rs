@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let options =
         Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: false };
     let locks = unless_ended(signals, connect(settings, options)).await??;
-    warn(&locks, &args.names, &wait);
+    warn(&locks);
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl };
     let mut end = End::new(&args.release);
     let outcome = match request.get(signals).await {

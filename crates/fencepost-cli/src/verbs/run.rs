@@ -46,7 +46,7 @@ The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST
 
 Exit codes:
   the program's  it ran to its end; 128+N if signal N ended it
-  64             wrong usage
+  64             wrong usage, also a wait for a lock under which the command itself runs
   69             the engine cannot be reached
   70             a defect of fencepost
   75             the lock is busy (-E changes it)
@@ -182,7 +182,7 @@ async fn round(
         }
     });
     let locks = locks.await??;
-    warn(&locks, &args.names, wait);
+    warn(&locks);
     let mut end = End::new(&args.release);
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl };
     let answer = request.get(signals).await;

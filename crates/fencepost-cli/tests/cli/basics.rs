@@ -99,9 +99,22 @@ fn runs_may_be_nested() {
     let said = place.output(["run", "outer", "--", "sh", "-c", script]);
     let holder = said.out.trim().to_owned();
     said.expect(75).complains(&["'outer' is busy", &holder]);
-    let script = "exec \"$FENCEPOST\" run outer -- true";
+    // It would wait for itself, with and without a limit.
+    for wait in ["", "-w 30s"] {
+        let script = format!("exec \"$FENCEPOST\" run {wait} outer -- echo never");
+        let said = place.output(["run", "outer", "--", "sh", "-c", &script]);
+        assert_eq!(said.expect(64).complains(&["'outer'", "deadlock"]).out, "");
+    }
+    // Readers and permits are held together.
+    for (mode, code) in [("-s", 0), ("--permits 2", 0), ("--permits 1", 64)] {
+        let script = format!("exec \"$FENCEPOST\" run {mode} several -- true");
+        let outer = mode.split(' ').chain(["several", "--", "sh", "-c", &script]);
+        place.output(["run"].into_iter().chain(outer)).expect(code);
+    }
+    // The variables of a run that is over, or of another engine, change nothing.
+    let script = "FENCEPOST_TOKEN=1 exec \"$FENCEPOST\" run --max-hold 10s outer -- true";
     let said = place.output(["run", "--max-hold", "300ms", "outer", "--", "sh", "-c", script]);
-    said.expect(143).complains(&["waits for itself"]);
+    said.expect(143).complains(&["--max-hold"]);
 }
 
 #[test]

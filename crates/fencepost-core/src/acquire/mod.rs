@@ -3,6 +3,7 @@
 mod blockers;
 pub(crate) mod options;
 mod outage;
+pub(crate) mod reentrant;
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -98,12 +99,26 @@ pub(crate) enum Outcome {
 
 impl Request<'_> {
     pub(crate) async fn run(self) -> Result<Outcome> {
-        let clock = self.client.runtime.clock();
-        let start = match self.began {
+        match self.asker() {
+            Some(holder) => self.run_as(holder).await,
+            None => {
+                let start = self.start();
+                self.run_from(start).await
+            }
+        }
+    }
+
+    /// When the call began, if anything needs to know.
+    fn start(&self) -> Moment {
+        match self.began {
             Some(began) => began,
-            None if self.wait.is_some() || telemetry::measures_waits() => clock.now(),
+            None if self.wait.is_some() || telemetry::measures_waits() => self.client.runtime.clock().now(),
             None => Moment::ZERO,
-        };
+        }
+    }
+
+    async fn run_from(self, start: Moment) -> Result<Outcome> {
+        let clock = self.client.runtime.clock();
         let result = self.acquire(start).await;
         let result = result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()));
         let outcome = match &result {

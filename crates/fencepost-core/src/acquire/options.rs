@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::client::shared::ClientShared;
+use crate::guard::holder::Holder;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
@@ -23,6 +24,8 @@ pub(crate) struct Request<'a> {
     pub(crate) join: bool,
     pub(crate) paired: bool,
     pub(crate) replicas: u32,
+    /// The holder that asks. `None`: that of the present scope, if there is one.
+    pub(crate) by: Option<Holder>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
     pub(crate) reason: Option<Arc<str>>,
 }
@@ -40,6 +43,7 @@ impl<'a> Request<'a> {
             join,
             paired: false,
             replicas: client.replicas,
+            by: None,
             holder: None,
             reason: None,
         }
@@ -82,6 +86,12 @@ macro_rules! options {
             /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
             pub fn replicas(mut self, replicas: u32) -> Self {
                 self.0.replicas = replicas;
+                self
+            }
+
+            /// Makes it a request of this holder: see [`Holder`](crate::Holder).
+            pub fn holder(mut self, holder: &$crate::guard::holder::Holder) -> Self {
+                self.0.by = Some(holder.clone());
                 self
             }
 

@@ -1,5 +1,6 @@
 //! The user's proof that a lock is held.
 
+pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod owned;
 mod run;
@@ -267,6 +268,7 @@ impl Guard {
         owned.client.renewer.forget(&owned.claim);
         owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
         *owned.slot() = None;
+        owned.claim.validity.give_back();
         owned.tell_released("detach");
         Ok(DetachedLease::new(&owned.claim, token))
     }

@@ -4,9 +4,11 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
+use crate::acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::guard::holder::ReentrantGuard;
 use crate::guard::view::GuardView;
 use crate::lock::{AcquireAll, MultiGuard, TryAcquireAll};
 
@@ -39,6 +41,26 @@ impl Held for Guard {
 
     async fn release(self) -> Result<()> {
         Guard::release(self).await
+    }
+}
+
+impl Held for ReentrantGuard {
+    type View = GuardView;
+
+    fn view(&self) -> GuardView {
+        Guard::view(self)
+    }
+
+    async fn lost(&self) -> Error {
+        Held::lost(&**self).await
+    }
+
+    fn ensure_held(&self) -> Result<()> {
+        Guard::ensure_held(self)
+    }
+
+    async fn release(self) -> Result<()> {
+        ReentrantGuard::release(self).await
     }
 }
 
@@ -145,6 +167,35 @@ impl TryAcquire<'_> {
     ///
     /// # Errors
     /// Those of [`Mutex::try_lock`](crate::Mutex::try_lock) and of [`Acquire::run`].
+    ///
+    /// # Cancel safety
+    /// That of [`Acquire::run`].
+    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<Option<W::Output>> {
+        match self.await? {
+            Some(guard) => run_once(guard, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl AcquireReentrant<'_> {
+    /// Enters the lock, runs `work` and leaves the lock, as [`Acquire::run`] does.
+    ///
+    /// # Errors
+    /// Those of [`Acquire::reentrant`] and of [`Acquire::run`].
+    ///
+    /// # Cancel safety
+    /// That of [`Acquire::run`].
+    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<W::Output> {
+        run_once(self.await?, work).await
+    }
+}
+
+impl TryAcquireReentrant<'_> {
+    /// Runs `work` if the lock can be entered, as [`TryAcquire::run`] does; `None` if it is busy.
+    ///
+    /// # Errors
+    /// Those of [`Acquire::reentrant`] and of [`Acquire::run`].
     ///
     /// # Cancel safety
     /// That of [`Acquire::run`].

@@ -10,6 +10,7 @@ use crate::acquire::options::{Request, options};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::guard::holder::Holder;
 use crate::lock::Kind;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -138,6 +139,7 @@ struct Options<'a> {
     wait: Option<Duration>,
     join: bool,
     replicas: u32,
+    by: Option<Holder>,
     holder: Option<Arc<HolderInfo>>,
     reason: Option<Arc<str>>,
 }
@@ -145,7 +147,7 @@ struct Options<'a> {
 impl<'a> Options<'a> {
     fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
         let (ttl, replicas) = (lock.client.ttl, lock.client.replicas);
-        Options { lock, ttl, renewed: true, wait: None, join, replicas, holder: None, reason: None }
+        Options { lock, ttl, renewed: true, wait: None, join, replicas, by: None, holder: None, reason: None }
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
@@ -177,6 +179,7 @@ impl<'a> Options<'a> {
                 join: self.join,
                 paired: *kind == Kind::Write,
                 replicas: self.replicas,
+                by: self.by.clone(),
                 holder: self.holder.clone(),
                 reason: self.reason.clone(),
             };

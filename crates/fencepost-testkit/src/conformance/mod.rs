@@ -214,6 +214,8 @@ macro_rules! conformance {
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             evict_says_who_and_why
+            a_holder_enters_again a_scope_is_handed_on a_holder_does_not_wait_for_itself what_is_lost_is_not_entered
+            entries_that_come_together
             the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

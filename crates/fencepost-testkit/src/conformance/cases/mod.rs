@@ -9,6 +9,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod reentry;
 mod runs;
 mod secrets;
 mod server;
@@ -77,6 +78,11 @@ cases! {
     operators::evict_marks [Evict]
     operators::evict_now [Evict]
     operators::evict_says_who_and_why [Evict]
+    reentry::a_holder_enters_again []
+    reentry::a_scope_is_handed_on []
+    reentry::a_holder_does_not_wait_for_itself []
+    reentry::what_is_lost_is_not_entered []
+    reentry::entries_that_come_together []
     runs::the_last_run_is_kept [Inspect, History]
     runs::runs_that_share_or_end_unseen [Inspect, History]
     runs::a_report_arrives_once [Inspect, History]

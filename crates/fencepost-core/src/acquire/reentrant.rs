@@ -1,0 +1,189 @@
+//! Requests of a [`Holder`], which may call itself.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::acquire::options::Request;
+use crate::acquire::{Acquire, Outcome, TryAcquire};
+use crate::backend::admission::Mode;
+use crate::error::{Error, Result};
+use crate::guard::holder::{Grants, Holder, ReentrantGuard};
+use crate::time::Moment;
+
+/// A request that waits, and that re-enters what its [`Holder`] has: see [`Acquire::reentrant`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct AcquireReentrant<'a>(pub(crate) Request<'a>);
+
+/// A request that answers `None` when the lock is busy, and that re-enters what its [`Holder`] has: see [`TryAcquire::reentrant`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct TryAcquireReentrant<'a>(pub(crate) Request<'a>);
+
+impl<'a> Acquire<'a> {
+    /// Enters the lock again if its [`Holder`] has it, without a request to the engine. Otherwise acquires it as a lock that can be
+    /// entered again. The options of the first request count.
+    ///
+    /// An exclusive grant covers requests to read.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) without a holder, and for permits. [`is_lost`](Error::is_lost) if the holder's grant is lost,
+    /// until its guards are dropped. [`is_would_deadlock`](Error::is_would_deadlock) if the holder has the lock by a plain
+    /// request, or only reads and asks to write. Others as for [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    /// As for [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use fencepost_core::Holder;
+    ///
+    /// let (holder, stock) = (Holder::new(), locks.mutex("stock/42")?);
+    /// let outer = stock.lock().holder(&holder).reentrant().await?;
+    /// let inner = stock.lock().holder(&holder).reentrant().await?;
+    /// assert_eq!((inner.token(), inner.count()), (outer.token(), 2));
+    ///
+    /// let error = stock.lock().holder(&holder).await.unwrap_err();
+    /// assert!(error.is_would_deadlock());
+    /// drop(outer);
+    /// inner.release().await?; // now others can have it
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    #[doc(alias("RLock", "InterProcessMutex", "ReentrantLock", "reentrant_lock"))]
+    pub fn reentrant(self) -> AcquireReentrant<'a> {
+        AcquireReentrant(self.0)
+    }
+}
+
+impl<'a> TryAcquire<'a> {
+    /// Enters the lock again if its [`Holder`] has it, as [`Acquire::reentrant`] does. Otherwise tries to acquire it.
+    ///
+    /// # Errors
+    /// Those of [`Acquire::reentrant`].
+    ///
+    /// # Cancel safety
+    /// As for [`Mutex::lock`](crate::Mutex::lock).
+    pub fn reentrant(self) -> TryAcquireReentrant<'a> {
+        TryAcquireReentrant(self.0)
+    }
+}
+
+impl<'a> IntoFuture for AcquireReentrant<'a> {
+    type Output = Result<ReentrantGuard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.0.run_reentrant().await? {
+                Ok(guard) => Ok(guard),
+                Err(Outcome::Timeout(error)) => Err(error),
+                Err(_) => unreachable!("a claim in line is not answered busy"),
+            }
+        })
+    }
+}
+
+impl<'a> IntoFuture for TryAcquireReentrant<'a> {
+    type Output = Result<Option<ReentrantGuard>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.0.run_reentrant().await? {
+                Ok(guard) => Ok(Some(guard)),
+                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
+                Err(_) => Ok(None),
+            }
+        })
+    }
+}
+
+/// The right of one holder's request to ask for a lock.
+type Turn = OwnedMutexGuard<()>;
+
+impl Request<'_> {
+    /// Returns the holder that asks, if it is not a stranger.
+    pub(super) fn asker(&self) -> Option<Holder> {
+        self.by.clone().or_else(Holder::current)
+    }
+
+    /// A plain request of a holder.
+    pub(super) async fn run_as(self, holder: Holder) -> Result<Outcome> {
+        let grants = holder.grants(self.client, self.name);
+        let (start, mode) = (self.start(), self.mode);
+        let _turn = match self.turn(&grants, start).await? {
+            Ok(turn) => turn,
+            Err(outcome) => return Ok(outcome),
+        };
+        if self.join {
+            self.named(grants.check(mode, self.client.runtime.clock().now()))?;
+        }
+        let outcome = self.run_from(start).await?;
+        if let Outcome::Granted(guard) = &outcome {
+            grants.add_plain(mode, guard);
+        }
+        Ok(outcome)
+    }
+
+    async fn run_reentrant(self) -> Result<std::result::Result<ReentrantGuard, Outcome>> {
+        let holder = self.asker().ok_or_else(|| {
+            Error::invalid("a reentrant request needs a holder; call holder(), or make it in Holder::scope")
+        });
+        let holder = self.named(holder)?;
+        if let Mode::Permits { .. } = self.mode {
+            return self.named(Err(Error::invalid("a permit is not entered again; make a plain request")));
+        }
+        self.client.check_open()?;
+        let grants = holder.grants(self.client, self.name);
+        if let Some(guard) = grants.enter(self.mode)? {
+            return Ok(Ok(guard));
+        }
+        let (start, mode) = (self.start(), self.mode);
+        let _turn = match self.turn(&grants, start).await? {
+            Ok(turn) => turn,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        if let Some(guard) = grants.enter(mode)? {
+            return Ok(Ok(guard));
+        }
+        self.named(grants.check(mode, self.client.runtime.clock().now()))?;
+        match self.run_from(start).await? {
+            Outcome::Granted(guard) => Ok(Ok(grants.add_reentrant(mode, guard))),
+            other => Ok(Err(other)),
+        }
+    }
+
+    /// Waits until no other request of the holder is under way for this lock. It ends with the waiting time.
+    async fn turn(&self, grants: &Grants, start: Moment) -> Result<std::result::Result<Turn, Outcome>> {
+        let turn = Arc::clone(&grants.turn);
+        if let Ok(turn) = Arc::clone(&turn).try_lock_owned() {
+            return Ok(Ok(turn));
+        }
+        if !self.join {
+            return Ok(Err(Outcome::Busy));
+        }
+        let until = self.wait.map_or(Moment::NEVER, |wait| start + wait);
+        // Dropped here, it has asked for nothing. A close ends the other request, and so this wait.
+        let turn = self.client.runtime.clock().within(until, turn.lock_owned()).await;
+        Ok(turn.ok_or_else(|| Outcome::Timeout(self.over(Vec::new(), None))))
+    }
+
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
+    }
+}
+
+impl fmt::Debug for AcquireReentrant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TryAcquireReentrant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryAcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
+    }
+}
