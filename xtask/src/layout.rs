@@ -70,7 +70,7 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
         let own: Vec<PathBuf> =
             files.iter().filter_map(|path| path.strip_prefix(source).ok()).map(Path::to_path_buf).collect();
         let has = |file: &str| own.iter().any(|path| path == Path::new(file));
-        let engine = has("entry.rs") && (has("config.rs") || has("config/mod.rs"));
+        let engine = has("backend.rs") && (has("config.rs") || has("config/mod.rs"));
         if engine {
             into.extend(rooms(&own).into_iter().map(|what| format!("{name}: {what}")));
         }

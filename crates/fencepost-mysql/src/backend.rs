@@ -6,11 +6,11 @@ use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
     Report, Result, Runtime, Token, Tokens,
 };
+use fencepost_sql::named;
 
-use crate::client::MysqlClient;
+use crate::client::{self, MysqlClient};
 use crate::config::Config;
 use crate::doctor;
-use crate::entry::MysqlEntry;
 use crate::error::ENGINE;
 use crate::operator;
 
@@ -32,10 +32,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
-    Reply::coming(async move {
+    named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
-        let engine = format!("mysql {} {} {}", config.server(), config.database, config.prefix);
-        let client = MysqlClient::open(config, runtime).await?;
+        let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
+        let client = client::open(config, runtime).await?;
         let backend = Arc::new(MysqlBackend { client });
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
     })
@@ -51,7 +51,7 @@ impl Backend for MysqlBackend {
         capabilities.history = false;
         capabilities.shared = false;
         capabilities.permits = false;
-        if self.client.found().no_tokens.is_some() {
+        if self.client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
             capabilities.tokens = Tokens::None;
             capabilities.inspect = false;
@@ -63,7 +63,7 @@ impl Backend for MysqlBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(MysqlEntry::new(&self.client, claim))
+        self.client.enter(claim)
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
@@ -71,23 +71,23 @@ impl Backend for MysqlBackend {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(operator::inspect(&self.client, name))
+        named(ENGINE, operator::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(operator::list(&self.client, prefix, page))
+        named(ENGINE, operator::list(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(operator::evict(&self.client, name, token, how))
+        named(ENGINE, operator::evict(&self.client, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(doctor::examine(&self.client))
+        named(ENGINE, doctor::examine(&self.client))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { Ok(self.client.reach().await?) })
+        named(ENGINE, async { Ok(self.client.reach().await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

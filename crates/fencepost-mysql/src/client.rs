@@ -1,100 +1,115 @@
 //! The state that the parts of one client share.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Backoff, Name, Runtime};
+use fencepost_core::{Mode, Name, Runtime, Token, Want};
+use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
+use fencepost_sql::{Failure, ServerUrl};
 
-use crate::claim::held::Held;
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
-use crate::conn::connection::Connection;
-use crate::conn::pool::Pool;
-use crate::error::Failure;
-use crate::keys::{self, Key, KeysInUse};
+use crate::conn::session::MysqlSession;
+use crate::error::ENGINE;
+use crate::keys::{self, Key};
 
-/// The lease for which the first connection is opened: core's default.
-pub(crate) const FIRST_TTL: Duration = Duration::from_secs(30);
+/// Selects the locks of this session that operators have evicted.
+const EVICTED: &str = "SELECT lock_name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
 
-pub(crate) struct MysqlClient {
-    pub(crate) pool: Pool,
-    pub(crate) runtime: Runtime,
-    pub(crate) keys: KeysInUse,
-    /// The locks that claims of this client hold, by key.
-    held: Mutex<HashMap<Arc<str>, Weak<Held>>>,
+/// A client.
+pub(crate) type MysqlClient = ConnectionLocks<MysqlServer>;
+
+/// The server as a client uses it.
+pub(crate) struct MysqlServer {
+    connector: Arc<Connector>,
 }
 
-impl MysqlClient {
-    /// Connects and checks that the server accepts this client.
-    pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlClient>, Failure> {
-        let pool = Pool::new(Connector::new(config, runtime.clone())?);
-        let client =
-            Arc::new(MysqlClient { pool, runtime, keys: KeysInUse::default(), held: Mutex::default() });
-        client.pool.holding(FIRST_TTL).await?;
-        Ok(client)
-    }
+/// Connects and checks that the server accepts this client.
+pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlClient>, Failure> {
+    let connector = Arc::new(Connector::new(config, runtime.clone())?);
+    ConnectionLocks::open(Arc::new(MysqlServer { connector }), runtime).await
+}
 
+impl MysqlServer {
     /// Returns the findings of the first connection.
     pub(crate) fn found(&self) -> &Found {
-        self.pool.connector.found().expect("a client that was opened has connected")
+        self.connector.found().expect("a client that was opened has connected")
     }
 
-    /// Notes that a claim holds a lock.
-    pub(crate) fn holds(&self, key: &Key, held: &Arc<Held>) {
-        self.held.lock().insert(Arc::clone(&key.text), Arc::downgrade(held));
+    /// Returns the server's name of a lock.
+    pub(crate) fn key(&self, name: &Name) -> Key {
+        keys::key(&self.found().database, &self.url().prefix, name)
+    }
+}
+
+/// Returns the lock with this key and token if a claim of this client holds it.
+pub(crate) fn held(client: &MysqlClient, key: &str, token: Token) -> Option<Arc<Held<MysqlServer>>> {
+    client.listed.find(token, |held| &*held.locked.keys.text == key)
+}
+
+impl Server for MysqlServer {
+    const ENGINE: &'static str = ENGINE;
+    const CANNOT_DETACH: &'static str = "a lock by GET_LOCK ends with its connection and cannot be detached";
+    const POLL: Duration = Duration::from_millis(50);
+
+    type Session = MysqlSession;
+
+    fn url(&self) -> &ServerUrl {
+        &self.connector.config.server
     }
 
-    /// Notes that `held` holds a lock no more.
-    pub(crate) fn forget(&self, key: &Key, held: &Arc<Held>) {
-        let mut known = self.held.lock();
-        if known.get(&key.text).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(held))) {
-            known.remove(&key.text);
-        }
+    fn name(&self) -> &str {
+        &self.connector.server
     }
 
-    /// Returns a lock that a claim of this client holds.
-    pub(crate) fn held(&self, key: &str) -> Option<Arc<Held>> {
-        self.held.lock().get(key).and_then(Weak::upgrade)
+    /// The server counts whole seconds.
+    fn idle_for(ttl: Duration) -> Duration {
+        Duration::from_secs(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0))
     }
 
-    /// Sends a statement of which only the reply matters.
-    pub(crate) async fn reach(&self) -> Result<(), Failure> {
-        let connection = self.pool.holding(FIRST_TTL).await?;
-        connection.ping(FIRST_TTL).await
+    fn keys(&self, want: &Want) -> Key {
+        self.key(&want.name)
     }
 
-    /// Returns when `waiting` stands in the queue of a lock.
-    pub(crate) async fn await_queued(&self, waiting: &Connection, ttl: Duration) -> Result<(), Failure> {
-        let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
-        loop {
-            let connection = self.pool.holding(ttl).await?;
-            if connection.is_queued(waiting).await? {
+    fn waits_quietly(&self, _: Mode) -> bool {
+        false
+    }
+
+    fn connect(self: &Arc<Self>, idle: Duration, _: bool) -> Answer<'_, (MysqlSession, ConnectionTask)> {
+        Box::pin(self.connector.connect(idle))
+    }
+
+    fn interrupt<'a>(
+        client: &'a MysqlClient,
+        waiting: &'a Connection<MysqlServer>,
+        ttl: Duration,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let text = format!("KILL QUERY {}", waiting.session().number);
+            client.pool.holding(ttl).await?.run(|session| session.query(&text)).await.map(drop)
+        })
+    }
+
+    /// Reads the marks of evictions.
+    fn renewed<'a>(client: &'a Arc<MysqlClient>, connection: &'a Connection<MysqlServer>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if client.server.found().no_tokens.is_some() {
                 return Ok(());
             }
-            // The server has not read the statement yet.
-            backoff.sleep(self.runtime.clock()).await;
-        }
-    }
-
-    /// Ends the wait of a connection. Ends the connection if that fails.
-    pub(crate) async fn cancel(
-        &self,
-        other: &Connection,
-        key: &Key,
-        ttl: Duration,
-        waiting: impl Future<Output = Result<(), Failure>>,
-    ) {
-        match self.pool.holding(ttl).await {
-            Ok(connection) => connection.cancel(other, key, waiting).await,
-            Err(_) => other.end(),
-        }
-    }
-
-    pub(crate) fn key(&self, name: &Name) -> Key {
-        let connector = &self.pool.connector;
-        keys::key(&self.found().database, &connector.config.prefix, name)
+            let evicted = connection.run(|session| session.query(EVICTED)).await.unwrap_or_else(|failure| {
+                // The claims are confirmed all the same.
+                tracing::warn!(?failure, "evictions cannot be read");
+                Vec::new()
+            });
+            for mut row in evicted {
+                let (key, token) = (row.take::<String, _>(0), row.take::<u64, _>(1));
+                let why = row.take_opt::<Vec<u8>, _>(2).and_then(|why| why.ok()).unwrap_or_default();
+                let (Some(key), Some(token)) = (key, token) else { continue };
+                if let Some(held) = held(client, &key, Token::new(token)) {
+                    held.evict(&String::from_utf8_lossy(&why));
+                }
+            }
+            Ok(())
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fencepost_core::{Finding, Report, Result};
 
-use crate::client::{FIRST_TTL, MysqlClient};
+use crate::client::MysqlClient;
 
 /// The variables that the checks need. A server returns those that it knows.
 const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
@@ -14,10 +14,10 @@ const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_f
 const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
 
 pub(crate) async fn examine(client: &MysqlClient) -> Result<Report> {
-    let connection = client.pool.holding(FIRST_TTL).await?;
+    let connection = client.connection().await?;
     let mut facts = HashMap::new();
     for text in [FACTS, CONNECTIONS] {
-        for mut row in connection.query(text).await? {
+        for mut row in connection.run(|session| session.query(text)).await? {
             if let (Some(name), Some(value)) = (row.take::<String, _>(0), row.take::<String, _>(1)) {
                 facts.insert(name.to_lowercase(), value);
             }
@@ -45,7 +45,7 @@ fn version(version: &str) -> Finding {
 }
 
 fn tokens(client: &MysqlClient) -> Finding {
-    match &client.found().no_tokens {
+    match &client.server.found().no_tokens {
         None => Finding::ok("tokens", "they come from the table fencepost_token"),
         Some(why) => Finding::problem("tokens", "there are none").advice(why.clone()),
     }

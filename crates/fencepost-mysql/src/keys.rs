@@ -1,11 +1,9 @@
 //! The server's names of locks, and their use on connections that hold for many claims.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use fencepost_core::Name;
-use fencepost_core::sync::Mutex;
 use sha2::{Digest, Sha256};
 
 /// The longest name of a lock: MySQL allows 64 characters, MariaDB 192 bytes.
@@ -46,31 +44,6 @@ fn hash(text: &str, bytes: usize) -> String {
         let _ = write!(hex, "{byte:02x}");
         hex
     })
-}
-
-/// The keys that claims of one client use on connections that hold for many: the server would give such a connection a lock a second
-/// time. Clones share them.
-#[derive(Clone, Default)]
-pub(crate) struct KeysInUse(Arc<Mutex<HashSet<Arc<str>>>>);
-
-impl KeysInUse {
-    /// Lets a claim use the key. `None`: another claim uses it.
-    pub(crate) fn take(&self, key: &Key) -> Option<KeyUse> {
-        let new = self.0.lock().insert(Arc::clone(&key.text));
-        new.then(|| KeyUse { keys: self.clone(), key: Arc::clone(&key.text) })
-    }
-}
-
-/// A claim that uses a key, until this is dropped.
-pub(crate) struct KeyUse {
-    keys: KeysInUse,
-    key: Arc<str>,
-}
-
-impl Drop for KeyUse {
-    fn drop(&mut self) {
-        self.keys.0.lock().remove(&self.key);
-    }
 }
 
 #[cfg(test)]

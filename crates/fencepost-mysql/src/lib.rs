@@ -30,12 +30,10 @@
 //! - The engine is tested with MariaDB 10.11. It keeps to the documented behaviour of MySQL, and is not tested with it.
 
 mod backend;
-mod claim;
 mod client;
 mod config;
 mod conn;
 mod doctor;
-mod entry;
 mod error;
 mod keys;
 mod operator;

@@ -7,11 +7,11 @@ use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
     Report, Result, Runtime, Token,
 };
+use fencepost_sql::named;
 
-use crate::client::PostgresClient;
+use crate::client::{self, PostgresClient};
 use crate::config::{Config, Mode};
 use crate::doctor;
-use crate::entry::PostgresEntry;
 use crate::error::ENGINE;
 use crate::operator;
 use crate::table;
@@ -38,12 +38,13 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Err(error) => return Reply::ready(Err(error)),
     };
     if config.mode == Mode::Table {
-        return Reply::coming(table::open(config, runtime));
+        return named(ENGINE, table::open(config, runtime));
     }
-    Reply::coming(async move {
+    named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
-        let engine = format!("postgres {} {} {}", config.server(), config.database, config.prefix);
-        let (client, messages) = PostgresClient::open(config, runtime.clone()).await?;
+        let engine =
+            format!("postgres {} {} {}", config.server, config.server.database, config.server.prefix);
+        let (client, messages) = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::reply::run(Arc::downgrade(&client), messages));
         let backend = Arc::new(PostgresBackend { client });
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
@@ -58,7 +59,7 @@ impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
-        capabilities.fair = !self.client.waits_quietly;
+        capabilities.fair = !self.client.server.waits_quietly();
         // Permits always wait quietly.
         capabilities.fair_permits = false;
         capabilities.replicas = false;
@@ -68,7 +69,7 @@ impl Backend for PostgresBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(PostgresEntry::new(&self.client, claim))
+        self.client.enter(claim)
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
@@ -76,23 +77,23 @@ impl Backend for PostgresBackend {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(operator::inspect(&self.client, name))
+        named(ENGINE, operator::inspect(&self.client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        Reply::coming(operator::list(&self.client, prefix, page))
+        named(ENGINE, operator::list(&self.client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(operator::evict(&self.client, name, token, how))
+        named(ENGINE, operator::evict(&self.client, name, token, how))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::coming(doctor::examine(&self.client))
+        named(ENGINE, doctor::examine(&self.client))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { Ok(self.client.reach().await?) })
+        named(ENGINE, async { Ok(self.client.reach().await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -3,100 +3,128 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Name, Runtime};
+use fencepost_core::{Claim, Error, Mode, Runtime, Want};
+use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Server};
+use fencepost_sql::{Failure, ServerUrl};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use crate::claim::listed::ListedClaims;
-use crate::claim::quiet::QuietWaiters;
 use crate::config::Config;
 use crate::conn::connect::{Connector, Message};
-use crate::conn::connection::Connection;
-use crate::conn::pool::Pool;
-use crate::error::Failure;
+use crate::conn::session::PostgresSession;
+use crate::error::ENGINE;
 use crate::inbox::Inbox;
-use crate::keys::{Keys, KeysInUse};
+use crate::keys::{Keys, MAX_PERMITS};
 use crate::operator::names::Names;
 
-/// The lease for which the first connection is opened: core's default.
-pub(crate) const FIRST_TTL: Duration = Duration::from_secs(30);
+/// A client.
+pub(crate) type PostgresClient = ConnectionLocks<PostgresServer>;
 
-pub(crate) struct PostgresClient {
-    pub(crate) pool: Pool,
-    pub(crate) runtime: Runtime,
-    pub(crate) prefix: String,
-    pub(crate) listed: ListedClaims,
+/// The server as a client uses it.
+pub(crate) struct PostgresServer {
+    connector: Arc<Connector>,
     pub(crate) inbox: Inbox,
-    pub(crate) keys: KeysInUse,
-    pub(crate) quiet: QuietWaiters,
     pub(crate) names: Names,
-    /// No claim waits in the server's queue.
-    pub(crate) waits_quietly: bool,
 }
 
-impl PostgresClient {
-    /// Connects and checks that the server accepts this client.
-    /// Returns the messages of other clients, too.
-    pub(crate) async fn open(
-        config: Config,
-        runtime: Runtime,
-    ) -> Result<(Arc<PostgresClient>, UnboundedReceiver<Message>), Failure> {
-        let (prefix, waits_quietly) = (config.prefix.clone(), config.quiet);
-        let (sender, messages) = mpsc::unbounded_channel();
-        let pool = Pool::new(Connector::new(config, runtime.clone(), sender)?);
-        let client = Arc::new(PostgresClient {
-            pool,
-            runtime: runtime.clone(),
-            prefix,
-            listed: ListedClaims::default(),
-            inbox: Inbox::default(),
-            keys: KeysInUse::default(),
-            quiet: QuietWaiters::default(),
-            names: Names::default(),
-            waits_quietly,
-        });
-        let connection = client.pool.holding(FIRST_TTL).await?;
-        client.names.find(&connection).await?;
-        Ok((client, messages))
+/// Connects and checks that the server accepts this client.
+/// Returns the messages of other clients, too.
+pub(crate) async fn open(
+    config: Config,
+    runtime: Runtime,
+) -> Result<(Arc<PostgresClient>, UnboundedReceiver<Message>), Failure> {
+    let (sender, messages) = mpsc::unbounded_channel();
+    let connector = Arc::new(Connector::new(config, runtime.clone(), sender)?);
+    let server = PostgresServer { connector, inbox: Inbox::default(), names: Names::default() };
+    let client = ConnectionLocks::open(Arc::new(server), runtime).await?;
+    client.connection().await?.run(|session| client.server.names.find(session)).await?;
+    Ok((client, messages))
+}
+
+impl PostgresServer {
+    /// Returns the prefix of all names.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.connector.config.server.prefix
     }
 
-    /// Sends a statement of which only the reply matters.
-    pub(crate) async fn reach(&self) -> Result<(), Failure> {
-        let connection = self.pool.holding(FIRST_TTL).await?;
-        connection.ping(FIRST_TTL).await
+    /// Returns whether no claim waits in the server's queue.
+    pub(crate) fn waits_quietly(&self) -> bool {
+        self.connector.config.quiet
+    }
+}
+
+/// Writes the names of new locks to the table, many in one statement.
+async fn write_names(client: Arc<PostgresClient>) {
+    let server = &client.server;
+    loop {
+        let (keys, names) = server.names.take();
+        if keys.is_empty() {
+            return;
+        }
+        let written = async {
+            let connection = client.connection().await?;
+            connection.run(|session| session.write_names(server.prefix(), &keys, &names)).await
+        };
+        if let Err(failure) = written.await {
+            // The lock is held all the same. Another client writes the name.
+            tracing::debug!(?failure, "names of locks were not written");
+        }
+    }
+}
+
+impl Server for PostgresServer {
+    const ENGINE: &'static str = ENGINE;
+    const CANNOT_DETACH: &'static str =
+        "an advisory lock ends with its connection and cannot be detached; use mode=table";
+    /// A holder that dies sends no message.
+    const POLL: Duration = Duration::from_millis(250);
+
+    type Session = PostgresSession;
+
+    fn url(&self) -> &ServerUrl {
+        &self.connector.config.server
     }
 
-    /// Returns when `waiting` stands in the queue of a lock.
-    pub(crate) async fn await_queued(&self, waiting: &Connection, ttl: Duration) -> Result<(), Failure> {
-        let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
-        loop {
-            let connection = self.pool.holding(ttl).await?;
-            if connection.is_queued(waiting).await? {
-                return Ok(());
-            }
-            // Its backend has not read the statement yet.
-            backoff.sleep(self.runtime.clock()).await;
+    fn name(&self) -> &str {
+        &self.connector.server
+    }
+
+    fn keys(&self, want: &Want) -> Keys {
+        Keys::of(self.prefix(), &want.name)
+    }
+
+    fn check(&self, want: &Want) -> Result<(), Error> {
+        match want.mode {
+            Mode::Permits { of, .. } if of > MAX_PERMITS => Err(Error::invalid(format!(
+                "a semaphore of advisory locks has at most {MAX_PERMITS} permits; ask for fewer, or use another engine"
+            ))),
+            _ => Ok(()),
         }
     }
 
-    /// Writes the names of new locks to the table, many in one statement.
-    pub(crate) async fn write_names(self: Arc<PostgresClient>) {
-        loop {
-            let (keys, names) = self.names.take();
-            if keys.is_empty() {
-                return;
-            }
-            let written = async {
-                let connection = self.pool.holding(FIRST_TTL).await?;
-                connection.write_names(&self.prefix, &keys, &names).await
-            };
-            if let Err(failure) = written.await {
-                // The lock is held all the same. Another client writes the name.
-                tracing::debug!(?failure, "names of locks were not written");
-            }
-        }
+    fn waits_quietly(&self, mode: Mode) -> bool {
+        self.waits_quietly() || matches!(mode, Mode::Permits { .. })
     }
 
-    pub(crate) fn keys_of(&self, name: &Name) -> Keys {
-        Keys::of(&self.prefix, name)
+    fn connect(
+        self: &Arc<Self>,
+        idle: Duration,
+        holds: bool,
+    ) -> Answer<'_, (PostgresSession, ConnectionTask)> {
+        Box::pin(self.connector.connect(idle, holds))
+    }
+
+    fn interrupt<'a>(
+        _: &'a PostgresClient,
+        waiting: &'a Connection<PostgresServer>,
+        _: Duration,
+    ) -> Answer<'a, ()> {
+        let PostgresSession { connector, cancel, host, .. } = waiting.session();
+        Box::pin(connector.cancel(cancel, host))
+    }
+
+    fn granted(client: &Arc<PostgresClient>, claim: &Claim, keys: &Keys) {
+        if client.server.names.note(keys.name, &claim.want().name) {
+            client.runtime.spawn(write_names(Arc::clone(client)));
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Checks the server.
 
 use fencepost_core::{Finding, Report};
+use fencepost_sql::Failure;
 use tokio_postgres::Row;
 
-use crate::client::{FIRST_TTL, PostgresClient};
+use crate::client::PostgresClient;
 use crate::conn::connect::DriverClient;
-use crate::error::Failure;
+use crate::error;
 
 /// Reads all that the checks need in one statement.
 const FACTS: &str = "SELECT current_setting('server_version'), current_setting('fsync')::bool, \
@@ -28,7 +29,7 @@ const FACTS: &str = "SELECT current_setting('server_version'), current_setting('
 const CONNECTIONS: &str = "raise max_connections, or lower connections= in the URLs";
 
 pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<Report> {
-    let row = client.pool.holding(FIRST_TTL).await?.one_row(FACTS).await?;
+    let row = client.connection().await?.run(|session| session.one_row(FACTS)).await?;
     Ok(Report::from(vec![
         Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
         durability(&row),
@@ -49,7 +50,7 @@ pub(crate) async fn examine_table(
     server: &str,
     messages: bool,
 ) -> Result<Report, Failure> {
-    let row = client.query_typed_one(FACTS, &[]).await.map_err(|error| Failure::read(&error, server))?;
+    let row = client.query_typed_one(FACTS, &[]).await.map_err(|error| error::read(&error, server))?;
     let (names, standbys): (String, i64) = (row.get(4), row.get(5));
     let replication = match (standbys, names.is_empty()) {
         (0, _) => {

@@ -39,12 +39,10 @@
 //! - Leases end by the server's clock. If that clock is set forward, a lock may be granted early, with a greater token.
 
 mod backend;
-mod claim;
 mod client;
 mod config;
 mod conn;
 mod doctor;
-mod entry;
 mod error;
 mod inbox;
 mod keys;

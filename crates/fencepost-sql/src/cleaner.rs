@@ -4,7 +4,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use crate::client::{TableClient, micros};
-use crate::database::{Failure, Lane};
+use crate::database::Lane;
+use crate::failure::Failure;
 use crate::statements::with;
 
 /// How often a client cleans.

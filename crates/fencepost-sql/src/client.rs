@@ -6,10 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Error, ErrorKind, HolderInfo, Name, Runtime, SingleFlight};
+use fencepost_core::{HolderInfo, Name, Runtime, SingleFlight};
 
 use crate::claim::waiter::Waiter;
-use crate::database::{Database, Failure, Lane, Results, Statement, Value};
+use crate::database::{Database, Lane, Results, Statement, Value};
+use crate::failure::Failure;
 use crate::session::{SessionRow, TableSession};
 use crate::statements::{Statements, with};
 
@@ -120,10 +121,10 @@ impl TableClient {
                 }
                 self.retire(&session);
             }
-            let me = self.me.upgrade().ok_or_else(closed)?;
+            let me = self.me.upgrade().ok_or_else(Failure::closed)?;
             let open = async move { me.open(ttl).await };
             // Another claim's session may have another length: look again.
-            self.opening.join(&self.runtime, open).await.unwrap_or_else(|| Err(closed()))?;
+            self.opening.join(&self.runtime, open).await.unwrap_or_else(|| Err(Failure::closed()))?;
         }
     }
 
@@ -253,10 +254,6 @@ impl TableClient {
         sessions.iter().for_each(|session| session.set_ended());
         self.database.close();
     }
-}
-
-pub(crate) fn closed() -> Failure {
-    Failure::new(ErrorKind::Closed, Error::CLOSED)
 }
 
 pub(crate) fn micros(duration: Duration) -> i64 {

@@ -1,11 +1,12 @@
 //! The database as the lease table needs it: statements with parameters, and transactions. This module knows no driver.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind, Report};
+use fencepost_core::Report;
+
+use crate::failure::Failure;
 
 /// A value of a parameter or a column.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,51 +118,4 @@ pub trait Transaction: Send {
 
     /// Runs statements in order and commits.
     fn commit(self: Box<Self>, statements: Vec<Statement>) -> Answer<'static, Results>;
-}
-
-/// A failed statement.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Its kind.
-    pub kind: ErrorKind,
-    /// The failure and the advice.
-    pub message: String,
-    /// The message of the driver.
-    pub cause: Option<String>,
-    /// Trying again later may help.
-    pub transient: bool,
-    /// The statement may have had an effect, or may have one later.
-    pub uncertain: bool,
-    /// Another transaction was in the way. Nothing took effect, and the statement can be repeated at once.
-    pub conflict: bool,
-}
-
-impl Failure {
-    /// Makes a failure of a statement that has certainly had no effect.
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
-        Failure {
-            kind,
-            message: message.into(),
-            cause: None,
-            transient: kind == ErrorKind::Unreachable,
-            uncertain: false,
-            conflict: false,
-        }
-    }
-
-    /// Makes core's error of it. `engine`: the engine's name.
-    pub fn on(self, engine: &'static str) -> Error {
-        let error = Error::new(self.kind, self.message).transient(self.transient || self.conflict).on(engine);
-        let error = if self.uncertain { error.unknown() } else { error };
-        match self.cause {
-            Some(cause) => error.because(&*cause),
-            None => error,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
 }

@@ -1,5 +1,9 @@
-//! The lease table that fencepost's SQL engines share: schema, admission, renewal, removal of the dead, listing. It knows no driver:
-//! an engine gives it a [`Database`] and a [`Dialect`].
+//! Parts that fencepost's SQL engines share: the URL of a server, failed statements, locks that a connection holds
+//! ([`connection_locks`]), and a lease table.
+//!
+//! # The lease table
+//! It has schema, admission, renewal, removal of the dead and listing. It knows no driver: an engine gives it a [`Database`] and a
+//! [`Dialect`].
 //!
 //! - A lock has a row. Its token grows with each grant, and the row stays when nobody holds the lock.
 //! - A row with no owner is taken by one statement, if nobody waits, and given back by one. All else happens in a transaction that
@@ -12,18 +16,23 @@
 mod claim;
 mod cleaner;
 mod client;
+pub mod connection_locks;
 mod database;
 mod dialect;
+mod failure;
 mod names;
 mod operator;
 mod session;
 mod statements;
 mod table;
+mod url;
 
-pub use database::{Answer, Database, Failure, Lane, Results, Row, Statement, Transaction, Value};
+pub use database::{Answer, Database, Lane, Results, Row, Statement, Transaction, Value};
 pub use dialect::{Dialect, POSTGRES};
+pub use failure::{Failure, named};
 pub use names::TableName;
 pub use table::{LeaseTable, TableOptions};
+pub use url::{Credentials, ServerUrl, UrlRules, dial};
 
 /// The layout of the tables that this code reads and writes.
 const LAYOUT: i64 = 1;

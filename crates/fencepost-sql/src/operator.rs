@@ -8,7 +8,8 @@ use fencepost_core::{ClaimInfo, ErrorKind, Eviction, HolderInfo, Info, Listing, 
 use crate::claim::line::Line;
 use crate::claim::record::mode_of;
 use crate::client::TableClient;
-use crate::database::{Failure, Row};
+use crate::database::Row;
+use crate::failure::Failure;
 use crate::statements::with;
 
 /// Returns the claims of a lock.

@@ -11,7 +11,8 @@ use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight,
 use crate::claim::record::{mode_number, owner};
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
-use crate::database::{Failure, Lane};
+use crate::database::Lane;
+use crate::failure::Failure;
 use crate::statements::with;
 
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
@@ -93,7 +94,7 @@ impl SessionRow {
         let own = Arc::clone(self);
         let runtime = client.runtime.clone();
         let work = async move { own.renew_at(&client).await };
-        self.renewing.join(&runtime, work).await.unwrap_or_else(|| Err(crate::client::closed()))
+        self.renewing.join(&runtime, work).await.unwrap_or_else(|| Err(Failure::closed()))
     }
 
     async fn renew_at(&self, client: &TableClient) -> Result<bool, Failure> {

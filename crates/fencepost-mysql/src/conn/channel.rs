@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
 use fencepost_core::Runtime;
-use futures_util::future::{Either, select};
+use fencepost_sql::connection_locks::ConnectionTask;
 use mysql_common::constants::{CapabilityFlags, Command};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{
@@ -21,7 +21,7 @@ use mysql_common::row::{Row, RowDeserializer};
 use mysql_common::value::{ServerSide, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::conn::socket::Socket;
 use crate::error::Unanswered;
@@ -29,11 +29,9 @@ use crate::error::Unanswered;
 /// A packet of this length has a second part. No reply to this client is so long.
 const SPLIT: usize = 0xff_ffff;
 
-/// The statements of one connection. Dropping this ends the connection.
+/// The statements of one connection.
 pub(crate) struct Channel {
     requests: UnboundedSender<Request>,
-    pub(crate) ended: watch::Receiver<bool>,
-    _stop: oneshot::Sender<()>,
 }
 
 /// The reply to a statement.
@@ -64,11 +62,13 @@ enum Kind {
 }
 
 impl Channel {
-    /// Starts the task, on the client's own thread.
-    pub(crate) fn start(socket: Socket, capabilities: CapabilityFlags, runtime: &Runtime) -> Channel {
+    /// Starts the task.
+    pub(crate) fn start(
+        socket: Socket,
+        capabilities: CapabilityFlags,
+        runtime: &Runtime,
+    ) -> (Channel, ConnectionTask) {
         let (requests, received) = mpsc::unbounded_channel();
-        let (_stop, stopped) = oneshot::channel::<()>();
-        let (ending, ended) = watch::channel(false);
         let mut task = Task {
             socket,
             capabilities,
@@ -77,19 +77,11 @@ impl Channel {
             input: BytesMut::with_capacity(4096),
             pending: VecDeque::new(),
         };
-        runtime.spawn(async move {
-            {
-                let run = pin!(poll_fn(|cx| task.poll(cx)));
-                match select(run, stopped).await {
-                    Either::Left((error, _)) => tracing::debug!(%error, "a connection to MySQL ended"),
-                    Either::Right(_) => {}
-                }
-            }
-            poll_fn(|cx| task.poll_quit(cx)).await;
-            drop(task);
-            let _ = ending.send(true);
+        let task = ConnectionTask::start(runtime, async move {
+            let error = poll_fn(|cx| task.poll(cx)).await;
+            tracing::debug!(%error, "a connection to MySQL ended");
         });
-        Channel { requests, ended, _stop }
+        (Channel { requests }, task)
     }
 
     /// Sends a text without parameters.
@@ -212,14 +204,15 @@ impl Task {
     fn last_words(&self) -> String {
         String::from_utf8_lossy(self.input.get(4..).unwrap_or_default()).into_owned()
     }
+}
 
+impl Drop for Task {
     /// Tells the server that the client leaves, if that needs no wait: else it notes an aborted connection in its log.
-    fn poll_quit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn drop(&mut self) {
         if self.pending.is_empty() && self.out.is_empty() {
             frame(&mut self.out, &[Command::COM_QUIT as u8]);
-            let _ = self.poll_write(cx);
+            let _ = self.poll_write(&mut Context::from_waker(Waker::noop()));
         }
-        Poll::Ready(())
     }
 }
 

@@ -1,20 +1,23 @@
 //! Opens a connection and checks that locks work on it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
+use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_sql::{Failure, dial};
 use futures_util::future::try_join3;
 
 use crate::config::Config;
 use crate::conn::channel::{Answer, Channel};
-use crate::conn::connection::Connection;
 use crate::conn::greeting::{Refused, greet};
-use crate::conn::socket::{Security, check_hosts, dial};
+use crate::conn::session::MysqlSession;
+use crate::conn::socket::Security;
 use crate::conn::statements::{CREATE_TABLE, Statements, TRY_AND_DRAW};
-use crate::error::{Failure, NO_TABLE, Unanswered};
+use crate::error;
+use crate::error::{NO_TABLE, Unanswered};
 
 /// The oldest version of MySQL: sessions hold more than one lock.
 const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);
@@ -43,8 +46,8 @@ pub(crate) struct Connector {
     open: Mutex<Opened>,
 }
 
-/// Connections, each with its server.
-type Opened = Vec<(String, Weak<Connection>)>;
+/// Connections: the server of each, and whether the connection has ended.
+type Opened = Vec<(String, Box<dyn Fn() -> bool + Send + Sync>)>;
 
 /// The findings of the first connection. They hold for all connections of the client.
 pub(crate) struct Found {
@@ -54,18 +57,11 @@ pub(crate) struct Found {
     pub(crate) database: String,
 }
 
-/// The session of a new connection.
-pub(crate) struct Session {
-    pub(crate) id: u64,
-    pub(crate) idle: Duration,
-}
-
 impl Connector {
     /// Reads the files of certificates.
     pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Connector, Failure> {
-        check_hosts(config.tls.as_ref(), &config.hosts)?;
-        let security = Security::of(config.tls.as_ref())?;
-        let server = config.server().into();
+        let security = Security::of(config.server.tls.as_ref())?;
+        let server = config.server.to_string().into();
         Ok(Connector { config, security, runtime, server, found: OnceLock::new(), open: Mutex::default() })
     }
 
@@ -75,20 +71,21 @@ impl Connector {
     }
 
     /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
-    pub(crate) async fn connect(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
+    pub(crate) async fn connect(
+        self: &Arc<Connector>,
+        idle: Duration,
+    ) -> Result<(MysqlSession, ConnectionTask), Failure> {
         let clock = self.runtime.clock();
-        // Several hosts are tried in turn.
-        let count = u32::try_from(self.config.hosts.len()).unwrap_or(u32::MAX);
-        let until = clock.now() + self.config.connect_timeout.saturating_mul(count) + self.config.timeout;
+        let until = self.config.server.connect_limit(&self.runtime);
         clock.within(until, self.open(idle)).await.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
     }
 
     /// Tries the servers in turn. The first one that accepts writes is used.
-    async fn open(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
+    async fn open(self: &Arc<Connector>, idle: Duration) -> Result<(MysqlSession, ConnectionTask), Failure> {
         let mut failure = None;
-        for host in &self.config.hosts {
+        for host in &self.config.server.hosts {
             match self.open_at(host, idle).await {
-                Ok(connection) => return Ok(connection),
+                Ok(opened) => return Ok(opened),
                 Err(error) => failure = Some(error),
             }
         }
@@ -99,16 +96,16 @@ impl Connector {
         self: &Arc<Connector>,
         host: &(String, u16),
         idle: Duration,
-    ) -> Result<Arc<Connection>, Failure> {
+    ) -> Result<(MysqlSession, ConnectionTask), Failure> {
         let server = format!("{}:{}", host.0, host.1);
-        let failed = |error| Failure::read(error, &server);
+        let failed = |error| error::read(error, &server);
         let clock = self.runtime.clock();
         let greeting = async {
-            let stream = dial(host, self.config.pinned).await.map_err(Refused::Io)?;
+            let stream = dial(host, self.config.server.pinned).await.map_err(Refused::Io)?;
             let client = format!("fencepost_{:016x}", self.runtime.client());
             greet(stream, &host.0, &self.config, &self.security, &client).await
         };
-        let greeted = clock.within(clock.now() + self.config.connect_timeout, greeting).await;
+        let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;
         let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;
         let greeted = greeted.map_err(|error| explain(error, &server, &self.config))?;
         let oldest = if greeted.mariadb { OLDEST_MARIADB } else { OLDEST_MYSQL };
@@ -116,7 +113,7 @@ impl Connector {
             let message = format!("{server} is older than MySQL 5.7.5 or MariaDB 10.2; update it");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
-        let channel = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
+        let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
         let set_up = set_up(greeted.mariadb, idle);
         let (_, id, facts) =
             try_join3(all(&channel, &set_up), channel.query("SELECT CONNECTION_ID()"), channel.query(FACTS))
@@ -124,7 +121,7 @@ impl Connector {
                 .map_err(failed)?;
         let id = id.rows.into_iter().next().and_then(|mut row| row.take::<u64, _>(0)).unwrap_or(0);
         if id & u64::from(u32::MAX) != u64::from(greeted.id) {
-            return Err(Failure::pooled(&server));
+            return Err(error::pooled(&server));
         }
         let facts = pairs(facts);
         check(&facts, &server)?;
@@ -138,16 +135,15 @@ impl Connector {
             }
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
-        let connection = Connection::new(self, channel, statements, Session { id, idle });
         // Another connection may have been opened meanwhile.
-        self.check_same(&identity, &server)?.push((identity, Arc::downgrade(&connection)));
-        Ok(connection)
+        self.check_same(&identity, &server)?.push((identity, Box::new(task.watch())));
+        Ok((MysqlSession { connector: Arc::clone(self), channel, statements, number: id }, task))
     }
 
     /// Refuses another server than that of the open connections: a load balancer stands between, and each server grants by itself.
     fn check_same(&self, identity: &str, server: &str) -> Result<MutexGuard<'_, Opened>, Failure> {
         let mut open = self.open.lock();
-        open.retain(|(_, known)| known.upgrade().is_some_and(|known| !known.has_ended()));
+        open.retain(|(_, has_ended)| !has_ended());
         if open.iter().all(|(known, _)| known == identity) {
             return Ok(open);
         }
@@ -166,9 +162,9 @@ impl Connector {
     ) -> Result<Found, Failure> {
         let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
         let database = match fact("lower_case_table_names") {
-            "" | "0" => self.config.database.clone(),
+            "" | "0" => self.config.server.database.clone(),
             // The server takes names that differ in case for one.
-            _ => self.config.database.to_lowercase(),
+            _ => self.config.server.database.to_lowercase(),
         };
         let no_tokens = if fact("log_bin") == "ON" && fact("binlog_format") == "STATEMENT" {
             Some(
@@ -183,12 +179,12 @@ impl Connector {
                     Err(error) => Err(error),
                 };
             }
-            match prepared.map_err(|error| Failure::read(error, server)) {
+            match prepared.map_err(|error| error::read(error, server)) {
                 Ok(_) => None,
-                Err(failure) if failure.is_denied() => Some(format!(
+                Err(failure) if failure.kind == ErrorKind::Denied => Some(format!(
                     "the user may not make or write the table fencepost_token; run as an administrator: {CREATE_TABLE}; \
                      GRANT SELECT, INSERT, UPDATE, DELETE ON {}.fencepost_token TO the user",
-                    self.config.database
+                    self.config.server.database
                 )),
                 Err(failure) => return Err(failure),
             }
@@ -250,8 +246,8 @@ fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
 
 fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
     match refused {
-        Refused::Server { code, message } => Failure::read(Unanswered::Refused { code, message }, server),
-        Refused::Io(error) => Failure::unconnected(server, error),
+        Refused::Server { code, message } => error::read(Unanswered::Refused { code, message }, server),
+        Refused::Io(error) => error::unconnected(server, error),
         Refused::NoTls => Failure::new(
             ErrorKind::Configuration,
             format!("{server} has no TLS; configure ssl_cert and ssl_key there, or use sslmode=disable"),
@@ -261,7 +257,7 @@ fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
             format!(
                 "{server} asks user {} for the authentication {name}; use caching_sha2_password, ed25519 or \
                  mysql_native_password",
-                config.credentials.user
+                config.server.credentials.user
             ),
         ),
     }

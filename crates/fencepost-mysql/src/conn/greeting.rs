@@ -101,14 +101,14 @@ pub(crate) async fn greet(
         payload.clear();
     }
     let mut socket = security.secure(stream, host).await?;
-    let password = config.credentials.password.as_deref();
+    let password = config.server.credentials.password.as_deref();
     let proof = plugin.gen_data(password, &nonce).map(|proof| bytes_of(&proof));
     let attributes = HashMap::from([("program_name".to_owned(), client.to_owned())]);
     HandshakeResponse::new(
         proof,
         version,
-        Some(config.credentials.user.as_bytes()),
-        Some(config.database.as_bytes()),
+        Some(config.server.credentials.user.as_bytes()),
+        Some(config.server.database.as_bytes()),
         Some(plugin.clone()),
         capabilities,
         Some(attributes),

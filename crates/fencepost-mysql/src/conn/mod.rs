@@ -2,8 +2,7 @@
 
 mod channel;
 pub(crate) mod connect;
-pub(crate) mod connection;
 mod greeting;
-pub(crate) mod pool;
+pub(crate) mod session;
 mod socket;
 pub(crate) mod statements;

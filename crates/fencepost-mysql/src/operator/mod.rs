@@ -6,13 +6,15 @@ use std::sync::Arc;
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::Server;
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
-use crate::client::{FIRST_TTL, MysqlClient};
-use crate::conn::connection::text;
+use crate::client::{MysqlClient, held};
+use crate::conn::session::text;
 use crate::conn::statements::{WAIT_BEGINS, read_wait, wait_begins};
-use crate::error::{ENGINE, Failure};
+use crate::error::ENGINE;
 
 /// Selects who holds a lock. The row describes the last grant, which another session may have followed by hand.
 const HOLDER: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
@@ -74,17 +76,19 @@ impl Held {
     }
 }
 
+async fn ask(client: &MysqlClient, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
+    client.connection().await?.run(|session| session.ask(text, values)).await
+}
+
 async fn find(client: &MysqlClient, key: &str) -> Result<Option<Held>, Failure> {
-    let connection = client.pool.holding(FIRST_TTL).await?;
-    Ok(connection.ask(HOLDER, &[text(key)]).await?.into_iter().next().and_then(Held::read))
+    Ok(ask(client, HOLDER, &[text(key)]).await?.into_iter().next().and_then(Held::read))
 }
 
 /// Returns the claims that wait by statements that begin with `begins`, by key.
 async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, Vec<ClaimInfo>>, Failure> {
-    let connection = client.pool.holding(FIRST_TTL).await?;
     let now = client.runtime.clock().wall_micros();
     let mut keys: HashMap<String, Vec<ClaimInfo>> = HashMap::new();
-    for mut row in connection.ask(WAITERS, &[text(begins), text(begins)]).await? {
+    for mut row in ask(client, WAITERS, &[text(begins), text(begins)]).await? {
         if let Some((key, holder)) = row.take::<String, _>(0).and_then(|statement| read_wait(&statement)) {
             let claim = ClaimRecord::read(&holder).into_info(Mode::Exclusive, None, now, 0);
             keys.entry(key).or_default().push(claim);
@@ -95,7 +99,7 @@ async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, V
 
 /// Returns the claims of a name.
 pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
-    let key = client.key(name);
+    let key = client.server.key(name);
     let now = client.runtime.clock().wall_micros();
     let mut claims: Vec<_> =
         find(client, &key.text).await?.and_then(|held| held.info(now)).into_iter().collect();
@@ -106,12 +110,12 @@ pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
 
 /// Returns a page of the names that are held.
 pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Result<Listing> {
-    let prefix = &client.pool.connector.config.prefix;
+    let prefix = &client.server.url().prefix;
     let begins = text(&format!("{prefix}{begins}"));
     let after = page.after.as_ref().map(|after| format!("{prefix}{after}")).unwrap_or_default();
     let limit = u64::try_from(page.limit).unwrap_or(u64::MAX).saturating_add(1);
     let values = [begins.clone(), begins.clone(), begins, text(&after), Value::UInt(limit)];
-    let rows = client.pool.holding(FIRST_TTL).await?.ask(LIST, &values).await?;
+    let rows = ask(client, LIST, &values).await?;
     let now = client.runtime.clock().wall_micros();
     let more = rows.len() > page.limit;
     let mut resources = Vec::new();
@@ -134,14 +138,14 @@ pub(crate) async fn evict(
     token: Token,
     how: &Eviction,
 ) -> Result<()> {
-    let key = client.key(name);
+    let key = client.server.key(name);
     let why = how.reason.as_deref().unwrap_or_default();
     let found = find(client, &key.text).await?.filter(|held| held.is_current() && held.token == token);
     let Some(found) = found else {
         let message = format!("no grant has the token {token}; look again");
         return Err(Error::new(ErrorKind::Mismatch, message).on(ENGINE));
     };
-    if let Some(own) = client.held(&key.text).filter(|own| own.token == token) {
+    if let Some(own) = held(client, &key.text, token) {
         if how.now {
             own.evict_now(why).await?;
         } else {
@@ -149,17 +153,17 @@ pub(crate) async fn evict(
         }
         return Ok(());
     }
-    let connection = client.pool.holding(FIRST_TTL).await?;
     if !how.now {
         let mark = "UPDATE fencepost_token SET evicted = session, why = ? WHERE lock_name = ? AND token = ?";
-        connection.ask(mark, &[text(why), text(&key.text), token.get().into()]).await?;
+        ask(client, mark, &[text(why), text(&key.text), token.get().into()]).await?;
         return Ok(());
     }
-    let also = connection.ask(ALSO, &[found.session.into(), text(&key.text)]).await?;
+    let also = ask(client, ALSO, &[found.session.into(), text(&key.text)]).await?;
     if !also.is_empty() {
         let names: Vec<String> = also.into_iter().filter_map(|mut row| row.take(0)).collect();
         tracing::warn!(session = found.session, locks = ?names, "these locks end with the holder's session, too");
     }
-    connection.query(&format!("KILL {}", found.session)).await?;
+    let kill = format!("KILL {}", found.session);
+    client.connection().await?.run(|session| session.query(&kill)).await?;
     Ok(())
 }

@@ -1,28 +1,25 @@
 //! Opens a connection and checks that locks work on it.
 
 use std::collections::HashSet;
-use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
+use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_sql::{Failure, dial};
 use futures_util::StreamExt;
-use futures_util::future::select;
-use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{oneshot, watch};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{CancelToken, Client, SimpleQueryMessage};
 
 use crate::config::Config;
-use crate::conn::connection::Connection;
-use crate::conn::security::{Driver, Failed, Security, check_hosts};
+use crate::conn::security::{Driver, Failed, Security};
+use crate::conn::session::PostgresSession;
 use crate::conn::statements::Statements;
-use crate::error::Failure;
+use crate::error;
 
 /// The oldest version of the server: it has `idle_session_timeout`.
 const OLDEST: i32 = 140_000;
@@ -79,36 +76,48 @@ impl Connector {
         runtime: Runtime,
         inbox: UnboundedSender<Message>,
     ) -> Result<Connector, Failure> {
-        check_hosts(config.tls.as_ref(), &config.hosts)?;
-        let security = Security::of(config.tls.as_ref())?;
+        let security = Security::of(config.server.tls.as_ref())?;
         let mut driver = tokio_postgres::Config::new();
         driver
-            .user(&config.credentials.user)
-            .dbname(&config.database)
+            .user(&config.server.credentials.user)
+            .dbname(&config.server.database)
             .application_name(session_name(&runtime));
-        if let Some(password) = &config.credentials.password {
+        if let Some(password) = &config.server.credentials.password {
             driver.password(password);
         }
-        driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        let server = config.server().into();
+        driver.ssl_mode(if config.server.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        let server = config.server.to_string().into();
         Ok(Connector { driver, security, config, runtime, server, direct: Mutex::default(), inbox })
     }
 
-    /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
-    pub(crate) async fn connect(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
-        let clock = self.runtime.clock();
-        // Several hosts are tried in turn.
-        let count = u32::try_from(self.config.hosts.len()).unwrap_or(u32::MAX);
-        let until = clock.now() + self.config.connect_timeout.saturating_mul(count) + self.config.timeout;
-        clock.within(until, self.open(idle)).await.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
+    /// Opens a connection that the server ends after `idle` without a statement. `holds`: it holds locks for many claims, and hears the
+    /// messages of other clients. Runs on the client's own thread.
+    pub(crate) async fn connect(
+        self: &Arc<Connector>,
+        idle: Duration,
+        holds: bool,
+    ) -> Result<(PostgresSession, ConnectionTask), Failure> {
+        let until = self.config.server.connect_limit(&self.runtime);
+        let opening = async {
+            let (session, task) = self.open(idle).await?;
+            if holds {
+                session.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
+            }
+            Ok((session, task))
+        };
+        let opened = self.runtime.clock().within(until, opening).await;
+        opened.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
     }
 
     /// Tries the servers in turn. The first one that accepts writes is used.
-    async fn open(self: &Arc<Connector>, idle: Duration) -> Result<Arc<Connection>, Failure> {
+    async fn open(
+        self: &Arc<Connector>,
+        idle: Duration,
+    ) -> Result<(PostgresSession, ConnectionTask), Failure> {
         let mut failure = None;
-        for host in &self.config.hosts {
+        for host in &self.config.server.hosts {
             match self.open_at(host, idle).await {
-                Ok(connection) => return Ok(connection),
+                Ok(opened) => return Ok(opened),
                 Err(error) => failure = Some(error),
             }
         }
@@ -119,10 +128,10 @@ impl Connector {
         self: &Arc<Connector>,
         host: &(String, u16),
         idle: Duration,
-    ) -> Result<Arc<Connection>, Failure> {
+    ) -> Result<(PostgresSession, ConnectionTask), Failure> {
         let server = format!("{}:{}", host.0, host.1);
-        let failed = |error| Failure::read(&error, &server);
-        let (client, driver) = self.greet(host).await?;
+        let failed = |error| error::read(&error, &server);
+        let (client, task) = self.greet(host).await?;
         self.check_pooler(host, &client).await?;
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
@@ -133,18 +142,19 @@ impl Connector {
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
         if standby {
-            return Err(Failure::standby(&server));
+            return Err(error::standby(&server));
         }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
-        Ok(Connection::new(self, client, statements, driver, Session { host: host.clone(), pid, idle }))
+        let (connector, cancel, host) = (Arc::clone(self), client.cancel_token(), host.clone());
+        Ok((PostgresSession { connector, client, statements, host, pid, cancel }, task))
     }
 
     /// Connects to a server and starts the driver's task.
-    pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<(Client, Running), Failure> {
-        let stream = self.dial(host, self.config.pinned).await?;
+    pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<(Client, ConnectionTask), Failure> {
+        let stream = self.dial(host, self.config.server.pinned).await?;
         let greeted = self.security.connect(&self.driver, &host.0, stream).await;
         let (client, driver) = greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1)))?;
-        Ok((client, Running::start(driver, &self.runtime, self.inbox.clone())))
+        Ok((client, run(driver, &self.runtime, self.inbox.clone())))
     }
 
     /// Checks once for each host that a connection keeps its backend. A pooler in transaction mode gives the backend of a connection
@@ -154,15 +164,15 @@ impl Connector {
             return Ok(());
         }
         let server = format!("{}:{}", host.0, host.1);
-        let failed = |error| Failure::read(&error, &server);
+        let failed = |error| error::read(&error, &server);
         let (other, _running) = self.greet(host).await?;
         let backend = backend(client).await.map_err(failed)?;
         // A pooler in statement mode refuses this.
-        other.simple_query("BEGIN").await.map_err(|error| Failure::pooled(&server).because(error))?;
+        other.simple_query("BEGIN").await.map_err(|error| error::pooled(&server).because(error))?;
         if backend == self::backend(&other).await.map_err(failed)?
             || backend != self::backend(client).await.map_err(failed)?
         {
-            return Err(Failure::pooled(&server));
+            return Err(error::pooled(&server));
         }
         self.direct.lock().insert(host.clone());
         Ok(())
@@ -172,22 +182,11 @@ impl Connector {
     async fn dial(&self, host: &(String, u16), pinned: bool) -> Result<TcpStream, Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let clock = self.runtime.clock();
-        let dialling = TcpStream::connect((host.0.as_str(), host.1));
-        let stream = clock.within(clock.now() + self.config.connect_timeout, dialling).await;
-        let stream = stream.ok_or_else(|| Failure::timeout(&server))?;
-        stream
-            .and_then(|stream| set_options(stream, pinned))
-            .map_err(|error| Failure::unconnected(&server, error))
-    }
 
-    /// Opens a connection that holds locks for many claims, and hears the messages of other clients.
-    pub(crate) async fn connect_listening(
-        self: &Arc<Connector>,
-        idle: Duration,
-    ) -> Result<Arc<Connection>, Failure> {
-        let connection = self.connect(idle).await?;
-        connection.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
-        Ok(connection)
+        let until = clock.now() + self.config.server.connect_timeout;
+        let stream = clock.within(until, dial(host, pinned)).await;
+        let stream = stream.ok_or_else(|| Failure::timeout(&server))?;
+        stream.map_err(|error| error::unconnected(&server, error))
     }
 
     /// Asks the server to cancel the statement that a connection to `host` runs.
@@ -208,16 +207,9 @@ async fn backend(client: &Client) -> Result<Option<String>, tokio_postgres::Erro
     Ok(row.map(str::to_owned))
 }
 
-/// The session of a new connection.
-pub(crate) struct Session {
-    pub(crate) host: (String, u16),
-    pub(crate) pid: i32,
-    pub(crate) idle: Duration,
-}
-
 fn explain(failed: Failed, server: &str) -> Failure {
     match failed {
-        Failed::Driver(error) => Failure::read(&error, server),
+        Failed::Driver(error) => error::read(&error, server),
         #[cfg(feature = "tls")]
         Failed::Name(error) => {
             Failure::new(ErrorKind::Invalid, format!("{server} has no name that a certificate can have"))
@@ -226,53 +218,23 @@ fn explain(failed: Failed, server: &str) -> Failure {
     }
 }
 
-/// A waiting statement has no time limit: keep-alives end it when the network is silent.
-fn set_options(stream: TcpStream, pinned: bool) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(&stream, true)?;
-    sockopt::set_tcp_keepidle(&stream, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(2))?;
-    sockopt::set_tcp_keepcnt(&stream, 3)?;
-    #[cfg(target_os = "linux")]
-    sockopt::set_tcp_user_timeout(&stream, 11_000)?;
-    if pinned {
-        rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty())?;
-    }
-    Ok(stream)
-}
-
-/// The driver's task of a connection, on the client's own thread. Dropping this ends the connection.
-pub(crate) struct Running {
-    pub(crate) ended: watch::Receiver<bool>,
-    _stop: oneshot::Sender<()>,
-}
-
-impl Running {
-    fn start(mut driver: Driver, runtime: &Runtime, inbox: UnboundedSender<Message>) -> Running {
-        let (_stop, stopped) = oneshot::channel::<()>();
-        let (ending, ended) = watch::channel(false);
-        runtime.spawn(async move {
-            let run = pin!(async {
-                while let Some(message) = driver.next().await {
-                    match message {
-                        Ok(AsyncMessage::Notification(said)) => {
-                            let (channel, text) = (said.channel().to_owned(), said.payload().to_owned());
-                            let _ = inbox.send(Message { channel, text });
-                        }
-                        Ok(_) => {}
-                        Err(error) => {
-                            tracing::debug!(%error, "a connection to PostgreSQL ended");
-                            break;
-                        }
-                    }
+/// Starts the driver's task of a connection.
+fn run(mut driver: Driver, runtime: &Runtime, inbox: UnboundedSender<Message>) -> ConnectionTask {
+    ConnectionTask::start(runtime, async move {
+        while let Some(message) = driver.next().await {
+            match message {
+                Ok(AsyncMessage::Notification(said)) => {
+                    let (channel, text) = (said.channel().to_owned(), said.payload().to_owned());
+                    let _ = inbox.send(Message { channel, text });
                 }
-            });
-            let _ = select(run, stopped).await;
-            drop(driver);
-            let _ = ending.send(true);
-        });
-        Running { ended, _stop }
-    }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to PostgreSQL ended");
+                    break;
+                }
+            }
+        }
+    })
 }
 
 /// Keeps the driver's type out of the other modules.

@@ -1,6 +1,6 @@
 //! Connects with TLS or without.
 
-use fencepost_core::ErrorKind;
+use fencepost_sql::Failure;
 use fencepost_tls::Tls;
 use futures_util::stream::{BoxStream, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -8,8 +8,6 @@ use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
-
-use crate::error::Failure;
 
 /// How connections are secured.
 #[derive(Clone)]
@@ -35,13 +33,7 @@ impl Security {
     #[cfg(feature = "tls")]
     pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
         let Some(tls) = tls else { return Ok(Security::None) };
-        let config = tls.config().map_err(|error| {
-            let failure = Failure::new(error.kind, error.message);
-            match error.cause {
-                Some(cause) => failure.because(cause),
-                None => failure,
-            }
-        })?;
+        let config = tls.config()?;
         Ok(Security::Tls(tokio_postgres_rustls::MakeRustlsConnect::new((*config).clone())))
     }
 
@@ -109,13 +101,4 @@ fn connector(
 ) -> Result<<tokio_postgres_rustls::MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect, Failed> {
     let made = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls.clone(), host);
     made.map_err(|error| Failed::Name(error.to_string()))
-}
-
-/// Checks that a certificate can name each host.
-pub(crate) fn check_hosts(tls: Option<&Tls>, hosts: &[(String, u16)]) -> Result<(), Failure> {
-    for (host, _) in hosts.iter().filter(|_| tls.is_some()) {
-        fencepost_tls::server_name(host)
-            .map_err(|error| Failure::new(ErrorKind::Invalid, error.to_string()))?;
-    }
-    Ok(())
 }

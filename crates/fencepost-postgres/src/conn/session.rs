@@ -1,38 +1,205 @@
-//! The session of core: a connection keeps the claims alive that it holds.
+//! The statements of a connection that holds locks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use fencepost_core::{Claim, Reply, Result, Session, Validity};
+use fencepost_core::{Claim, Mode, Token};
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::{Answer, Locked, Session, Taken};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{CancelToken, Row};
 
-use crate::conn::connection::Connection;
+use crate::conn::connect::{Connector, DriverClient};
+use crate::conn::statements::{NAMED, Sql, Statements, WRITE_NAMES};
+use crate::error;
+use crate::keys::Keys;
 
-/// Renews the claims that a connection holds.
-pub(crate) struct PostgresSession(pub(crate) Arc<Connection>);
+/// A connection.
+pub(crate) struct PostgresSession {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) client: DriverClient,
+    pub(crate) statements: Statements,
+    pub(crate) host: (String, u16),
+    pub(crate) pid: i32,
+    pub(crate) cancel: CancelToken,
+}
+
+/// A backend that holds a key or waits for it.
+pub(crate) struct Backend {
+    /// The name of the client's sessions.
+    pub(crate) session: String,
+    pub(crate) pid: i32,
+    pub(crate) holds: bool,
+    pub(crate) shared: bool,
+}
+
+impl Backend {
+    fn read(row: &Row) -> Backend {
+        Backend { session: row.get(0), pid: row.get(1), holds: row.get(2), shared: row.get(3) }
+    }
+}
+
+impl PostgresSession {
+    fn failed(&self, error: &tokio_postgres::Error) -> Failure {
+        error::read(error, &self.connector.server)
+    }
+
+    /// Listens to channels, whose names need no quotes.
+    pub(crate) async fn listen(&self, channels: &[&str]) -> Result<(), Failure> {
+        let text = channels.iter().map(|channel| format!("LISTEN {channel};")).collect::<String>();
+        self.client.batch_execute(&text).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Sends `text` to a channel.
+    pub(crate) async fn notify(&self, channel: &str, text: &str) -> Result<(), Failure> {
+        self.query(Sql::Notify, &[&channel, &text]).await.map(drop)
+    }
+
+    /// Returns the clients whose backends hold the key or wait for it: the name of the client's sessions, the backend, whether it
+    /// holds, and whether shared.
+    pub(crate) async fn backends(&self, keys: Keys) -> Result<Vec<Backend>, Failure> {
+        let rows = self.rows(Sql::Backends, &[&keys.name, &keys.waiting]).await?;
+        Ok(rows.iter().map(Backend::read).collect())
+    }
+
+    /// Returns the backends that hold keys whose names are in the table, with the names: those that begin with `begins` and follow
+    /// `after`, in order.
+    pub(crate) async fn named(
+        &self,
+        prefix: &str,
+        begins: &str,
+        after: &str,
+    ) -> Result<Vec<(String, Backend)>, Failure> {
+        let rows = self.once(NAMED, &[&prefix, &begins, &after]).await?;
+        Ok(rows.iter().map(|row| (row.get(4), Backend::read(row))).collect())
+    }
+
+    /// Writes names to the table, if they are not there.
+    pub(crate) async fn write_names(
+        &self,
+        prefix: &str,
+        keys: &[i64],
+        names: &[String],
+    ) -> Result<(), Failure> {
+        self.once(WRITE_NAMES, &[&prefix, &keys, &names]).await.map(drop)
+    }
+
+    /// Returns the names of the sessions of all clients of the database.
+    pub(crate) async fn sessions(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.rows(Sql::Sessions, &[]).await?.into_iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Runs a statement without parameters that returns one row.
+    pub(crate) async fn one_row(&self, text: &str) -> Result<Row, Failure> {
+        let rows = self.once(text, &[]).await?;
+        rows.into_iter().next().ok_or_else(|| Failure::ended(&self.connector.server))
+    }
+
+    /// Runs a statement that is used too rarely to be kept.
+    async fn once(&self, text: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.client.query(text, values).await.map_err(|error| self.failed(&error))
+    }
+
+    async fn rows(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failure> {
+        self.client.query(self.statements.get(sql), values).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Sends a statement with its first poll and checks which backend ran it.
+    async fn query(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Failure> {
+        match self.client.query_one(self.statements.get(sql), values).await {
+            Ok(row) if row.get::<_, i32>(0) == self.pid => Ok(row),
+            Ok(_) => Err(Failure { unusable: true, ..error::pooled(&self.connector.server) }),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+}
 
 impl Session for PostgresSession {
-    fn id(&self) -> u64 {
-        self.0.id
-    }
+    type Keys = Keys;
 
-    fn validity(&self) -> &Arc<Validity> {
-        // Each claim has its own validity, because their lengths differ.
-        &self.0.forever
-    }
-
-    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        Reply::coming(async move {
-            let connection = &self.0;
-            // Read before the statement is sent: the user may change a length meanwhile.
-            let sent = connection.now();
-            let ttls: Vec<_> = due.iter().map(|claim| claim.ttl()).collect();
-            let longest = ttls.iter().copied().max().unwrap_or_default();
-            connection.ping(longest).await?;
-            for (claim, ttl) in due.iter().zip(ttls) {
-                if connection.holds(claim) {
-                    claim.confirm(sent, ttl);
+    fn try_lock<'a>(
+        &'a self,
+        claim: &'a Claim,
+        keys: &'a Keys,
+        again: bool,
+        free: &'a [u32],
+    ) -> Answer<'a, Option<Taken>> {
+        Box::pin(async move {
+            let row = match claim.want().mode {
+                Mode::Exclusive => self.query(Sql::TryLock, &[&keys.name]).await?,
+                Mode::Shared => {
+                    let statement = if again { Sql::TrySharedAgain } else { Sql::TryShared };
+                    self.query(statement, &[&keys.name, &keys.permits]).await?
                 }
-            }
-            Ok(())
+                Mode::Permits { n, .. } => {
+                    let free: Vec<_> = free.iter().map(|number| keys.permit(*number)).collect();
+                    let count = i32::try_from(n).unwrap_or(i32::MAX);
+                    self.query(Sql::TryPermits, &[&keys.name, &keys.permits, &free, &count]).await?
+                }
+            };
+            let Some(value) = row.get(1) else { return Ok(None) };
+            let permits: Vec<i64> = match claim.want().mode {
+                Mode::Permits { .. } => row.get(2),
+                Mode::Exclusive | Mode::Shared => Vec::new(),
+            };
+            let permits = permits.into_iter().map(|key| keys.number(key)).collect();
+            Ok(Some(Taken { token: token(value), permits }))
         })
     }
+
+    /// `None`: it is a reader, and permits are held.
+    fn wait<'a>(&'a self, claim: &'a Claim, keys: &'a Keys) -> Answer<'a, Option<Token>> {
+        Box::pin(async move {
+            let row = match claim.want().mode {
+                Mode::Shared => self.query(Sql::LockShared, &[&keys.name, &keys.permits]).await?,
+                Mode::Exclusive | Mode::Permits { .. } => self.query(Sql::Lock, &[&keys.name]).await?,
+            };
+            Ok(row.get::<_, Option<i64>>(2).map(token))
+        })
+    }
+
+    fn confirm<'a>(&'a self, _: &'a Claim, _: &'a Keys, token: Token, idle: Duration) -> Answer<'a, Token> {
+        Box::pin(async move { self.set_idle(idle).await.map(|()| token) })
+    }
+
+    /// Tells the clients that wait for a message, too.
+    fn unlock<'a>(&'a self, Locked { keys, mode, permits }: &'a Locked<Keys>) -> Answer<'a, bool> {
+        let Keys { name, waiting, .. } = keys;
+        Box::pin(async move {
+            Ok(match mode {
+                Mode::Exclusive => self.query(Sql::Unlock, &[name, waiting]).await?.get(1),
+                Mode::Shared => self.query(Sql::UnlockShared, &[name, waiting]).await?.get(1),
+                Mode::Permits { .. } => {
+                    let permits: Vec<_> = permits.iter().map(|number| keys.permit(*number)).collect();
+                    let row =
+                        self.query(Sql::UnlockPermits, &[name, waiting, &permits, &keys.permits]).await?;
+                    row.get::<_, Option<bool>>(1).unwrap_or_default()
+                }
+            })
+        })
+    }
+
+    fn clean<'a>(&'a self, _: &'a Keys) -> Answer<'a, ()> {
+        Box::pin(async { self.query(Sql::UnlockAll, &[]).await.map(drop) })
+    }
+
+    fn is_queued<'a>(&'a self, other: &'a PostgresSession) -> Answer<'a, bool> {
+        Box::pin(async { Ok(self.query(Sql::IsQueued, &[&other.pid]).await?.get(1)) })
+    }
+
+    fn set_idle(&self, idle: Duration) -> Answer<'_, ()> {
+        Box::pin(async move { self.query(Sql::Ping, &[&idle.as_millis().to_string()]).await.map(drop) })
+    }
+
+    fn mark<'a>(&'a self, keys: &'a Keys) -> Answer<'a, bool> {
+        Box::pin(async { Ok(self.query(Sql::Mark, &[&keys.waiting]).await?.get(1)) })
+    }
+
+    fn unmark<'a>(&'a self, keys: &'a Keys) -> Answer<'a, ()> {
+        Box::pin(async { self.query(Sql::Unmark, &[&keys.waiting]).await.map(drop) })
+    }
+}
+
+fn token(value: i64) -> Token {
+    Token::new(value.unsigned_abs())
 }

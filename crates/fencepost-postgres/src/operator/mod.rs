@@ -9,13 +9,15 @@ use std::time::Duration;
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
+use fencepost_sql::Failure;
 use serde_json::{Value, json};
 
-use crate::client::{FIRST_TTL, PostgresClient};
+use crate::client::PostgresClient;
 use crate::conn::connect::{CHANNEL, session_name};
-use crate::conn::connection::Backend;
-use crate::error::{ENGINE, Failure};
+use crate::conn::session::Backend;
+use crate::error::ENGINE;
 use crate::inbox::Replies;
+use crate::keys::Keys;
 use crate::operator::reply::read;
 
 /// How long an operator waits for the replies of clients. A client that is stopped or cut off does not reply.
@@ -23,20 +25,25 @@ const REPLY_TIMEOUT: Duration = Duration::from_millis(1_000);
 
 /// Asks `clients` and waits for their replies.
 async fn ask(client: &PostgresClient, mut question: Value, clients: Vec<String>) -> Result<Replies, Failure> {
-    let mut asked = client.inbox.ask();
+    let mut asked = client.server.inbox.ask();
     question["to"] = session_name(&client.runtime).into();
     question["number"] = asked.number.into();
-    question["prefix"] = (&*client.prefix).into();
-    let connection = client.pool.holding(FIRST_TTL).await?;
-    connection.notify(CHANNEL, &question.to_string()).await?;
+    question["prefix"] = client.server.prefix().into();
+    let (connection, question) = (client.connection().await?, question.to_string());
+    connection.run(|session| session.notify(CHANNEL, &question)).await?;
     let clock = client.runtime.clock();
     clock.within(clock.now() + REPLY_TIMEOUT, asked.complete(&clients)).await;
     Ok(asked.replies(clients))
 }
 
+async fn backends(client: &PostgresClient, name: &Name) -> Result<Vec<Backend>, Failure> {
+    let keys = Keys::of(client.server.prefix(), name);
+    client.connection().await?.run(|session| session.backends(keys)).await
+}
+
 /// Returns the claims of a name. A client that does not reply is shown by the number of its backend.
 pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {
-    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.keys_of(name)).await?;
+    let backends = backends(client, name).await?;
     if backends.is_empty() {
         return Ok(Info::new(name.clone(), None, Vec::new()));
     }
@@ -51,12 +58,12 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
 
 /// Returns a page of the names that clients hold or wait for.
 pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> Result<Listing> {
-    let sessions = client.pool.holding(FIRST_TTL).await?.sessions().await?;
+    let sessions = client.connection().await?.run(|session| session.sessions()).await?;
     let after = page.after.as_ref().map(Name::as_str);
     let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
     let replies = ask(client, question, sessions).await?;
     if !replies.silent.is_empty() {
-        let rest = if client.names.is_usable() {
+        let rest = if client.server.names.is_usable() {
             "the table of names tells their locks"
         } else {
             "their locks are not listed; with the table that `fencepost schema --apply` makes they would be"
@@ -65,11 +72,12 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
     }
     let mut resources = Vec::new();
     let mut found = claims(client, &replies.parts);
-    if client.names.is_usable() {
+    if client.server.names.is_usable() {
         // More than a page: names that replies have told may be among them.
         let after = after.unwrap_or_default();
-        let connection = client.pool.holding(FIRST_TTL).await?;
-        for (name, backend) in connection.named(&client.prefix, begins, after).await? {
+        let connection = client.connection().await?;
+        let named = connection.run(|session| session.named(client.server.prefix(), begins, after)).await?;
+        for (name, backend) in named {
             if !backend.is_client() || replies.silent.contains(&backend.session) {
                 found.entry(name).or_default().push(unknown(client, &backend));
             }
@@ -88,7 +96,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
 
 /// Asks the holder's client to end the grant.
 pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let backends = client.pool.holding(FIRST_TTL).await?.backends(client.keys_of(name)).await?;
+    let backends = backends(client, name).await?;
     let question = json!({
         "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
     });

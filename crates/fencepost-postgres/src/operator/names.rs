@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
+use fencepost_sql::Failure;
 
-use crate::conn::connection::Connection;
-use crate::error::Failure;
+use crate::conn::session::PostgresSession;
 
 /// How many names a client remembers that it has written. After that it may write one again.
 const MAX_SEEN: usize = 100_000;
@@ -26,11 +26,11 @@ struct Known {
 
 impl Names {
     /// Asks the server for the table.
-    pub(crate) async fn find(&self, connection: &Connection) -> Result<(), Failure> {
+    pub(crate) async fn find(&self, session: &PostgresSession) -> Result<(), Failure> {
         let text = "SELECT CASE WHEN coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) \
                     THEN coalesce(has_table_privilege(to_regclass('fencepost.name')::oid, 'SELECT') \
                     AND has_table_privilege(to_regclass('fencepost.name')::oid, 'INSERT'), false) ELSE false END";
-        let is_usable = connection.one_row(text).await?.get(0);
+        let is_usable = session.one_row(text).await?.get(0);
         self.0.lock().is_usable = is_usable;
         Ok(())
     }

@@ -3,14 +3,14 @@
 
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{ClaimRecord, Loss, Token};
+use fencepost_core::{ClaimRecord, Token};
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::ListedClaim;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::claim::listed::ListedClaim;
-use crate::client::{FIRST_TTL, PostgresClient};
+use crate::client::{PostgresClient, PostgresServer};
 use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message, session_name};
-use crate::error::Failure;
 
 /// The longest text of a message: the server's limit is 8,000 bytes.
 const MAX_TEXT: usize = 7_500;
@@ -20,8 +20,8 @@ pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedRec
     while let Some(message) = messages.recv().await {
         let Some(client) = client.upgrade() else { return };
         if message.channel == FREE_CHANNEL {
-            if let Ok(key) = message.text.parse() {
-                client.quiet.wake(key);
+            if let Ok(key) = message.text.parse::<i64>() {
+                client.quiet.wake_all(|keys| keys.name == key);
             }
             continue;
         }
@@ -34,7 +34,7 @@ pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedRec
                 }
             });
         } else {
-            client.inbox.take(text);
+            client.server.inbox.take(text);
         }
     }
 }
@@ -47,8 +47,11 @@ async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Fai
     if !to.starts_with("fencepost_") {
         return Ok(());
     }
-    let claims =
-        if question["prefix"] == *client.prefix { answer(client, question).await } else { Vec::new() };
+    let claims = if question["prefix"] == *client.server.prefix() {
+        answer(client, question).await
+    } else {
+        Vec::new()
+    };
     let mut parts: Vec<Vec<Value>> = vec![Vec::new()];
     let mut length = 0;
     for claim in claims {
@@ -61,13 +64,14 @@ async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Fai
         parts.last_mut().expect("there is one").push(claim);
     }
     let last = parts.len() - 1;
-    let connection = client.pool.holding(FIRST_TTL).await?;
+    let connection = client.connection().await?;
     let from = session_name(&client.runtime);
     for (part, claims) in parts.into_iter().enumerate() {
         let text = json!({
             "number": number, "client": from, "part": part, "last": part == last, "claims": claims,
-        });
-        connection.notify(to, &text.to_string()).await?;
+        })
+        .to_string();
+        connection.run(|session| session.notify(to, &text)).await?;
     }
     Ok(())
 }
@@ -104,28 +108,18 @@ async fn answer(client: &Arc<PostgresClient>, question: &Value) -> Vec<Value> {
 }
 
 /// Describes a claim without its id.
-fn shown(one: &ListedClaim) -> Value {
+fn shown(one: &ListedClaim<PostgresServer>) -> Value {
     let record = String::from_utf8(one.record.to_bytes()).expect("JSON is UTF-8");
     json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record })
 }
 
 /// Ends a grant. `now`: releases its lock at once, else when its lease is over.
-async fn evict(one: &ListedClaim, now: bool, reason: Option<&str>) -> Option<Value> {
-    let held = one.held.as_ref()?.upgrade()?;
-    let until = one.claim.runtime.clock().now() + one.claim.ttl();
-    one.claim.validity.end_with(Loss::Evicted, reason.unwrap_or_default().to_owned());
+async fn evict(one: &ListedClaim<PostgresServer>, now: bool, reason: Option<&str>) -> Option<Value> {
+    let (held, why) = (one.held()?, reason.unwrap_or_default());
     if now {
-        held.unlock().await.ok()?;
+        held.evict_now(why).await.ok()?;
     } else {
-        let (clock, held) = (one.claim.runtime.clone(), Arc::downgrade(&held));
-        one.claim.runtime.spawn(async move {
-            clock.clock().sleep_until(until).await;
-            if let Some(held) = held.upgrade()
-                && held.unlock().await.is_err()
-            {
-                held.connection.end();
-            }
-        });
+        held.evict(why);
     }
     Some(json!({ "evicted": true }))
 }

@@ -1,14 +1,12 @@
 //! The schema that `fencepost schema` prints or makes.
 
-use std::sync::Arc;
-
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::POSTGRES;
+use fencepost_sql::{POSTGRES, named};
 use tokio::sync::mpsc;
 
-use crate::client::FIRST_TTL;
 use crate::config::{Config, Mode};
 use crate::conn::connect::Connector;
+use crate::error::ENGINE;
 use crate::table::pool::run_batch;
 
 /// The statements for advisory locks, with comments.
@@ -27,19 +25,12 @@ fn statements(address: &BackendUrl) -> Result<String> {
 
 /// Runs the statements in one transaction.
 fn apply(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<()>> {
-    Reply::coming(async move {
+    named(ENGINE, async move {
         let config = Config::parse(&address)?;
         let statements = statements(&address)?;
         let (inbox, _) = mpsc::unbounded_channel();
-        let mode = config.mode;
-        let connector = Arc::new(Connector::new(config, runtime, inbox)?);
-        if mode == Mode::Table {
-            // A pooler runs all of it in one of its sessions: it is one message.
-            return Ok(run_batch(&connector, &statements).await?);
-        }
-        let connection = connector.connect(FIRST_TTL).await?;
-        let made = connection.batch(&statements).await;
-        connection.end();
-        Ok(made?)
+        let connector = Connector::new(config, runtime, inbox)?;
+        // A pooler runs all of it in one of its sessions: it is one message.
+        Ok(run_batch(&connector, &statements).await?)
     })
 }

@@ -7,7 +7,6 @@ use fencepost_sql::{Answer, Database, Failure, Lane, LeaseTable, Results, Statem
 
 use crate::conn::connect::Connector;
 use crate::doctor;
-use crate::error;
 use crate::table::listener::{Listener, Proofs};
 use crate::table::pool::{Connections, Used, closed};
 use crate::table::statement;
@@ -41,7 +40,7 @@ impl PostgresDatabase {
         listening: Arc<Connector>,
         proofs: Arc<Proofs>,
     ) -> PostgresDatabase {
-        let most = connector.config.connections.saturating_sub(RESERVED).max(1);
+        let most = connector.config.server.connections.saturating_sub(RESERVED).max(1);
         PostgresDatabase {
             shared: Arc::new(Shared {
                 claims: Connections::new(&connector, most),
@@ -66,11 +65,8 @@ impl Shared {
     async fn run(&self, used: &Used, statements: &[Statement]) -> Result<Results, Failure> {
         let clock = self.connector.runtime.clock();
         let running = statement::run(used.client(), statements, &self.connector.server);
-        let limit = clock.now() + self.connector.config.timeout;
-        clock
-            .within(limit, running)
-            .await
-            .unwrap_or_else(|| Err(error::Failure::timeout(&self.connector.server).for_table()))
+        let limit = clock.now() + self.connector.config.server.timeout;
+        clock.within(limit, running).await.unwrap_or_else(|| Err(Failure::timeout(&self.connector.server)))
     }
 }
 
@@ -120,10 +116,10 @@ impl Database for PostgresDatabase {
             let connector = &self.shared.connector;
             let clock = connector.runtime.clock();
             let examining = doctor::examine_table(used.client(), &connector.server, messages);
-            let report = clock.within(clock.now() + connector.config.timeout, examining).await;
-            let report = report.unwrap_or_else(|| Err(error::Failure::timeout(&connector.server)));
+            let report = clock.within(clock.now() + connector.config.server.timeout, examining).await;
+            let report = report.unwrap_or_else(|| Err(Failure::timeout(&connector.server)));
             used.set_clean(report.is_ok());
-            report.map_err(error::Failure::for_table)
+            report
         })
     }
 

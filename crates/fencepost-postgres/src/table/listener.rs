@@ -59,7 +59,7 @@ impl Listener {
     pub(crate) fn state(&self, now: Moment) -> Option<bool> {
         let state = self.state.lock();
         match &state.connection {
-            Some(connection) if !*connection.running.ended.borrow() => Some(true),
+            Some(connection) if !connection.running.has_ended() => Some(true),
             _ => state.retry.is_some_and(|retry| now < retry).then_some(false),
         }
     }
@@ -76,7 +76,7 @@ impl Listener {
         let connection = connect(connector).await?;
         let clock = connector.runtime.clock();
         let listen = Statement { text: format!("LISTEN {channel}").into(), values: Vec::new() };
-        let limit = clock.now() + connector.config.timeout;
+        let limit = clock.now() + connector.config.server.timeout;
         let listening = statement::run(&connection.client, std::slice::from_ref(&listen), &connector.server);
         clock.within(limit, listening).await.unwrap_or_else(|| Err(timeout(connector)))?;
         let number = {
@@ -89,7 +89,7 @@ impl Listener {
         // The message comes from another connection: on the same backend it would prove nothing.
         let mut used = claims.get().await?;
         let mut arrived = proofs.0.subscribe();
-        let limit = clock.now() + connector.config.timeout;
+        let limit = clock.now() + connector.config.server.timeout;
         let sending = [Statement { text, values: proof }];
         let sending = statement::run(used.client(), &sending, &connector.server);
         clock.within(limit, sending).await.unwrap_or_else(|| Err(timeout(connector)))?;
@@ -100,9 +100,9 @@ impl Listener {
             clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
         let mut state = self.state.lock();
         if proven {
-            let mut ended = connection.running.ended.clone();
+            let ended = connection.running.ended();
             connector.runtime.spawn(async move {
-                let _ = ended.wait_for(|ended| *ended).await;
+                ended.await;
                 if let Some(table) = table.upgrade() {
                     table.wake_all();
                 }
@@ -121,5 +121,5 @@ impl Listener {
 }
 
 fn timeout(connector: &Connector) -> Failure {
-    crate::error::Failure::timeout(&connector.server).for_table()
+    Failure::timeout(&connector.server)
 }

@@ -24,14 +24,16 @@ const MAX_QUEUED: u32 = 64;
 /// Opens the lease table that a URL names.
 pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // No lock belongs to a connection, so no program has to inherit one.
-    config.pinned = false;
+    config.server.pinned = false;
     // Clients whose URLs differ share no limit.
-    let engine =
-        format!("postgres {} {} {:?} {}", config.server(), config.database, config.table, config.prefix);
+    let engine = format!(
+        "postgres {} {} {:?} {}",
+        config.server, config.server.database, config.table, config.server.prefix
+    );
     let options = TableOptions {
         engine: ENGINE,
         table: config.table.clone(),
-        prefix: config.prefix.clone(),
+        prefix: config.server.prefix.clone(),
         channel: session_name(&runtime),
     };
     let (sender, messages) = mpsc::unbounded_channel();

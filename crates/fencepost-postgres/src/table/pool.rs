@@ -5,20 +5,21 @@ use std::sync::Arc;
 use fencepost_core::ErrorKind;
 use fencepost_core::sync::Mutex;
 use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::ConnectionTask;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::conn::connect::{Connector, DriverClient, Running};
+use crate::conn::connect::{Connector, DriverClient};
 use crate::error;
 
 /// A connection.
 pub(crate) struct Plain {
     pub(crate) client: DriverClient,
-    pub(crate) running: Running,
+    pub(crate) running: ConnectionTask,
 }
 
 impl Plain {
     fn has_ended(&self) -> bool {
-        *self.running.ended.borrow()
+        self.running.has_ended()
     }
 }
 
@@ -75,7 +76,7 @@ impl Connections {
     pub(crate) async fn get(&self) -> Result<Used, Failure> {
         let clock = self.connector.runtime.clock();
         let config = &self.connector.config;
-        let until = clock.now() + config.timeout + config.connect_timeout;
+        let until = clock.now() + config.server.timeout + config.server.connect_timeout;
         let permit = clock.within(until, Arc::clone(&self.permits).acquire_owned()).await;
         let busy = || {
             let message = "all connections of this client are busy; raise connections= in the URL, and check the server's load";
@@ -111,19 +112,17 @@ pub(crate) async fn connect(connector: &Arc<Connector>) -> Result<Plain, Failure
         // Dropped by its caller, the connection closes.
         let _ = sender.send(open(&own).await);
     });
-    let opened = opened.await.map_err(|_| closed())?;
-    opened.map_err(error::Failure::for_table)
+    opened.await.map_err(|_| closed())?
 }
 
 /// Opens a connection to the first server that accepts writes. Nothing is set or prepared on it: it may be one of a pooler in
 /// transaction mode. Runs on the client's own thread.
-pub(crate) async fn open(connector: &Connector) -> Result<Plain, error::Failure> {
+pub(crate) async fn open(connector: &Connector) -> Result<Plain, Failure> {
     let (clock, config) = (connector.runtime.clock(), &connector.config);
-    let count = u32::try_from(config.hosts.len()).unwrap_or(u32::MAX);
-    let until = clock.now() + config.connect_timeout.saturating_mul(count) + config.timeout;
+    let until = config.server.connect_limit(&connector.runtime);
     let opening = async {
-        let mut failure = error::Failure::ended(&connector.server);
-        for host in &config.hosts {
+        let mut failure = Failure::ended(&connector.server);
+        for host in &config.server.hosts {
             match open_at(connector, host).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => failure = error,
@@ -131,29 +130,29 @@ pub(crate) async fn open(connector: &Connector) -> Result<Plain, error::Failure>
         }
         Err(failure)
     };
-    clock.within(until, opening).await.unwrap_or_else(|| Err(error::Failure::timeout(&connector.server)))
+    clock.within(until, opening).await.unwrap_or_else(|| Err(Failure::timeout(&connector.server)))
 }
 
-async fn open_at(connector: &Connector, host: &(String, u16)) -> Result<Plain, error::Failure> {
+async fn open_at(connector: &Connector, host: &(String, u16)) -> Result<Plain, Failure> {
     let (client, running) = connector.greet(host).await?;
     let server = format!("{}:{}", host.0, host.1);
     let standby = client.query_typed_one("SELECT pg_is_in_recovery()", &[]).await;
-    if standby.map_err(|error| error::Failure::read(&error, &server))?.get(0) {
-        return Err(error::Failure::standby(&server));
+    if standby.map_err(|error| error::read(&error, &server))?.get(0) {
+        return Err(error::standby(&server));
     }
     Ok(Plain { client, running })
 }
 
 /// Runs statements without parameters on a connection of their own.
-pub(crate) async fn run_batch(connector: &Connector, statements: &str) -> Result<(), error::Failure> {
+pub(crate) async fn run_batch(connector: &Connector, statements: &str) -> Result<(), Failure> {
     let connection = open(connector).await?;
     let clock = connector.runtime.clock();
     let running = connection.client.batch_execute(statements);
-    let made = clock.within(clock.now() + connector.config.timeout, running).await;
-    made.ok_or_else(|| error::Failure::timeout(&connector.server))?
-        .map_err(|error| error::Failure::read(&error, &connector.server))
+    let made = clock.within(clock.now() + connector.config.server.timeout, running).await;
+    made.ok_or_else(|| Failure::timeout(&connector.server))?
+        .map_err(|error| error::read(&error, &connector.server))
 }
 
 pub(crate) fn closed() -> Failure {
-    error::Failure::closed().for_table()
+    Failure::closed()
 }

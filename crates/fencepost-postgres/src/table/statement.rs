@@ -67,7 +67,7 @@ fn read(row: &tokio_postgres::Row) -> Row {
 
 /// Reads the error of a statement.
 fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
-    let mut failure = error::Failure::read(error, server).for_table();
+    let mut failure = error::read(error, server);
     match error.code() {
         // Without the server's word nobody knows what became of the statement.
         None => failure.uncertain = true,

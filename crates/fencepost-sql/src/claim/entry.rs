@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use crate::claim::request::{self, Outcome};
 use crate::claim::waiter::Waiter;
 use crate::client::TableClient;
-use crate::database::Failure;
+use crate::failure::Failure;
 use crate::session::{SessionRow, TableSession};
 
 /// The shortest lease of a place in the line, for claims whose own lease is not renewed.

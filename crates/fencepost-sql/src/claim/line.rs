@@ -8,7 +8,8 @@ use fencepost_core::admission::{Place, winners};
 
 use crate::claim::record::mode_of;
 use crate::client::TableClient;
-use crate::database::{Failure, Results, Row, Statement, Transaction, Value};
+use crate::database::{Results, Row, Statement, Transaction, Value};
+use crate::failure::Failure;
 use crate::statements::with;
 
 /// A claim in the line.

@@ -10,7 +10,8 @@ use crate::claim::line::{Line, LinePlace};
 use crate::claim::record::{mode_number, new_row, owner};
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
-use crate::database::{Failure, Lane};
+use crate::database::Lane;
+use crate::failure::Failure;
 use crate::session::SessionRow;
 use crate::statements::with;
 

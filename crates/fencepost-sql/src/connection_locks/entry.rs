@@ -8,39 +8,38 @@ use fencepost_core::{
 };
 use futures_util::future::BoxFuture;
 
-use crate::claim::attempt::{FreshGrant, check, try_lock};
-use crate::claim::held::Held;
-use crate::claim::wait::{Grant, Wait};
-use crate::client::PostgresClient;
-use crate::conn::session::PostgresSession;
-use crate::error::{ENGINE, Failure};
-use crate::keys::{Lock, Locked};
+use crate::connection_locks::attempt::{FreshGrant, try_lock};
+use crate::connection_locks::held::{Held, Why};
+use crate::connection_locks::renewal::ConnectionRenewal;
+use crate::connection_locks::wait::{Grant, Wait};
+use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
+use crate::failure::{Failure, named};
 
-pub(crate) struct PostgresEntry {
-    client: Arc<PostgresClient>,
+pub(super) struct LockEntry<S: Server> {
+    locks: Arc<ConnectionLocks<S>>,
     claim: Arc<Claim>,
-    lock: Lock,
-    phase: Phase,
+    keys: <S::Session as Session>::Keys,
+    phase: Phase<S>,
     /// A statement that was sent and has no reply yet. It outlives the future of an attempt, because its effect must be known before
     /// the claim is withdrawn.
-    trying: Option<BoxFuture<'static, Result<Option<FreshGrant>, Failure>>>,
+    trying: Option<BoxFuture<'static, Result<Option<FreshGrant<S>>, Failure>>>,
     removed: Option<Removed>,
     /// The first request to withdraw was made: while the claim was valid, or not.
     was_valid: Option<bool>,
 }
 
-enum Phase {
+enum Phase<S: Server> {
     New,
-    Waiting(Wait),
-    Holding(Arc<Held>),
+    Waiting(Wait<S>),
+    Holding(Arc<Held<S>>),
     Gone,
 }
 
-impl PostgresEntry {
-    pub(crate) fn new(client: &Arc<PostgresClient>, claim: Arc<Claim>) -> PostgresEntry {
-        PostgresEntry {
-            lock: Lock { keys: client.keys_of(&claim.want().name), mode: claim.want().mode },
-            client: Arc::clone(client),
+impl<S: Server> LockEntry<S> {
+    pub(super) fn new(locks: &Arc<ConnectionLocks<S>>, claim: Arc<Claim>) -> LockEntry<S> {
+        LockEntry {
+            keys: locks.server.keys(claim.want()),
+            locks: Arc::clone(locks),
             claim,
             phase: Phase::New,
             trying: None,
@@ -50,21 +49,21 @@ impl PostgresEntry {
     }
 
     /// Sends the first statement, or waits for the reply of the one that was sent.
-    async fn tried(&mut self) -> Result<Option<FreshGrant>, Failure> {
+    async fn tried(&mut self) -> Result<Option<FreshGrant<S>>, Failure> {
         let trying = self.trying.get_or_insert_with(|| {
-            let (client, claim, lock) = (Arc::clone(&self.client), Arc::clone(&self.claim), self.lock);
-            Box::pin(async move { try_lock(&client, &claim, lock).await })
+            let (locks, claim, keys) = (Arc::clone(&self.locks), Arc::clone(&self.claim), self.keys.clone());
+            Box::pin(async move { try_lock(&locks, &claim, &keys).await })
         });
-        let connection_limit = self.client.pool.time_limit();
+        let connection_limit = self.locks.pool.time_limit();
         let outcome = self.claim.runtime.clock().within(connection_limit, trying).await;
-        let Some(outcome) = outcome else { return Err(self.client.pool.timeout()) };
+        let Some(outcome) = outcome else { return Err(self.locks.pool.timeout()) };
         self.trying = None;
         outcome
     }
 
     async fn enter(&mut self) -> Result<Attempt> {
         if matches!(self.phase, Phase::New) {
-            check(self.lock.mode)?;
+            self.locks.server.check(self.claim.want())?;
             if let Some(grant) = self.tried().await? {
                 self.hold(grant);
                 return self.answer().await;
@@ -72,8 +71,8 @@ impl PostgresEntry {
             if !self.claim.join {
                 return Ok(Attempt::Blocked { again: None, ahead: None });
             }
-            self.client.listed.waits(&self.claim);
-            self.phase = Phase::Waiting(Wait::start(&self.client, &self.claim, self.lock));
+            self.locks.listed.note(&self.claim, None);
+            self.phase = Phase::Waiting(Wait::start(&self.locks, &self.claim, &self.keys));
         }
         if let Phase::Waiting(wait) = &self.phase {
             wait.queued().await;
@@ -86,40 +85,29 @@ impl PostgresEntry {
                 Some(Ok(Grant::Fresh(grant))) => self.hold(grant),
                 Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
                     let connection = Arc::clone(&exclusive.connection);
+                    let (keys, mode) = (self.keys.clone(), self.claim.want().mode);
+                    let locked = Locked { keys, mode, permits: Vec::new() };
                     connection.hold(&self.claim, sent);
-                    let locked = Locked { lock: self.lock, permits: Vec::new() };
-                    let held = Held::new(
-                        connection,
-                        &self.claim,
-                        token,
-                        locked,
-                        Some(exclusive),
-                        None,
-                        &self.client.quiet,
-                    );
-                    self.listed(&held);
-                    self.phase = Phase::Holding(held);
+                    let why = Why::Waited(exclusive);
+                    self.holding(Held::new(&self.locks, &self.claim, connection, token, locked, why));
                 }
             }
         }
         self.answer().await
     }
 
-    fn listed(&self, held: &Arc<Held>) {
-        self.client.listed.holds(&self.claim, held);
-        if self.client.names.note(self.lock.keys.name, &self.claim.want().name) {
-            self.client.runtime.spawn(Arc::clone(&self.client).write_names());
-        }
+    fn holding(&mut self, held: Arc<Held<S>>) {
+        self.locks.listed.note(&self.claim, Some(&held));
+        S::granted(&self.locks, &self.claim, &self.keys);
+        self.phase = Phase::Holding(held);
     }
 
     /// Holds the lock that a connection for many was granted.
-    fn hold(&mut self, grant: FreshGrant) {
+    fn hold(&mut self, grant: FreshGrant<S>) {
         let (connection, token, locked) = (Arc::clone(&grant.connection), grant.token, grant.locked.clone());
         connection.hold(&self.claim, grant.sent);
-        let held =
-            Held::new(connection, &self.claim, token, locked, None, Some(grant.take()), &self.client.quiet);
-        self.listed(&held);
-        self.phase = Phase::Holding(held);
+        let why = Why::Free(grant.take());
+        self.holding(Held::new(&self.locks, &self.claim, connection, token, locked, why));
     }
 
     /// Answers for a claim that was granted. A grant that is not valid any more is released.
@@ -160,9 +148,9 @@ impl PostgresEntry {
     }
 }
 
-impl Drop for PostgresEntry {
+impl<S: Server> Drop for LockEntry<S> {
     fn drop(&mut self) {
-        self.client.listed.remove(self.claim.id);
+        self.locks.listed.remove(self.claim.id);
         if self.removed.is_some() {
             return;
         }
@@ -177,14 +165,14 @@ impl Drop for PostgresEntry {
     }
 }
 
-impl Entry for PostgresEntry {
+impl<S: Server> Entry for LockEntry<S> {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         if self.removed.is_some() {
             return Reply::ready(Ok(Attempt::Gone));
         }
         match &self.phase {
             Phase::Gone => Reply::ready(Ok(Attempt::Gone)),
-            Phase::New | Phase::Waiting(_) | Phase::Holding(_) => Reply::coming(self.enter()),
+            Phase::New | Phase::Waiting(_) | Phase::Holding(_) => named(S::ENGINE, self.enter()),
         }
     }
 
@@ -197,16 +185,17 @@ impl Entry for PostgresEntry {
 
     fn renewal(&self) -> Option<Renewal> {
         let Phase::Holding(held) = &self.phase else { return None };
-        let session = PostgresSession(Arc::clone(&held.connection));
+        let (locks, connection) = (Arc::clone(&self.locks), Arc::clone(&held.connection));
+        let session = ConnectionRenewal { locks, connection };
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(session) })
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         match self.removed {
             Some(removed) => Reply::ready(Ok(removed)),
-            None => Reply::coming(async move {
+            None => named(S::ENGINE, async move {
                 let removed = self.remove().await?;
-                self.client.listed.remove(self.claim.id);
+                self.locks.listed.remove(self.claim.id);
                 self.removed = Some(removed);
                 Ok(removed)
             }),
@@ -214,7 +203,6 @@ impl Entry for PostgresEntry {
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {
-        let message = "an advisory lock ends with its connection and cannot be detached; use mode=table";
-        Reply::ready(Err(Error::new(ErrorKind::Unsupported, message).on(ENGINE)))
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, S::CANNOT_DETACH).on(S::ENGINE)))
     }
 }

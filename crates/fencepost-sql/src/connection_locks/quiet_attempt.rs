@@ -5,56 +5,53 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, Mode};
 
-use crate::claim::attempt::{FreshGrant, try_lock};
-use crate::claim::quiet::Waiter;
-use crate::client::PostgresClient;
-use crate::error::Failure;
-use crate::keys::Lock;
+use crate::connection_locks::attempt::{FreshGrant, try_lock};
+use crate::connection_locks::quiet::QuietWaiter;
+use crate::connection_locks::{ConnectionLocks, Server};
+use crate::failure::Failure;
 
 /// How often a mark is tried: a release tests it for a moment.
 const MARK_ATTEMPTS: u32 = 20;
 
-impl Waiter {
+impl<S: Server> QuietWaiter<S> {
     /// Tries if this is the first claim. Run this to its end.
-    pub(crate) async fn attempt(
+    pub(super) async fn attempt(
         &mut self,
-        client: &Arc<PostgresClient>,
+        locks: &Arc<ConnectionLocks<S>>,
         claim: &Claim,
-        lock: Lock,
-    ) -> Result<Option<FreshGrant>, Failure> {
-        let first =
-            self.all.0.lock().get(&self.keys.name).and_then(|queue| queue.waiting.keys().next().copied());
+    ) -> Result<Option<FreshGrant<S>>, Failure> {
+        let first = self.all.0.lock().get(&self.name).and_then(|queue| queue.waiting.keys().next().copied());
         if first != Some(self.number) {
             return Ok(None);
         }
-        self.mark(client, claim).await?;
-        let grant = try_lock(client, claim, lock).await?;
-        self.is_exclusive = grant.is_some() && lock.mode == Mode::Exclusive;
+        self.mark(locks, claim).await?;
+        let grant = try_lock(locks, claim, &self.keys).await?;
+        self.is_exclusive = grant.is_some() && claim.want().mode == Mode::Exclusive;
         Ok(grant)
     }
 
     /// Notes at the server that this client waits, before the claim tries: each later release sends a message.
-    async fn mark(&self, client: &Arc<PostgresClient>, claim: &Claim) -> Result<(), Failure> {
+    async fn mark(&self, locks: &Arc<ConnectionLocks<S>>, claim: &Claim) -> Result<(), Failure> {
         let known = {
             let all = self.all.0.lock();
-            all.get(&self.keys.name).and_then(|queue| queue.mark.as_ref()).and_then(Weak::upgrade)
+            all.get(&self.name).and_then(|queue| queue.mark.as_ref()).and_then(Weak::upgrade)
         };
         if known.is_some_and(|connection| !connection.has_ended()) {
             return Ok(());
         }
-        let connection = client.pool.holding(claim.ttl()).await?;
+        let connection = locks.pool.holding(claim.ttl()).await?;
         let clock = self.runtime.clock();
         for _ in 0..MARK_ATTEMPTS {
-            match connection.mark(self.keys.waiting).await {
+            match connection.mark(&self.keys).await {
                 Ok(true) => {
-                    if let Some(queue) = self.all.0.lock().get_mut(&self.keys.name) {
+                    if let Some(queue) = self.all.0.lock().get_mut(&self.name) {
                         queue.mark = Some(Arc::downgrade(&connection));
                     }
                     return Ok(());
                 }
                 Ok(false) => clock.sleep_until(clock.now() + Duration::from_millis(1)).await,
                 Err(failure) => {
-                    connection.unmark(self.keys.waiting).await;
+                    connection.unmark(&self.keys).await;
                     return Err(failure);
                 }
             }

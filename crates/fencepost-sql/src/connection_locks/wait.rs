@@ -6,33 +6,33 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Mode, Moment, Token, Waiter};
+use fencepost_core::{Claim, Moment, Token, Waiter};
 use futures_util::future::{Either, select};
 use tokio::sync::Notify;
 
-use crate::claim::attempt::FreshGrant;
-use crate::client::PostgresClient;
-use crate::conn::connection::Connection;
-use crate::conn::pool::Exclusive;
-use crate::error::Failure;
-use crate::keys::Lock;
+use crate::connection_locks::attempt::FreshGrant;
+use crate::connection_locks::connection::Connection;
+use crate::connection_locks::pool::Exclusive;
+use crate::connection_locks::{ConnectionLocks, Server, Session};
+use crate::failure::Failure;
 
-/// How long a reader pauses that waits for holders of permits.
+type Keys<S> = <<S as Server>::Session as Session>::Keys;
+
+/// How long a claim pauses before it waits again for what the server has no queue for.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A claim that waits. The task that waits runs on the client's own thread. Dropping this cancels it.
-pub(crate) struct Wait {
-    shared: Arc<Inner>,
+pub(super) struct Wait<S: Server> {
+    shared: Arc<Inner<S>>,
 }
 
-struct Inner {
+struct Inner<S: Server> {
     cancelled: Notify,
-    slot: Waiter<Slot>,
+    slot: Waiter<Slot<S>>,
 }
 
-#[derive(Default)]
-struct Slot {
-    outcome: Option<Result<Grant, Failure>>,
+struct Slot<S: Server> {
+    outcome: Option<Result<Grant<S>, Failure>>,
     /// The server answers, and the claim waits.
     queued: bool,
     /// Nobody takes the outcome any more.
@@ -40,24 +40,25 @@ struct Slot {
 }
 
 /// A lock that was waited for.
-pub(crate) enum Grant {
+pub(super) enum Grant<S: Server> {
     /// In the server's queue. The connection is the claim's alone.
     Exclusive {
-        exclusive: Exclusive,
+        exclusive: Exclusive<S>,
         token: Token,
         /// When the statement was sent from which the lease counts.
         sent: Moment,
     },
     /// It was free when the claim tried again.
-    Fresh(FreshGrant),
+    Fresh(FreshGrant<S>),
 }
 
-impl Wait {
-    pub(crate) fn start(client: &Arc<PostgresClient>, claim: &Arc<Claim>, lock: Lock) -> Wait {
+impl<S: Server> Wait<S> {
+    pub(super) fn start(locks: &Arc<ConnectionLocks<S>>, claim: &Arc<Claim>, keys: &Keys<S>) -> Wait<S> {
         let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Waiter::default() });
-        let (own, client, claim) = (Arc::clone(&inner), Arc::clone(client), Arc::clone(claim));
-        client.runtime.clone().spawn(async move {
-            if let Some(outcome) = wait(&own, &client, &claim, lock).await {
+        let (own, locks, claim, keys) =
+            (Arc::clone(&inner), Arc::clone(locks), Arc::clone(claim), keys.clone());
+        locks.runtime.clone().spawn(async move {
+            if let Some(outcome) = wait(&own, &locks, &claim, &keys).await {
                 own.put(outcome);
             }
         });
@@ -65,22 +66,22 @@ impl Wait {
     }
 
     /// Takes the outcome, if it is there.
-    pub(crate) fn take(&self) -> Option<Result<Grant, Failure>> {
+    pub(super) fn take(&self) -> Option<Result<Grant<S>, Failure>> {
         self.shared.slot.with(|slot| slot.outcome.take())
     }
 
     /// Returns when the claim stands in the queue, or there is an outcome.
-    pub(crate) async fn queued(&self) {
+    pub(super) async fn queued(&self) {
         poll_fn(|cx| self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)).await;
     }
 
     /// Is ready when there is an outcome.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.slot.poll(cx, |slot| slot.outcome.is_some())
     }
 }
 
-impl Drop for Wait {
+impl<S: Server> Drop for Wait<S> {
     fn drop(&mut self) {
         let outcome = self.shared.slot.with(|slot| {
             slot.abandoned = true;
@@ -92,8 +93,14 @@ impl Drop for Wait {
     }
 }
 
-impl Inner {
-    fn put(&self, outcome: Result<Grant, Failure>) {
+impl<S: Server> Default for Slot<S> {
+    fn default() -> Slot<S> {
+        Slot { outcome: None, queued: false, abandoned: false }
+    }
+}
+
+impl<S: Server> Inner<S> {
+    fn put(&self, outcome: Result<Grant<S>, Failure>) {
         let mut outcome = Some(outcome);
         self.slot.tell(|slot| {
             if !slot.abandoned {
@@ -104,19 +111,19 @@ impl Inner {
 }
 
 /// Waits for the lock. `None`: the claim has given up, and nothing of it is left.
-async fn wait(
-    inner: &Inner,
-    client: &Arc<PostgresClient>,
+async fn wait<S: Server>(
+    inner: &Inner<S>,
+    locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
-    lock: Lock,
-) -> Option<Result<Grant, Failure>> {
-    let is_quiet = client.waits_quietly || matches!(lock.mode, Mode::Permits { .. });
-    let permit = match client.pool.try_permit() {
+    keys: &Keys<S>,
+) -> Option<Result<Grant<S>, Failure>> {
+    let is_quiet = locks.server.waits_quietly(claim.want().mode);
+    let permit = match locks.pool.try_permit() {
         Some(permit) if !is_quiet => permit,
         _ => {
             // The holders of all connections may be waiting for other locks: the claim tries meanwhile.
-            let permit = async { if is_quiet { pending().await } else { client.pool.permit().await } };
-            match wait_quietly(inner, client, claim, lock, pin!(permit)).await? {
+            let permit = async { if is_quiet { pending().await } else { locks.pool.permit().await } };
+            match wait_quietly(inner, locks, claim, keys, pin!(permit)).await? {
                 Ok(Either::Left(Ok(permit))) => permit,
                 Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
                 Ok(Either::Left(Err(failure))) | Err(failure) => return Some(Err(failure)),
@@ -124,7 +131,7 @@ async fn wait(
         }
     };
     let ttl = claim.ttl();
-    let connecting = pin!(client.pool.exclusive(permit, ttl));
+    let connecting = pin!(locks.pool.exclusive(permit, ttl));
     let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
@@ -133,10 +140,10 @@ async fn wait(
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
     let token = loop {
-        match wait_in_queue(inner, client, &connection, claim, lock).await {
+        match wait_in_queue(inner, locks, &connection, claim, keys).await {
             Some(Ok(Some(token))) => break token,
             Some(Err(failure)) => return Some(Err(failure)),
-            // Permits are held, and the server has no queue of readers for them.
+            // The server has no queue for what is in the way.
             Some(Ok(None)) => {
                 let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
                 if let Either::Left(_) = select(paused, pin!(inner.cancelled.notified())).await {
@@ -152,23 +159,27 @@ async fn wait(
     };
     // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
     let sent = clock.now();
-    Some(connection.set_idle(ttl).await.map(|()| Grant::Exclusive { exclusive, token, sent }))
+    Some(connection.confirm(claim, keys, token, ttl).await.map(|token| Grant::Exclusive {
+        exclusive,
+        token,
+        sent,
+    }))
 }
 
-/// Waits in the server's queue. No token: permits are held, and the claim is no longer in the queue. `None`: the claim has given up, and
+/// Waits in the server's queue. No token: the server has no queue for what is in the way. `None`: the claim has given up, and
 /// nothing is locked on the connection.
-async fn wait_in_queue(
-    inner: &Inner,
-    client: &Arc<PostgresClient>,
-    connection: &Connection,
+async fn wait_in_queue<S: Server>(
+    inner: &Inner<S>,
+    locks: &Arc<ConnectionLocks<S>>,
+    connection: &Connection<S>,
     claim: &Claim,
-    lock: Lock,
+    keys: &Keys<S>,
 ) -> Option<Result<Option<Token>, Failure>> {
-    let mut waiting = pin!(connection.lock(lock));
+    let mut waiting = pin!(connection.send(|session| session.wait(claim, keys)));
     {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            if client.await_queued(connection, claim.ttl()).await.is_ok() {
+            if locks.await_queued(connection, claim.ttl()).await.is_ok() {
                 inner.slot.tell(|slot| slot.queued = true);
             }
             pending::<()>().await
@@ -180,24 +191,24 @@ async fn wait_in_queue(
             Either::Right(_) => {}
         }
     }
-    connection.cancel(waiting).await;
+    connection.cancel(locks, keys, claim.ttl(), waiting).await;
     None
 }
 
 /// Waits for messages about releases and tries after each, until the claim has the lock or `other` is ready. `None`: the claim has given
 /// up, and nothing of it is left.
-async fn wait_quietly<T>(
-    inner: &Inner,
-    client: &Arc<PostgresClient>,
+async fn wait_quietly<S: Server, T>(
+    inner: &Inner<S>,
+    locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
-    lock: Lock,
+    keys: &Keys<S>,
     mut other: impl Future<Output = T> + Unpin,
-) -> Option<Result<Either<T, FreshGrant>, Failure>> {
+) -> Option<Result<Either<T, FreshGrant<S>>, Failure>> {
     let clock = claim.runtime.clock();
-    let mut waiter = client.quiet.enter(lock.keys, &client.runtime);
+    let mut waiter = locks.quiet.enter(&claim.want().name, keys, &locks.runtime);
     loop {
         // It runs to its end, also when the claim gives up meanwhile: a grant that nobody takes is released.
-        match waiter.attempt(client, claim, lock).await {
+        match waiter.attempt(locks, claim).await {
             Ok(None) => {}
             Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
             Err(failure) => return Some(Err(failure)),

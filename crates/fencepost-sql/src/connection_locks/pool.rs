@@ -1,59 +1,65 @@
 //! The connections of a client: those that hold locks for many claims, and those on which one claim waits.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::conn::connect::Connector;
-use crate::conn::connection::{Connection, idle_for};
-use crate::error::Failure;
+use crate::connection_locks::connection::Connection;
+use crate::connection_locks::server::Server;
+use crate::failure::Failure;
 
 /// How many connections hold locks at most: one for each length of a lease, which is the connection's idle timeout.
 const MAX_HOLDING: usize = 4;
 
 /// The connections of a client.
-pub(crate) struct Pool {
-    pub(crate) connector: Arc<Connector>,
+pub struct Pool<S: Server> {
+    server: Arc<S>,
+    runtime: Runtime,
     /// By idle timeout. `None` once the client is closed.
-    holding: Mutex<Option<HashMap<Duration, Arc<Holding>>>>,
+    holding: Mutex<Option<HashMap<Duration, Arc<Holding<S>>>>>,
     /// Connections that wait for no claim and hold nothing.
-    unused: Arc<Mutex<Vec<Arc<Connection>>>>,
+    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
     /// One permit for each connection on which a claim may wait. First come, first served.
     waiting: Arc<Semaphore>,
 }
 
-#[derive(Default)]
-struct Holding {
-    connection: Mutex<Option<Arc<Connection>>>,
-    opening: SingleFlight<Result<Arc<Connection>, Failure>>,
+struct Holding<S: Server> {
+    connection: Mutex<Option<Arc<Connection<S>>>>,
+    opening: SingleFlight<Result<Arc<Connection<S>>, Failure>>,
 }
 
-impl Holding {
-    fn current(&self) -> Option<Arc<Connection>> {
+impl<S: Server> Default for Holding<S> {
+    fn default() -> Holding<S> {
+        Holding { connection: Mutex::default(), opening: SingleFlight::default() }
+    }
+}
+
+impl<S: Server> Holding<S> {
+    fn current(&self) -> Option<Arc<Connection<S>>> {
         self.connection.lock().clone().filter(|connection| !connection.has_ended())
     }
 }
 
 /// A connection on which a claim waits or holds alone. Dropping it gives the connection back, if nothing is locked on it.
-pub(crate) struct Exclusive {
-    pub(crate) connection: Arc<Connection>,
+pub(super) struct Exclusive<S: Server> {
+    pub(super) connection: Arc<Connection<S>>,
     clean: bool,
-    unused: Arc<Mutex<Vec<Arc<Connection>>>>,
+    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Exclusive {
+impl<S: Server> Exclusive<S> {
     /// Notes that nothing is locked on the connection any more.
-    pub(crate) fn set_clean(&mut self) {
+    pub(super) fn set_clean(&mut self) {
         self.clean = true;
     }
 }
 
-impl Drop for Exclusive {
+impl<S: Server> Drop for Exclusive<S> {
     fn drop(&mut self) {
         if self.clean && !self.connection.has_ended() {
             self.unused.lock().push(Arc::clone(&self.connection));
@@ -63,11 +69,12 @@ impl Drop for Exclusive {
     }
 }
 
-impl Pool {
-    pub(crate) fn new(connector: Connector) -> Pool {
-        let waiting = connector.config.connections.saturating_sub(MAX_HOLDING).max(1);
+impl<S: Server> Pool<S> {
+    pub(super) fn new(server: Arc<S>, runtime: Runtime) -> Pool<S> {
+        let waiting = server.url().connections.saturating_sub(MAX_HOLDING).max(1);
         Pool {
-            connector: Arc::new(connector),
+            server,
+            runtime,
             holding: Mutex::new(Some(HashMap::new())),
             unused: Arc::default(),
             waiting: Arc::new(Semaphore::new(waiting)),
@@ -75,12 +82,18 @@ impl Pool {
     }
 
     /// Returns a connection that holds locks whose leases last `ttl`. Opens it if there is none.
-    pub(crate) async fn holding(&self, ttl: Duration) -> Result<Arc<Connection>, Failure> {
-        let ttl = idle_for(ttl);
+    ///
+    /// # Errors
+    /// Those of the server's [`connect`](Server::connect).
+    ///
+    /// # Cancel safety
+    /// May be dropped; a connection that is being opened stays for later callers.
+    pub async fn holding(&self, ttl: Duration) -> Result<Arc<Connection<S>>, Failure> {
+        let ttl = S::idle_for(ttl);
         let (idle, holding) = {
             let mut known = self.holding.lock();
             let known = known.as_mut().ok_or_else(Failure::closed)?;
-            let most = MAX_HOLDING.min(self.connector.config.connections - 1);
+            let most = MAX_HOLDING.min(self.server.url().connections - 1);
             let idle = if known.contains_key(&ttl) || known.len() < most {
                 ttl
             } else {
@@ -97,37 +110,36 @@ impl Pool {
         if let Some(connection) = holding.current() {
             return Ok(connection);
         }
-        let (connector, own) = (Arc::clone(&self.connector), Arc::clone(&holding));
+        let (server, runtime, own) = (Arc::clone(&self.server), self.runtime.clone(), Arc::clone(&holding));
         let opening = async move {
             // Another claim may have opened it meanwhile.
             if let Some(connection) = own.current() {
                 return Ok(connection);
             }
-            let connection = connector.connect(idle).await?;
+            let connection = Connection::new(&server, &runtime, server.connect(idle, true).await?, idle);
             *own.connection.lock() = Some(Arc::clone(&connection));
-            connector.runtime.spawn(keep_open(connector.runtime.clone(), Arc::downgrade(&connection)));
+            runtime.spawn(keep_open(runtime.clone(), Arc::downgrade(&connection)));
             Ok(connection)
         };
-        holding.opening.join(&self.connector.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
+        holding.opening.join(&self.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
     }
 
     /// Returns the right to a connection on which a claim can wait, if there is one.
-    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
     /// Returns the right to a connection on which a claim can wait, first come, first served.
-    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
         Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Failure::closed())
     }
 
     /// Returns a connection on which a claim can wait. Runs on the client's own thread.
-    pub(crate) async fn exclusive(
+    pub(super) async fn exclusive(
         &self,
         permit: OwnedSemaphorePermit,
         ttl: Duration,
-    ) -> Result<Exclusive, Failure> {
-        let idle = idle_for(ttl);
+    ) -> Result<Exclusive<S>, Failure> {
         let unused = loop {
             match self.unused.lock().pop() {
                 Some(connection) if connection.has_ended() => {}
@@ -136,19 +148,15 @@ impl Pool {
         };
         let connection = match unused {
             Some(connection) => {
-                if connection.idle() != idle {
-                    connection.set_idle(idle).await?;
-                }
+                connection.set_idle(ttl).await?;
                 connection
             }
             None => {
-                let connection = self.connector.connect(idle).await?;
-                let runtime = self.connector.runtime.clone();
-                self.connector.runtime.spawn(end_unused(
-                    runtime,
-                    Arc::clone(&self.unused),
-                    Arc::downgrade(&connection),
-                ));
+                let idle = S::idle_for(ttl);
+                let opened = self.server.connect(idle, false).await?;
+                let connection = Connection::new(&self.server, &self.runtime, opened, idle);
+                let (unused, weak) = (Arc::clone(&self.unused), Arc::downgrade(&connection));
+                self.runtime.spawn(end_unused(self.runtime.clone(), unused, weak));
                 connection
             }
         };
@@ -156,18 +164,18 @@ impl Pool {
     }
 
     /// Returns when a statement that is sent now takes too long: with the time in which a connection is opened.
-    pub(crate) fn time_limit(&self) -> Moment {
-        let config = &self.connector.config;
-        self.connector.runtime.clock().now() + config.timeout + config.connect_timeout
+    pub(super) fn time_limit(&self) -> Moment {
+        let url = self.server.url();
+        self.runtime.clock().now() + url.timeout + url.connect_timeout
     }
 
     /// Returns the error of a statement that took too long.
-    pub(crate) fn timeout(&self) -> Failure {
-        Failure::timeout(&self.connector.server)
+    pub(super) fn timeout(&self) -> Failure {
+        Failure::timeout(self.server.name())
     }
 
     /// Ends all connections that hold locks for many claims, and lets no claim wait any more.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.waiting.close();
         let holding = self.holding.lock().take();
         for holding in holding.into_iter().flat_map(HashMap::into_values) {
@@ -180,7 +188,7 @@ impl Pool {
 }
 
 /// Keeps a connection open that holds nothing: the next lock does not wait for a new one.
-async fn keep_open(runtime: Runtime, connection: std::sync::Weak<Connection>) {
+async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
         let Some(idle) = connection.upgrade().map(|connection| connection.idle()) else { return };
@@ -200,10 +208,10 @@ async fn keep_open(runtime: Runtime, connection: std::sync::Weak<Connection>) {
 }
 
 /// Ends a connection that nobody has used for a third of its idle timeout.
-async fn end_unused(
+async fn end_unused<S: Server>(
     runtime: Runtime,
-    unused: Arc<Mutex<Vec<Arc<Connection>>>>,
-    connection: std::sync::Weak<Connection>,
+    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
+    connection: Weak<Connection<S>>,
 ) {
     let clock = runtime.clock();
     loop {

@@ -1,0 +1,152 @@
+//! The statements of a connection that holds locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Claim, ClaimRecord, Token};
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
+use mysql_common::row::Row;
+use mysql_common::value::Value;
+
+use crate::conn::channel::{Answer, Channel};
+use crate::conn::connect::Connector;
+use crate::conn::statements::{self, Statements};
+use crate::error;
+use crate::keys::Key;
+
+/// A connection.
+pub(crate) struct MysqlSession {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) channel: Channel,
+    pub(crate) statements: Statements,
+    /// The session's number at the server.
+    pub(crate) number: u64,
+}
+
+impl MysqlSession {
+    /// Runs a prepared statement, which the first poll sends.
+    async fn execute(&self, statement: u32, values: &[Value]) -> Result<Answer, Failure> {
+        let reply = self.channel.execute(statement, values).await;
+        reply.map_err(|error| error::read(error, &self.connector.server))
+    }
+
+    /// Runs a text without parameters, which the first poll sends.
+    pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Failure> {
+        let reply = self.channel.query(text).await;
+        Ok(reply.map_err(|error| error::read(error, &self.connector.server))?.rows)
+    }
+
+    /// Prepares and runs a statement of an operator.
+    pub(crate) async fn ask(&self, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
+        let prepared = self.channel.prepare(text).await;
+        let prepared = prepared.map_err(|error| error::read(error, &self.connector.server))?;
+        let answer = self.execute(prepared.statement, values).await;
+        self.channel.close(prepared.statement);
+        Ok(answer?.rows)
+    }
+
+    /// Runs a statement that returns one number. `None`: it is `NULL`.
+    async fn number(&self, statement: u32, values: &[Value]) -> Result<Option<i64>, Failure> {
+        Ok(first_number(self.execute(statement, values).await?.rows))
+    }
+
+    fn interrupted(&self) -> Failure {
+        error::interrupted(&self.connector.server)
+    }
+}
+
+impl Session for MysqlSession {
+    type Keys = Key;
+
+    /// The token is zero if there are none.
+    fn try_lock<'a>(
+        &'a self,
+        claim: &'a Claim,
+        key: &'a Key,
+        _again: bool,
+        _free: &'a [u32],
+    ) -> locks::Answer<'a, Option<Taken>> {
+        Box::pin(async move {
+            if self.statements.draw.is_none() {
+                return match self.number(self.statements.try_lock, &[text(&key.text)]).await? {
+                    Some(1) => Ok(Some(Taken::default())),
+                    Some(_) => Ok(None),
+                    None => Err(self.interrupted()),
+                };
+            }
+            let values = [text(&key.text), text(&key.name), holder(claim), text(&key.text)];
+            let answer = self.execute(self.statements.try_lock, &values).await?;
+            let token = Token::new(answer.insert_id);
+            Ok((answer.affected > 0).then(|| Taken { token, ..Taken::default() }))
+        })
+    }
+
+    fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
+        Box::pin(async move {
+            let statement = statements::wait(&key.text, &record(claim));
+            match first_number(self.query(&statement).await?) {
+                Some(1) => Ok(Some(Token::default())),
+                _ => Err(self.interrupted()),
+            }
+        })
+    }
+
+    /// Draws the token: a statement that waits must not write.
+    fn confirm<'a>(
+        &'a self,
+        claim: &'a Claim,
+        key: &'a Key,
+        _: Token,
+        idle: Duration,
+    ) -> locks::Answer<'a, Token> {
+        Box::pin(async move {
+            let Some(draw) = self.statements.draw else {
+                self.set_idle(idle).await?;
+                return Ok(Token::default());
+            };
+            let values = [text(&key.text), text(&key.name), holder(claim)];
+            Ok(Token::new(self.execute(draw, &values).await?.insert_id))
+        })
+    }
+
+    fn unlock<'a>(&'a self, locked: &'a Locked<Key>) -> locks::Answer<'a, bool> {
+        Box::pin(async {
+            Ok(self.number(self.statements.release, &[text(&locked.keys.text)]).await? == Some(1))
+        })
+    }
+
+    fn clean<'a>(&'a self, key: &'a Key) -> locks::Answer<'a, ()> {
+        Box::pin(async { self.number(self.statements.release, &[text(&key.text)]).await.map(drop) })
+    }
+
+    fn is_queued<'a>(&'a self, other: &'a MysqlSession) -> locks::Answer<'a, bool> {
+        Box::pin(async {
+            let count = self.number(self.statements.is_queued, &[other.number.into()]).await?;
+            Ok(count.is_some_and(|count| count > 0))
+        })
+    }
+
+    fn set_idle(&self, idle: Duration) -> locks::Answer<'_, ()> {
+        let seconds = idle.as_secs();
+        Box::pin(async move { self.execute(self.statements.set_idle, &[seconds.into()]).await.map(drop) })
+    }
+}
+
+/// Describes the holder, without the claim's id, which is a secret.
+fn record(claim: &Claim) -> Vec<u8> {
+    ClaimRecord { id: None, ..ClaimRecord::of(claim) }.to_bytes()
+}
+
+fn holder(claim: &Claim) -> Value {
+    Value::Bytes(record(claim))
+}
+
+fn first_number(rows: Vec<Row>) -> Option<i64> {
+    rows.into_iter().next().and_then(|mut row| row.take_opt::<i64, _>(0)?.ok())
+}
+
+/// Returns a text as a parameter.
+pub(crate) fn text(text: &str) -> Value {
+    Value::Bytes(text.as_bytes().to_vec())
+}

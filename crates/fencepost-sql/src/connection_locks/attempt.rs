@@ -1,0 +1,91 @@
+//! The first statement of a claim, on a connection that holds for many.
+
+use std::sync::Arc;
+
+use fencepost_core::{Claim, Moment, Token};
+
+use crate::connection_locks::connection::Connection;
+use crate::connection_locks::keys::{KeyUse, Usable};
+use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
+use crate::failure::Failure;
+
+type Keys<S> = <<S as Server>::Session as Session>::Keys;
+
+/// A lock that a connection was granted and that no claim holds yet. Dropping this releases it.
+pub(super) struct FreshGrant<S: Server> {
+    pub(super) connection: Arc<Connection<S>>,
+    pub(super) token: Token,
+    /// When the statement was sent from which the lease counts.
+    pub(super) sent: Moment,
+    pub(super) locked: Locked<Keys<S>>,
+    locks: Arc<ConnectionLocks<S>>,
+    /// `None`: a claim holds the lock.
+    key_use: Option<KeyUse>,
+}
+
+impl<S: Server> FreshGrant<S> {
+    /// Gives the lock to a claim, which releases it.
+    pub(super) fn take(mut self) -> KeyUse {
+        self.key_use.take().expect("it is taken once")
+    }
+}
+
+impl<S: Server> Drop for FreshGrant<S> {
+    fn drop(&mut self) {
+        let Some(key_use) = self.key_use.take() else { return };
+        let (connection, locked) = (Arc::clone(&self.connection), self.locked.clone());
+        let (locks, name) = (Arc::clone(&self.locks), key_use.name().clone());
+        self.locks.runtime.spawn(async move {
+            if connection.within(connection.unlock(&locked)).await.is_err() {
+                connection.end();
+            }
+            drop(key_use);
+            locks.quiet.wake(&name);
+        });
+    }
+}
+
+/// Takes the lock if it is free. A connection that had ended is replaced once. `None`: another claim holds it.
+///
+/// Run this to its end: dropped after its first poll, it may leave a lock.
+pub(super) async fn try_lock<S: Server>(
+    locks: &Arc<ConnectionLocks<S>>,
+    claim: &Claim,
+    keys: &Keys<S>,
+) -> Result<Option<FreshGrant<S>>, Failure> {
+    let mut key_use = loop {
+        let usable = locks.keys.take(claim.want());
+        if let Usable::Free(key_use) = usable {
+            break key_use;
+        }
+        if claim.join {
+            return Ok(None);
+        }
+        // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile.
+        locks.reach().await?;
+        if let Usable::Held = usable {
+            return Ok(None);
+        }
+    };
+    let _turn = key_use.turn().await;
+    let mut locked = Locked { keys: keys.clone(), mode: claim.want().mode, permits: key_use.free_permits() };
+    let mut first = true;
+    loop {
+        let connection = locks.pool.holding(claim.ttl()).await?;
+        let sent = claim.runtime.clock().now();
+        match connection.try_lock(claim, keys, key_use.again, &locked.permits).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(taken)) => {
+                key_use.grant(&taken.permits);
+                locked.permits = taken.permits;
+                let (token, locks, key_use) = (taken.token, Arc::clone(locks), Some(key_use));
+                return Ok(Some(FreshGrant { connection, token, sent, locked, locks, key_use }));
+            }
+            Err(failure) if failure.closed && first => first = false,
+            Err(failure) => {
+                connection.undo(&locked, key_use.again).await;
+                return Err(failure);
+            }
+        }
+    }
+}

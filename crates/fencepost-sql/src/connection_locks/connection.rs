@@ -1,0 +1,280 @@
+//! One connection, and the claims that it holds.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, ClaimId, Loss, Moment, Runtime, Token, Validity};
+
+use crate::connection_locks::server::{Locked, Server, Session};
+use crate::connection_locks::task::ConnectionTask;
+use crate::connection_locks::{ConnectionLocks, Taken};
+use crate::failure::Failure;
+
+/// How long the server may take to end a statement that waits.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection. The server ends it after its idle timeout without a statement.
+pub struct Connection<S: Server> {
+    pub(super) id: u64,
+    server: Arc<S>,
+    runtime: Runtime,
+    session: S::Session,
+    idle: Mutex<Duration>,
+    state: Mutex<State>,
+    /// Each claim has its own validity, because their lengths differ.
+    pub(super) forever: Arc<Validity>,
+}
+
+struct State {
+    /// `None`: the connection has ended.
+    task: Option<ConnectionTask>,
+    claims: HashMap<ClaimId, Arc<Claim>>,
+    /// When the last statement was sent.
+    sent: Moment,
+}
+
+impl<S: Server> Connection<S> {
+    pub(super) fn new(
+        server: &Arc<S>,
+        runtime: &Runtime,
+        (session, task): (S::Session, ConnectionTask),
+        idle: Duration,
+    ) -> Arc<Connection<S>> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let ended = task.ended();
+        let connection = Arc::new(Connection {
+            id: LAST.fetch_add(1, Relaxed) + 1,
+            server: Arc::clone(server),
+            runtime: runtime.clone(),
+            session,
+            idle: Mutex::new(idle),
+            state: Mutex::new(State {
+                task: Some(task),
+                claims: HashMap::new(),
+                sent: runtime.clock().now(),
+            }),
+            forever: Arc::new(Validity::forever()),
+        });
+        let weak = Arc::downgrade(&connection);
+        runtime.spawn(async move {
+            ended.await;
+            if let Some(connection) = weak.upgrade() {
+                connection.end();
+            }
+        });
+        connection
+    }
+
+    /// Returns the driver's connection.
+    pub fn session(&self) -> &S::Session {
+        &self.session
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.runtime.clock().now()
+    }
+
+    /// Returns whether the connection has ended. The server frees its locks.
+    pub fn has_ended(&self) -> bool {
+        self.state.lock().task.is_none()
+    }
+
+    /// Ends the connection and all claims that it holds.
+    pub fn end(&self) {
+        let (task, claims) = {
+            let mut state = self.state.lock();
+            (state.task.take(), std::mem::take(&mut state.claims))
+        };
+        // The holders are told before the server can hear that the connection ends.
+        claims.values().for_each(|claim| claim.validity.end(Loss::SessionEnded));
+        drop(task);
+    }
+
+    /// Returns how long the server waits for a statement before it ends the connection.
+    pub(super) fn idle(&self) -> Duration {
+        *self.idle.lock()
+    }
+
+    /// Returns when the last statement was sent, and whether the connection holds nothing.
+    pub(super) fn usage(&self) -> (Moment, bool) {
+        let state = self.state.lock();
+        (state.sent, state.claims.is_empty())
+    }
+
+    /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.
+    pub(super) fn hold(&self, claim: &Arc<Claim>, sent: Moment) -> bool {
+        let mut state = self.state.lock();
+        if state.task.is_none() {
+            return false;
+        }
+        state.claims.insert(claim.id, Arc::clone(claim));
+        drop(state);
+        claim.confirm(sent, claim.ttl().min(self.idle()))
+    }
+
+    /// Returns whether the connection holds for the claim.
+    pub(super) fn holds(&self, claim: &Claim) -> bool {
+        self.state.lock().claims.contains_key(&claim.id)
+    }
+
+    /// Forgets a claim that is released.
+    pub(super) fn forget(&self, claim: &Claim) {
+        self.state.lock().claims.remove(&claim.id);
+    }
+
+    /// Runs a statement without a time limit, and notes when it was sent. The first poll sends.
+    pub(super) async fn send<'a, T, F>(
+        &'a self,
+        statement: impl FnOnce(&'a S::Session) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + 'a,
+    {
+        {
+            let mut state = self.state.lock();
+            if state.task.is_none() {
+                return Err(Failure::ended(self.server.name()));
+            }
+            state.sent = self.now();
+        }
+        let result = statement(&self.session).await;
+        if let Err(failure) = &result
+            && (failure.closed || failure.unusable)
+        {
+            self.end();
+        }
+        result
+    }
+
+    /// Runs a statement with the URL's time limit. The first poll sends.
+    ///
+    /// # Errors
+    /// Those of the statement, and a timeout. A connection that has not answered for its idle timeout ends.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the statement takes effect or not.
+    pub async fn run<'a, T, F>(&'a self, statement: impl FnOnce(&'a S::Session) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + 'a,
+    {
+        self.within(self.send(statement)).await
+    }
+
+    /// Limits the time of `work`.
+    pub(super) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let until = self.now() + self.server.url().timeout;
+        match self.runtime.clock().within(until, work).await {
+            Some(result) => result,
+            None => {
+                let failure = Failure::timeout(self.server.name());
+                if self.now() >= self.state.lock().sent + self.idle() {
+                    self.end();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes a lock if it is free.
+    pub(super) async fn try_lock(
+        &self,
+        claim: &Claim,
+        keys: &<S::Session as Session>::Keys,
+        again: bool,
+        free: &[u32],
+    ) -> Result<Option<Taken>, Failure> {
+        self.send(|session| session.try_lock(claim, keys, again, free)).await
+    }
+
+    /// Releases a lock.
+    pub(super) async fn unlock(
+        &self,
+        locked: &Locked<<S::Session as Session>::Keys>,
+    ) -> Result<bool, Failure> {
+        self.send(|session| session.unlock(locked)).await
+    }
+
+    /// Releases what a statement may have been granted before it failed: an error does not release a lock. `again`: another claim has
+    /// the name on this connection, and only the end of the connection is certain to undo one of them.
+    pub(super) async fn undo(&self, locked: &Locked<<S::Session as Session>::Keys>, again: bool) {
+        if again || self.within(self.unlock(locked)).await.is_err() {
+            self.end();
+        }
+    }
+
+    /// Interrupts the statement that waits, and releases what it may have been granted meanwhile. Ends the connection if that fails.
+    pub(super) async fn cancel(
+        &self,
+        locks: &ConnectionLocks<S>,
+        keys: &<S::Session as Session>::Keys,
+        ttl: Duration,
+        waiting: impl Future<Output = Result<Option<Token>, Failure>>,
+    ) {
+        let clock = self.runtime.clock();
+        let cancelled = async {
+            S::interrupt(locks, self, ttl).await?;
+            match waiting.await {
+                // A lock can be granted to a statement that fails.
+                Err(failure) if failure.interrupted => self.send(|session| session.clean(keys)).await,
+                // It was granted at the last moment. The interruption may still arrive, and hit a later statement.
+                Ok(_) => Err(Failure::ended(self.server.name())),
+                Err(failure) => Err(failure),
+            }
+        };
+        if !matches!(clock.within(clock.now() + INTERRUPT_TIMEOUT, cancelled).await, Some(Ok(()))) {
+            self.end();
+        }
+    }
+
+    /// Notes at the server that a claim of this client waits for a message. `false`: try again.
+    pub(super) async fn mark(&self, keys: &<S::Session as Session>::Keys) -> Result<bool, Failure> {
+        self.run(|session| session.mark(keys)).await
+    }
+
+    /// Takes a mark back. Ends the connection if that fails.
+    pub(super) async fn unmark(&self, keys: &<S::Session as Session>::Keys) {
+        if self.run(|session| session.unmark(keys)).await.is_err() {
+            self.end();
+        }
+    }
+
+    /// Sends a statement so that the idle timeout starts again. It becomes that of `ttl` if that is longer.
+    pub(super) async fn ping(&self, ttl: Duration) -> Result<(), Failure> {
+        let idle = S::idle_for(ttl).max(self.idle());
+        self.run(|session| session.set_idle(idle)).await?;
+        let mut known = self.idle.lock();
+        *known = idle.max(*known);
+        Ok(())
+    }
+
+    /// Makes the idle timeout that of `ttl`.
+    pub(super) async fn set_idle(&self, ttl: Duration) -> Result<(), Failure> {
+        let idle = S::idle_for(ttl);
+        if self.idle() != idle {
+            self.run(|session| session.set_idle(idle)).await?;
+            *self.idle.lock() = idle;
+        }
+        Ok(())
+    }
+
+    /// Confirms a lock that was waited for. Its idle timeout becomes that of the claim.
+    pub(super) async fn confirm(
+        &self,
+        claim: &Claim,
+        keys: &<S::Session as Session>::Keys,
+        token: Token,
+        ttl: Duration,
+    ) -> Result<Token, Failure> {
+        let idle = S::idle_for(ttl);
+        let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
+        *self.idle.lock() = idle;
+        Ok(token)
+    }
+}

@@ -1,0 +1,141 @@
+//! A lock that a connection holds for a claim.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, Loss, Token, margin};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+
+use crate::connection_locks::connection::Connection;
+use crate::connection_locks::keys::KeyUse;
+use crate::connection_locks::pool::Exclusive;
+use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
+use crate::failure::Failure;
+
+/// A lock that a connection holds for a claim.
+pub struct Held<S: Server> {
+    pub(super) connection: Arc<Connection<S>>,
+    /// Its token.
+    pub token: Token,
+    claim: Arc<Claim>,
+    locks: Arc<ConnectionLocks<S>>,
+    /// The keys, the mode and the permits that are locked.
+    pub locked: Locked<<S::Session as Session>::Keys>,
+    why: Mutex<Option<Why<S>>>,
+    unlocking: OnceLock<Unlocking>,
+}
+
+/// Why the claim may use the connection.
+pub(super) enum Why<S: Server> {
+    /// It waited for the lock, and the connection is its alone.
+    Waited(Exclusive<S>),
+    /// No other claim uses the name.
+    Free(#[expect(dead_code, reason = "it counts until it is dropped")] KeyUse),
+}
+
+type Unlocking = Shared<BoxFuture<'static, Result<bool, Failure>>>;
+
+impl<S: Server> Held<S> {
+    pub(super) fn new(
+        locks: &Arc<ConnectionLocks<S>>,
+        claim: &Arc<Claim>,
+        connection: Arc<Connection<S>>,
+        token: Token,
+        locked: Locked<<S::Session as Session>::Keys>,
+        why: Why<S>,
+    ) -> Arc<Held<S>> {
+        let held = Arc::new(Held {
+            connection,
+            token,
+            claim: Arc::clone(claim),
+            locks: Arc::clone(locks),
+            locked,
+            why: Mutex::new(Some(why)),
+            unlocking: OnceLock::new(),
+        });
+        if !claim.renewed {
+            claim.runtime.spawn(release_at_end(Arc::clone(claim), Arc::downgrade(&held)));
+        }
+        held
+    }
+
+    /// Ends the grant. Its lock is released when the holder releases it, or when its lease is over.
+    pub fn evict(self: &Arc<Held<S>>, why: &str) {
+        let runtime = self.claim.runtime.clone();
+        let until = runtime.clock().now() + self.claim.ttl();
+        self.claim.validity.end_with(Loss::Evicted, why.to_owned());
+        let held = Arc::downgrade(self);
+        self.claim.runtime.spawn(async move {
+            runtime.clock().sleep_until(until).await;
+            release(&held).await;
+        });
+    }
+
+    /// Ends the grant and releases its lock at once.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    ///
+    /// # Cancel safety
+    /// May be dropped after its first poll; the lock is released.
+    pub async fn evict_now(self: &Arc<Held<S>>, why: &str) -> Result<bool, Failure> {
+        self.claim.validity.end_with(Loss::Evicted, why.to_owned());
+        self.unlock().await
+    }
+
+    /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.
+    ///
+    /// The first poll sends. Dropped later, it takes effect. A statement is never repeated: a later claim may have the name on the same
+    /// connection.
+    pub(super) async fn unlock(self: &Arc<Held<S>>) -> Result<bool, Failure> {
+        let unlocking = self.unlocking.get_or_init(|| {
+            let held = Arc::clone(self);
+            held.connection.forget(&held.claim);
+            let work = async move {
+                let released = match held.connection.unlock(&held.locked).await {
+                    Err(failure) if failure.closed => Ok(false),
+                    other => other,
+                };
+                let mut why = held.why.lock().take();
+                if let Some(Why::Waited(exclusive)) = &mut why
+                    && released.is_ok()
+                {
+                    exclusive.set_clean();
+                }
+                drop(why);
+                // The server may send no message to the connection that released.
+                held.locks.quiet.wake(&held.claim.want().name);
+                released
+            };
+            work.boxed().shared()
+        });
+        self.connection.within(unlocking.clone()).await
+    }
+}
+
+/// Releases a lock whose holder is gone. Ends its connection if that fails.
+async fn release<S: Server>(held: &Weak<Held<S>>) {
+    if let Some(held) = held.upgrade()
+        && held.unlock().await.is_err()
+    {
+        held.connection.end();
+    }
+}
+
+/// Releases a lock whose lease is not renewed when it ends: the connection stays open for others.
+async fn release_at_end<S: Server>(claim: Arc<Claim>, held: Weak<Held<S>>) {
+    let clock = claim.runtime.clock();
+    loop {
+        // A part of the lease is kept as a margin for the holder. Another claim may hold the lock only after the whole.
+        let until = claim.validity.until() + margin(claim.ttl());
+        if until <= clock.now() {
+            break;
+        }
+        clock.sleep_until(until).await;
+        if clock.is_stopped() {
+            return;
+        }
+    }
+    release(&held).await;
+}

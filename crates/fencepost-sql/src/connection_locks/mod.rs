@@ -1,0 +1,117 @@
+//! Locks that a connection to the server holds: the server frees them when the connection ends. An engine gives a [`Server`], which opens
+//! connections, and a [`Session`] with the statements of one connection.
+//!
+//! - One connection holds the uncontended locks of all claims whose leases have the same length, because the server ends a connection
+//!   that is silent for so long. A client opens at most four of these.
+//! - A server gives a connection a lock again that the connection has. So the client keeps a table of the names in use.
+//! - A claim that is blocked waits in the server's queue on a connection of its own, and keeps that connection until its release. A
+//!   connection that holds never waits: its ping would queue behind the wait.
+//! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement.
+//! - If no connection is free to wait, or the server has no queue for the mode, the claim waits quietly: it tries, pauses and is told of
+//!   releases.
+
+mod attempt;
+mod connection;
+mod entry;
+mod held;
+mod keys;
+mod listed;
+mod pool;
+mod quiet;
+mod quiet_attempt;
+mod renewal;
+mod server;
+mod task;
+mod wait;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
+
+pub use connection::Connection;
+pub use held::Held;
+pub use listed::{ListedClaim, ListedClaims};
+pub use pool::Pool;
+pub use quiet::QuietWaiters;
+pub use server::{Answer, Locked, Server, Session, Taken};
+pub use task::ConnectionTask;
+
+use crate::connection_locks::entry::LockEntry;
+use crate::connection_locks::keys::KeysInUse;
+use crate::failure::Failure;
+
+/// The lease for which the first connection is opened: core's default.
+const FIRST_TTL: Duration = Duration::from_secs(30);
+
+/// The locks of one client. Its parts share it.
+pub struct ConnectionLocks<S: Server> {
+    /// Opens connections.
+    pub server: Arc<S>,
+    /// The connections.
+    pub pool: Pool<S>,
+    /// The client's clock and tasks.
+    pub runtime: Runtime,
+    /// The claims that wait or hold.
+    pub listed: ListedClaims<S>,
+    /// The claims that wait without a statement at the server.
+    pub quiet: QuietWaiters<S>,
+    keys: KeysInUse,
+}
+
+impl<S: Server> ConnectionLocks<S> {
+    /// Connects, so that a server that does not accept this client is an error now.
+    ///
+    /// # Errors
+    /// Those of the server's [`connect`](Server::connect).
+    ///
+    /// # Cancel safety
+    /// May be dropped; the connection is closed.
+    pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
+        let pool = Pool::new(Arc::clone(&server), runtime.clone());
+        let (listed, quiet, keys) = (ListedClaims::default(), QuietWaiters::default(), KeysInUse::default());
+        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys });
+        locks.connection().await?;
+        Ok(locks)
+    }
+
+    /// Returns a connection that holds locks, for statements that belong to no claim.
+    ///
+    /// # Errors
+    /// Those of the server's [`connect`](Server::connect).
+    ///
+    /// # Cancel safety
+    /// May be dropped; a connection that is being opened stays for later callers.
+    pub async fn connection(&self) -> Result<Arc<Connection<S>>, Failure> {
+        self.pool.holding(FIRST_TTL).await
+    }
+
+    /// Makes an entry for a claim.
+    pub fn enter(self: &Arc<Self>, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(LockEntry::new(self, claim))
+    }
+
+    /// Sends a statement of which only the reply matters.
+    ///
+    /// # Errors
+    /// Those of the statement.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn reach(&self) -> Result<(), Failure> {
+        self.connection().await?.ping(FIRST_TTL).await
+    }
+
+    /// Returns when `waiting` stands in the queue of a lock.
+    async fn await_queued(&self, waiting: &Connection<S>, ttl: Duration) -> Result<(), Failure> {
+        let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
+        loop {
+            let connection = self.pool.holding(ttl).await?;
+            if connection.run(|session| session.is_queued(waiting.session())).await? {
+                return Ok(());
+            }
+            // The server has not read the statement yet.
+            backoff.sleep(self.runtime.clock()).await;
+        }
+    }
+}
