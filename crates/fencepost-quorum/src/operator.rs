@@ -27,12 +27,13 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
             group[node].push(claim);
         }
     }
+    drop_votes(&mut groups, enough(need, missing));
     let mut claims = Vec::new();
     for mut group in groups {
         let evicted = group.iter().flatten().filter(|claim| claim.evicted).count() >= need;
         group.sort_by_key(|alike| std::cmp::Reverse(alike.len()));
         let waits = group.iter().flatten().next().is_some_and(|claim| !claim.holds());
-        let enough = if waits { 0 } else { (need - 1).saturating_sub(missing) };
+        let enough = if waits { 0 } else { enough(need, missing) };
         let times = group.get(enough).map_or(0, Vec::len);
         let shown: Vec<ClaimInfo> = group[0].iter().take(times).cloned().collect();
         for alike in &mut group {
@@ -49,6 +50,46 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
     }
     claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
     Info::new(name, last_token, claims)
+}
+
+/// Returns how many nodes beside one must have a claim, if `missing` nodes did not answer.
+fn enough(need: usize, missing: usize) -> usize {
+    (need - 1).saturating_sub(missing)
+}
+
+/// Drops the votes of claims that hold. A node that has not granted such a claim lists its vote as a waiter.
+fn drop_votes(groups: &mut [Vec<Vec<ClaimInfo>>], enough: usize) {
+    // The holders that a majority has, and how many there are.
+    let held = groups.iter().filter_map(|group| {
+        let mut counts: Vec<usize> = group.iter().map(Vec::len).collect();
+        counts.sort_by_key(|count| std::cmp::Reverse(*count));
+        let times = counts.get(enough).copied().filter(|times| *times > 0)?;
+        let holder = group.iter().flatten().filter(|one| one.holds()).max_by_key(|one| one.since_micros)?;
+        Some((holder.clone(), times))
+    });
+    for (holder, times) in held.collect::<Vec<_>>() {
+        let alike = |one: &ClaimInfo| {
+            one.mode == holder.mode && one.holder == holder.holder && one.reason == holder.reason
+        };
+        // A node may have granted it with another token.
+        let granted = |node: usize| {
+            groups
+                .iter()
+                .filter_map(move |group| group.get(node))
+                .flatten()
+                .filter(|one| one.holds() && alike(one))
+        };
+        let nodes = groups.iter().map(Vec::len).max().unwrap_or(0);
+        let lacks: Vec<usize> = (0..nodes).map(|node| times.saturating_sub(granted(node).count())).collect();
+        for (votes, lacks) in groups.iter_mut().flat_map(|group| group.iter_mut().zip(&lacks)) {
+            let mut rest = *lacks;
+            votes.retain(|one| {
+                let vote = !one.holds() && alike(one) && one.since_micros <= holder.since_micros && rest > 0;
+                rest -= usize::from(vote);
+                !vote
+            });
+        }
+    }
 }
 
 /// Returns when a node's grant ends; [`Duration::MAX`] if the node knows no end.

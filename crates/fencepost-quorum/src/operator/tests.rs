@@ -40,6 +40,29 @@ fn a_holder_is_shown_if_a_majority_may_have_it_and_a_waiter_if_one_has_it() {
 }
 
 #[test]
+fn a_vote_of_the_holder_at_a_node_that_has_not_granted_it_is_no_waiter() {
+    let (holds, vote, other) = (claim("one", Some(1)), claim("one", None), claim("other", None));
+    let both = [vote.clone(), other.clone()];
+    let [holds, vote] = [&[holds][..], &[vote]];
+    assert_eq!(shown(&[holds, holds, vote]), ["one"]);
+    assert_eq!(shown(&[vote, holds, holds]), ["one"]);
+    assert_eq!(shown(&[holds, holds, &both]), ["one", "other"]);
+    assert_eq!(shown(&[holds, vote]), ["one"], "the third node may have granted it");
+    assert_eq!(shown(&[holds, vote, vote]), ["one"], "one node has granted it: it still waits");
+    let late = claim("one", Some(2));
+    assert_eq!(
+        shown(&[holds, holds, &[late, vote[0].clone()]]),
+        ["one", "one"],
+        "the third node has granted it"
+    );
+    let mut younger = vote[0].clone();
+    younger.since_micros = 1;
+    assert_eq!(shown(&[holds, holds, &[younger]]), ["one", "one"], "it came after the grant");
+    let waits_too = [holds, vote].concat();
+    assert_eq!(shown(&[holds, &waits_too, vote]), ["one", "one"], "another claim waits at the second node");
+}
+
+#[test]
 fn holders_come_before_waiters_and_the_oldest_first() {
     let at = |label, token, since_micros| {
         let mut claim = claim(label, token);
