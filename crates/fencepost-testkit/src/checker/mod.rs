@@ -3,7 +3,8 @@
 //! A recorder sees calls and answers, and not the instants at which the engine decides. Each rule is
 //! therefore about intervals, and each finding is certain. A hold is *certain* from the return of its grant
 //! to its end. The end is the earliest of three: the call of its release, the loss as its holder saw it, and
-//! the end of its known validity. A claim is *possible* from its request until nothing of it can be left at
+//! the end of its known validity. A hold also ends where the sessions
+//! of the engine end. It is certain again when its holder says so later than the time in which it must be told. A claim is *possible* from its request until nothing of it can be left at
 //! the engine.
 
 mod busy;
@@ -36,6 +37,8 @@ pub struct Promises {
     pub linger: Duration,
     /// How long after the death of its process the engine may keep a claim. `None` means without end.
     pub dead: Option<Duration>,
+    /// How long after the end of its session a holder may still say that it holds the lock.
+    pub told: Duration,
     /// Whether the run went on until every claim had an answer.
     pub complete: bool,
 }
@@ -50,6 +53,7 @@ impl Default for Promises {
             bound: None,
             linger: Duration::ZERO,
             dead: None,
+            told: Duration::ZERO,
             complete: true,
         }
     }

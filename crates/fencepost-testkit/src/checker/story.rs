@@ -43,6 +43,8 @@ pub(super) struct Grant {
     /// The spot where the release returned, and whether it was confirmed.
     pub(super) released: Option<(Spot, bool)>,
     pub(super) evicted: Option<Spot>,
+    /// The spot where its session may have ended.
+    session_ended: Option<Spot>,
     /// The position up to which the claim certainly holds the resource.
     pub(super) end: u64,
 }
@@ -111,6 +113,8 @@ impl Book {
         let end = Spot { pos: history.events().len() as u64, at: history.end() };
         let mut book = Book { stories: Vec::new(), others: Vec::new(), pauses: HashMap::new(), end };
         let mut index: HashMap<Key, usize> = HashMap::new();
+        // The last end of sessions, and until when a holder may not know of it.
+        let mut ended: Option<(Spot, u64)> = None;
         for (pos, event) in history.positioned() {
             let spot = Spot { pos, at: event.at };
             match &event.what {
@@ -135,6 +139,14 @@ impl Book {
                     }
                     book.stories.push(story);
                 }
+                What::SessionsEnded => {
+                    let told = promises.told.as_nanos() as u64;
+                    ended = Some((spot, event.at.saturating_add(told)));
+                    for grant in book.stories.iter_mut().filter_map(|story| story.grant.as_mut()) {
+                        grant.session_ended.get_or_insert(spot);
+                    }
+                }
+                What::Ensured { .. } if ended.is_some_and(|(_, told)| event.at < told) => {}
                 What::Died => {
                     for story in book.stories.iter_mut().filter(|story| story.key.process == event.by.process)
                     {
@@ -158,7 +170,16 @@ impl Book {
                 }
                 What::Listed { .. } | What::Removed { .. } => book.others.push((pos, event.clone())),
                 _ => match index.get(&event.by).map(|&at| &mut book.stories[at]) {
-                    Some(story) => story.take(&event.what, spot, findings),
+                    Some(story) => {
+                        story.take(&event.what, spot, findings);
+                        // The grant may have been under way when its session ended.
+                        if let (What::Granted { .. }, Some(grant), Some((_, told))) =
+                            (&event.what, &mut story.grant, ended)
+                            && event.at < told
+                        {
+                            grant.session_ended = Some(spot);
+                        }
+                    }
                     None => findings.push(Finding {
                         kind: Kind::Malformed,
                         position: pos,
@@ -247,6 +268,7 @@ impl Story {
                     release: None,
                     released: None,
                     evicted: None,
+                    session_ended: None,
                     end: 0,
                 });
             }
@@ -299,7 +321,8 @@ impl Story {
             None => NEVER,
         };
         if let Some(grant) = &mut self.grant {
-            let certain = [grant.release, grant.lost, grant.evicted, self.died].into_iter().flatten();
+            let certain = [grant.release, grant.lost, grant.evicted, grant.session_ended, self.died];
+            let certain = certain.into_iter().flatten();
             let seen = certain.map(|spot| spot.pos).min().unwrap_or(u64::MAX);
             let valid = history.position_of(grant.until);
             grant.end = seen.min(valid).max(grant.ensured.map_or(0, |spot| spot.pos));

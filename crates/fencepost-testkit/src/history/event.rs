@@ -174,6 +174,9 @@ pub enum What {
         /// Whether the eviction frees the lock at once, without waiting for the release of the holder.
         now: bool,
     },
+    /// Sessions of the engine end next: its server is killed, or an operator ends some. A lock of a session ends with
+    /// it, and its holder is told later.
+    SessionsEnded,
     /// The process pauses here.
     Paused,
     /// The process runs again.

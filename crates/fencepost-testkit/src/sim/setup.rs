@@ -154,6 +154,7 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
         // Dead clients share a process with the engine here. It grants a dead waiter in its turn, until its
         // lease expires.
         dead: None,
+        told: Duration::ZERO,
         complete: true,
     };
     let count =

@@ -95,7 +95,7 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
     command.arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.arg(format!("--socket={}", dir.join("socket").display()));
     // A case of the conformance suite makes more than a hundred clients.
-    command.arg("--max-connections=1000").args(options);
+    command.arg("--max-connections=1100").args(options);
     if tls {
         certify(dir)?;
         ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;

@@ -1,7 +1,8 @@
 //! Holds that exclude each other.
 
-use super::{good, kinds};
-use fencepost_testkit::checker::Kind;
+use super::{good, kinds, tale};
+use fencepost_testkit::checker::{Kind, Promises, check};
+use std::time::Duration;
 
 #[test]
 fn overlap_of_two_exclusive_holders() {
@@ -194,4 +195,31 @@ fn the_engines_own_listing() {
     assert_eq!(kinds("0 z listed r x s"), [Kind::ListedOverlap]);
     assert_eq!(kinds("0 z listed r p1/2 p1/2 p1/2"), [Kind::ListedOverlap]);
     good("0 z listed r p1/2 p1/2\n1 z listed r s s s\n2 z listed r x\n3 z listed r");
+}
+
+/// A lock of a session ends with it. Its holder may believe in it for a while, and no longer.
+#[test]
+fn a_hold_whose_session_ends_is_no_overlap_once_its_holder_is_told() {
+    let text = "
+        0 a ask r x ever
+        1 a granted 1 31
+        2 ended sessions-ended
+        3 b ask r x ever
+        4 a ensured 31
+        7 b granted 2 35
+        9 a lost
+        10 b release
+        11 b released";
+    let overlaps = |text: &str| {
+        let promises = Promises { told: Duration::from_millis(4), complete: false, ..Promises::default() };
+        check(&tale(text), &promises).iter().filter(|finding| finding.kind == Kind::Overlap).count()
+    };
+    assert_eq!(overlaps(text), 0);
+    assert_eq!(overlaps(&text.replace("9 a lost", "8 a ensured 31")), 1, "it was to be told by 6");
+    assert_eq!(overlaps(&text.replace("2 ended sessions-ended", "")), 1);
+    // The grant arrives when its session has ended.
+    let late = text.replace("1 a granted 1 31", "").replace("4 a ensured 31", "4 a granted 1 31");
+    assert_eq!(overlaps(&late), 0);
+    let late = late.replace("4 a granted 1 31", "6 a granted 1 31");
+    assert_eq!(overlaps(&late), 1, "it arrives too late for that");
 }

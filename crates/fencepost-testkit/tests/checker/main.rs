@@ -59,6 +59,7 @@ fn event(line: &str) -> Event {
         "paused" => What::Paused,
         "resumed" => What::Resumed,
         "died" => What::Died,
+        "sessions-ended" => What::SessionsEnded,
         "listed" => What::Listed {
             resource: words[3].into(),
             holders: words[4..].iter().map(|text| mode(text)).collect(),
@@ -85,6 +86,7 @@ fn promises() -> Promises {
         bound: Some(Duration::from_millis(20)),
         linger: Duration::ZERO,
         dead: Some(Duration::from_millis(30)),
+        told: Duration::ZERO,
         complete: true,
     }
 }
