@@ -10,16 +10,17 @@ mod host;
 mod killed;
 mod memory;
 mod partition;
-mod postgres;
 mod redis;
 mod side;
 mod simulation;
+mod sql;
 mod sqlite;
 mod stranger;
 mod torture;
 mod usage;
 mod zookeeper;
 
+use fencepost_testkit::sql::{MariaDb, Postgres};
 use figure::{Figure, Measured};
 use host::Host;
 use memory::crowd::Question;
@@ -55,13 +56,8 @@ fn main() -> ExitCode {
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["zookeeper-side-peer", url] => return side(|| zookeeper::peer::side(url)),
-        ["postgres-side-loop", url, tasks] => {
-            return side(|| postgres::closed_loop::side(url, number(tasks)));
-        }
-        ["postgres-side-queue", url, tasks] => {
-            return side(|| postgres::closed_loop::queue(url, number(tasks)));
-        }
-        ["postgres-side-waiter", url] => return side(|| postgres::ended::waiter(url)),
+        ["postgres", words @ ..] if sql::side::<Postgres>(words) => return ExitCode::SUCCESS,
+        ["mysql", words @ ..] if sql::side::<MariaDb>(words) => return ExitCode::SUCCESS,
         ["sqlite-sit-in-transaction", file] => {
             sqlite::bare::Bare::open(Path::new(file), sqlite::bare::Durability::Normal).sit()
         }
@@ -122,21 +118,6 @@ fn main() -> ExitCode {
         ["etcd-users"] => etcd::users::changes(),
         ["etcd-cancelled"] => etcd::cancelled(),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
-        ["postgres-statements"] => postgres::cycle::statements(),
-        ["postgres-one-task"] => ratio(&postgres::cycle::one_task()),
-        ["postgres-many-tasks"] => ratio(&postgres::cycle::many_tasks()),
-        ["postgres-handoff", waiters] => ratio(&postgres::closed_loop::rate(number(waiters))),
-        ["postgres-steady"] => postgres::closed_loop::steady(),
-        ["postgres-longest"] => postgres::closed_loop::longest(),
-        ["postgres-held", count] => postgres::connections::held(number(count)),
-        ["postgres-waiting", count] => postgres::connections::waiting(number(count)),
-        ["postgres-backends"] => postgres::ended::backends(),
-        ["postgres-clients"] => postgres::ended::clients(),
-        ["postgres-partition"] => Partition::of_leases(&postgres::start()).holders(),
-        ["postgres-cancelled"] => postgres::cancelled(""),
-        ["postgres-cancelled", "quiet"] => postgres::cancelled("?wait=quiet"),
-        ["postgres-tokens"] => postgres::tokens::crashes(),
-        ["postgres-torture", cycles, seed] => postgres::torture::cycles(number(cycles), number(seed) as u64),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
         ["zookeeper-requests"] => zookeeper::cycle::commands(),
@@ -156,16 +137,23 @@ fn main() -> ExitCode {
         ["zookeeper-torture", cycles, seed] => {
             zookeeper::torture::cycles(number(cycles), number(seed) as u64)
         }
-        _ => {
-            eprintln!(
-                "fencepost-bench: `{}` is no measurement; cargo xtask prove knows them",
-                words.join(" ")
-            );
-            return ExitCode::from(64);
-        }
+        ["postgres", rest @ ..] => match sql::measured::<Postgres>(rest) {
+            Some(measured) => measured,
+            None => return unknown(&words),
+        },
+        ["mysql", rest @ ..] => match sql::measured::<MariaDb>(rest) {
+            Some(measured) => measured,
+            None => return unknown(&words),
+        },
+        _ => return unknown(&words),
     };
     print(&measured);
     ExitCode::SUCCESS
+}
+
+fn unknown(words: &[&str]) -> ExitCode {
+    eprintln!("fencepost-bench: `{}` is no measurement; cargo xtask prove knows them", words.join(" "));
+    ExitCode::from(64)
 }
 
 fn asked(word: &str) -> Question {
@@ -197,13 +185,14 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 6] = [
+const ENGINES: [Engine; 7] = [
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
     ("zookeeper", zookeeper::figures),
     ("etcd", etcd::figures),
-    ("postgres", postgres::figures),
+    ("postgres", sql::figures::<Postgres>),
+    ("mysql", sql::figures::<MariaDb>),
 ];
 
 fn sqlite_figures() -> Vec<Figure> {

@@ -2,9 +2,11 @@
 
 mod command;
 mod etcd;
+mod mysql;
 mod old_and_new;
 mod postgres;
 mod secrets;
+mod sql;
 mod zookeeper;
 
 use crate::line::Bound::{AtLeast, AtMost};
@@ -21,6 +23,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
         .chain(postgres::LINES)
+        .chain(mysql::LINES)
         .collect()
 });
 

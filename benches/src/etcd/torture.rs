@@ -4,6 +4,7 @@ use crate::figure::Measured;
 use crate::torture::{self, LEASE, Target};
 use fencepost_testkit::etcd::{Cluster, Config};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::history::Recorder;
 use fencepost_testkit::sim::Rng;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl Target for Cluster {
 
     // A leader that is stopped for longer than a lease revokes what is alive when it wakes (etcd before 3.4.25 and 3.5.8), so leaders
     // are stopped only where it is said that the etcd of this machine is newer.
-    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng) -> Option<&'static str> {
+    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng, _: &Recorder) -> Option<&'static str> {
         if fault == 0 && std::env::var_os(STOPS).is_some() && rng.chance(500) {
             self.stop().expect("a leader that can be stopped");
             std::thread::sleep(if rng.chance(500) { LEASE + span } else { span });

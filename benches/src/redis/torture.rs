@@ -4,6 +4,7 @@ use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use crate::torture::{self, LEASE, Target};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::history::Recorder;
 use fencepost_testkit::redis::{Config, Redis};
 use fencepost_testkit::sim::Rng;
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ impl Target for Redis {
         format!("redis://{hosts}")
     }
 
-    fn strike(&mut self, _: u64, _: Duration, rng: &mut Rng) -> Option<&'static str> {
+    fn strike(&mut self, _: u64, _: Duration, rng: &mut Rng, _: &Recorder) -> Option<&'static str> {
         rng.chance(500).then(|| {
             self.kill().expect("a server that can be killed");
             self.restart().expect("a server that starts again");

@@ -6,6 +6,9 @@ use fencepost_testkit::history::{History, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How long after the end of its session a holder may still believe in its lock: the processes of a run share few cores.
+const TOLD: Duration = Duration::from_millis(500);
+
 /// Judges segments.
 pub(super) struct Judge {
     promises: Promises,
@@ -17,7 +20,7 @@ pub(super) struct Judge {
 impl Judge {
     /// A killed process leaves what it had for its lease, and servers that start again answer nobody meanwhile: so long.
     pub(super) fn new(linger: Duration) -> Judge {
-        let promises = Promises { linger, complete: false, ..Promises::default() };
+        let promises = Promises { linger, complete: false, told: TOLD, ..Promises::default() };
         Judge { promises, last: BTreeMap::new(), findings: Vec::new() }
     }
 

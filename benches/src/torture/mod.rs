@@ -43,7 +43,9 @@ pub(crate) trait Target {
     fn url(&self, hosts: &str) -> String;
 
     /// Lets one of its faults befall the servers and be over, and names it; nothing if they were spared.
-    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng) -> Option<&'static str>;
+    /// Notes when sessions end.
+    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng, notes: &Recorder)
+    -> Option<&'static str>;
 
     /// Returns what is left once the claims of killed processes are over.
     fn left(&self) -> Vec<String>;
@@ -149,7 +151,7 @@ impl<T: Target> Run<T> {
                 "delays"
             }
             // The last one also stands for what cannot befall a process that is done.
-            die => return self.target.strike(die.checked_sub(7).unwrap_or(T::FAULTS - 1), span, rng),
+            die => return self.target.strike(die.checked_sub(7).unwrap_or(T::FAULTS - 1), span, rng, notes),
         })
     }
 }

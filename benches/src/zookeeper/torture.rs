@@ -3,6 +3,7 @@
 use crate::figure::Measured;
 use crate::torture::{self, Target};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::history::Recorder;
 use fencepost_testkit::sim::Rng;
 use fencepost_testkit::zookeeper::{Config, Ensemble, ephemerals};
 use std::net::SocketAddr;
@@ -32,7 +33,7 @@ impl Target for Ensemble {
         format!("zookeeper://{hosts}{PATH}?session={}ms", SESSION.as_millis())
     }
 
-    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng) -> Option<&'static str> {
+    fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng, _: &Recorder) -> Option<&'static str> {
         if fault == 0 {
             self.kill().expect("a leader that can be killed");
             std::thread::sleep(span);

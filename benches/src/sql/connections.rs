@@ -1,20 +1,16 @@
 //! How many connections locks need.
 
-use super::{locks, number, start};
+use super::{Sql, Stage};
 use crate::client::connect;
 use crate::figure::Measured;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
-/// Connections of clients.
-const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
-
 /// Counts the connections of a process that holds so many locks.
-pub(crate) fn held(count: usize) -> Measured {
-    let server = start();
+pub(super) fn held<S: Sql>(stage: &Stage<S>, count: usize) -> Measured {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let client = connect(&server.url()).await;
+        let client = connect(&stage.url()).await;
         let mut held = Vec::with_capacity(count);
         for name in 0..count {
             let lock = client.mutex(&format!("held/{name}")).expect("a good name");
@@ -22,11 +18,11 @@ pub(crate) fn held(count: usize) -> Measured {
         }
         // Longer than their lease: they are renewed.
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let (connections, there) = (number(&server, COUNT), locks(&server));
+        let (connections, there) = (stage.connections(), stage.locks());
         let lost = held.iter().filter(|guard| guard.ensure_held().is_err()).count();
         drop(held);
         client.close().await;
-        let left = locks(&server);
+        let left = stage.locks();
         let sound = there == count && lost == 0 && left == 0;
         let note =
             format!("{there} locks at the server after 10 s, {lost} lost, {left} left after the release");
@@ -35,12 +31,11 @@ pub(crate) fn held(count: usize) -> Measured {
 }
 
 /// Counts the connections of a process with so many waiters, each for a name of its own, all of which are granted in the end.
-pub(crate) fn waiting(count: usize) -> Measured {
-    let server = start();
+pub(super) fn waiting<S: Sql>(stage: &Stage<S>, count: usize) -> Measured {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
-        let before = number(&server, COUNT);
+        let (holder, client) = (connect(&stage.url()).await, connect(&stage.url()).await);
+        let before = stage.connections();
         let mut held = Vec::with_capacity(count);
         let mut waiting = Vec::with_capacity(count);
         for number in 0..count {
@@ -55,7 +50,7 @@ pub(crate) fn waiting(count: usize) -> Measured {
         }
         tokio::time::sleep(Duration::from_secs(3)).await;
         // The holder's own one is counted before.
-        let connections = number(&server, COUNT) - (before - 1);
+        let connections = stage.connections() - (before - 1);
         for guard in held {
             guard.release().await.expect("it is held");
         }
@@ -65,7 +60,7 @@ pub(crate) fn waiting(count: usize) -> Measured {
         }
         holder.close().await;
         client.close().await;
-        let left = locks(&server);
+        let left = stage.locks();
         let note = format!("{count} waiters for a name each, {failed} not granted, {left} locks left");
         Measured { figure: if failed + left == 0 { connections as f64 } else { f64::NAN }, note }
     })

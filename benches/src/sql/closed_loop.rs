@@ -1,8 +1,7 @@
 //! Handoffs: tasks of several processes lock, release and lock again, beside the server's queue.
 
-use super::byhand::ByHand;
-use super::start;
-use crate::client::{NAME, connect};
+use super::{ByHand, Sql, Stage};
+use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::crowd::PROCESSES;
 use crate::figure::{Figure, Measured, Named, median};
@@ -18,31 +17,30 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// How often each way has its turn.
 const ROUNDS: usize = 3;
 /// The key of the floor.
-const KEY: i64 = 7;
+const KEY: usize = 7;
 
 /// Handoffs per second with so many tasks, beside as many connections that wait in the server's queue.
-pub(crate) fn rate(waiters: usize) -> Figure {
-    let (hand, ours, ratio, _) = measure(waiters);
+pub(super) fn rate<S: Sql>(stage: &Stage<S>, waiters: usize) -> Figure {
+    let (hand, ours, ratio, _) = measure(stage, waiters);
     let figure = match waiters {
         16 => "handoffs, 16 waiters in 4 processes",
         128 => "handoffs, 128 waiters in 4 processes",
         _ => "handoffs, 1,000 waiters in 4 processes",
     };
     let floor = Named { name: "the server's queue", value: hand };
-    Figure {
-        engine: "postgres", figure, unit: "1/s", floor, ours, ratio, bar: "≥ 0.4 ×", peers: Vec::new()
-    }
+    let peers = Vec::new();
+    Figure { engine: S::ENGINE, figure, unit: "1/s", floor, ours, ratio, bar: "≥ 0.4 ×", peers }
 }
 
 /// The rate with 1,000 waiters as a part of that with 16.
-pub(crate) fn steady() -> Measured {
-    let (few, many) = (measure(16).1, measure(1_000).1);
+pub(super) fn steady<S: Sql>(stage: impl Fn() -> Stage<S>) -> Measured {
+    let (few, many) = (measure(&stage(), 16).1, measure(&stage(), 1_000).1);
     Measured { figure: many / few, note: format!("{few:.0} handoffs a second with 16, {many:.0} with 1,000") }
 }
 
 /// The longest wait as a multiple of the mean, at worst.
-pub(crate) fn longest() -> Measured {
-    let figures = super::CROWDS.map(|waiters| (waiters, measure(waiters).3));
+pub(super) fn longest<S: Sql>(stage: impl Fn() -> Stage<S>) -> Measured {
+    let figures = super::CROWDS.map(|waiters| (waiters, measure(&stage(), waiters).3));
     let notes: Vec<_> =
         figures.iter().map(|(waiters, longest)| format!("{waiters} waiters: {longest:.2}")).collect();
     let worst = figures.iter().map(|(_, longest)| *longest).fold(0.0, f64::max);
@@ -50,13 +48,13 @@ pub(crate) fn longest() -> Measured {
 }
 
 /// The floor's rate, ours, the ratio, and the longest wait beside the mean.
-fn measure(waiters: usize) -> (f64, f64, f64, f64) {
-    let server = start();
-    let url = server.url();
+fn measure<S: Sql>(stage: &Stage<S>, waiters: usize) -> (f64, f64, f64, f64) {
+    // The engine makes its table.
+    runtime().block_on(async { connect(&stage.url()).await.close().await });
     let (mut hands, mut ours, mut ratios, mut longest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (hand, _) = turn("postgres-side-queue", &url, waiters);
-        let (own, wait) = turn("postgres-side-loop", &url, waiters);
+        let (hand, _) = turn::<S>("side-queue", &stage.bare_url(), waiters);
+        let (own, wait) = turn::<S>("side-loop", &stage.url(), waiters);
         hands.push(hand);
         ours.push(own);
         ratios.push(own / hand);
@@ -66,11 +64,11 @@ fn measure(waiters: usize) -> (f64, f64, f64, f64) {
 }
 
 /// Lets processes run the loop. Returns their grants per second together, and the longest wait beside the mean.
-fn turn(side: &str, url: &str, waiters: usize) -> (f64, f64) {
+fn turn<S: Sql>(side: &str, url: &str, waiters: usize) -> (f64, f64) {
     let tasks = (waiters / PROCESSES).to_string();
     let mut sides: Vec<Wrapper> = (0..PROCESSES)
         .map(|_| {
-            let mut command = program(&[side, url, &tasks]);
+            let mut command = program(&[S::ENGINE, side, url, &tasks]);
             command.stdin(Stdio::piped());
             Wrapper::start(command)
         })
@@ -91,7 +89,7 @@ fn turn(side: &str, url: &str, waiters: usize) -> (f64, f64) {
 }
 
 /// One process with fencepost's lock.
-pub(crate) fn side(url: &str, tasks: usize) {
+pub(super) fn side(url: &str, tasks: usize) {
     run(async {
         let locks = connect(url).await;
         let lock = locks.mutex(NAME).expect("a good name");
@@ -116,11 +114,11 @@ pub(crate) fn side(url: &str, tasks: usize) {
 }
 
 /// One process with a connection for each waiter.
-pub(crate) fn queue(url: &str, tasks: usize) {
+pub(super) fn queue<S: Sql>(url: &str, tasks: usize) {
     run(async {
         let mut hands = Vec::new();
         for _ in 0..tasks {
-            hands.push(Arc::new(ByHand::connect(url).await));
+            hands.push(Arc::new(S::Hand::connect(url).await));
         }
         println!("ready");
         words().recv().await;

@@ -1,10 +1,9 @@
 //! Tokens over crashes of the server.
 
+use super::{Sql, Stage};
 use crate::client::{NAME, connect, runtime};
 use crate::figure::Measured;
 use fencepost::Token;
-use fencepost_testkit::faults::Faults;
-use fencepost_testkit::sql::Postgres;
 use std::time::Duration;
 
 /// How often the server is killed.
@@ -12,12 +11,15 @@ const TIMES: usize = 5;
 /// Cycles before each kill.
 const CYCLES: usize = 200;
 
-/// Counts tokens that are not greater than the one before, with the sequence and with transaction ids.
-pub(crate) fn crashes() -> Measured {
+/// Counts tokens that are not greater than the one before, with the schema and without it.
+pub(super) fn crashes<S: Sql>(options: &str) -> Measured {
     let (mut bad, mut count) = (0, 0);
-    for mut server in [super::start(), Postgres::start().expect("PostgreSQL")] {
+    let bare = (S::needs_schema(options) && options.is_empty()).then(|| Stage::<S>::bare(options));
+    let stages: Vec<_> = [Some(Stage::<S>::start(options)), bare].into_iter().flatten().collect();
+    let servers = stages.len();
+    for mut stage in stages {
         runtime().block_on(async {
-            let locks = connect(&server.url()).await;
+            let locks = connect(&stage.url()).await;
             let lock = locks.mutex(NAME).expect("a good name");
             let mut last = Token::default();
             for _ in 0..TIMES {
@@ -28,12 +30,12 @@ pub(crate) fn crashes() -> Measured {
                     last = guard.token();
                     guard.release().await.expect("it is held");
                 }
-                server.kill().expect("a server that can be killed");
-                server.restart().expect("a server that starts again");
+                stage.server.kill().expect("a server that can be killed");
+                stage.server.restart().expect("a server that starts again");
             }
             locks.close().await;
         });
     }
-    let note = format!("{count} tokens of a sequence and of transaction ids, {} servers killed", 2 * TIMES);
+    let note = format!("{count} tokens, {} servers killed, {servers} sources of tokens", servers * TIMES);
     Measured { figure: bad as f64, note }
 }

@@ -1,7 +1,6 @@
 //! Lock and release of names that nobody else wants, beside the same statements by hand.
 
-use super::byhand::ByHand;
-use super::{number, start};
+use super::{ByHand, Sql, Stage};
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, p50};
 use std::time::Instant;
@@ -15,10 +14,11 @@ const TASKS: usize = 64;
 const EACH: usize = 100;
 
 /// One task.
-pub(crate) fn one_task() -> Figure {
-    let (server, runtime) = (start(), runtime());
-    let (hand, locks) =
-        runtime.block_on(async { (ByHand::connect(&server.url()).await, connect(&server.url()).await) });
+pub(super) fn one_task<S: Sql>(stage: &Stage<S>) -> Figure {
+    let runtime = runtime();
+    // The engine makes its table first.
+    let (locks, hand) =
+        runtime.block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url()).await) });
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         runtime.block_on(p50(CYCLES, async || match way {
@@ -28,7 +28,7 @@ pub(crate) fn one_task() -> Figure {
     });
     runtime.block_on(locks.close());
     Figure {
-        engine: "postgres",
+        engine: S::ENGINE,
         figure: "lock and release, p50",
         unit: "µs",
         floor: Named { name: "the statements by hand", value: rounds.median(0) },
@@ -40,10 +40,11 @@ pub(crate) fn one_task() -> Figure {
 }
 
 /// 64 tasks with a name each, on one connection.
-pub(crate) fn many_tasks() -> Figure {
-    let (server, runtime) = (start(), runtime());
-    let (hand, locks) =
-        runtime.block_on(async { (ByHand::connect(&server.url()).await, connect(&server.url()).await) });
+pub(super) fn many_tasks<S: Sql>(stage: &Stage<S>) -> Figure {
+    let runtime = runtime();
+    // The engine makes its table first.
+    let (locks, hand) =
+        runtime.block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url()).await) });
     let hand = std::sync::Arc::new(hand);
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         let began = Instant::now();
@@ -55,7 +56,7 @@ pub(crate) fn many_tasks() -> Figure {
                     tokio::spawn(async move {
                         for _ in 0..EACH {
                             match way {
-                                0 => hand.cycle(task as i64).await,
+                                0 => hand.cycle(task).await,
                                 _ => cycle(&lock).await,
                             }
                         }
@@ -70,7 +71,7 @@ pub(crate) fn many_tasks() -> Figure {
     });
     runtime.block_on(locks.close());
     Figure {
-        engine: "postgres",
+        engine: S::ENGINE,
         figure: "64 tasks on one connection",
         unit: "cycles/s",
         floor: Named { name: "the statements by hand", value: rounds.median(0) },
@@ -82,25 +83,19 @@ pub(crate) fn many_tasks() -> Figure {
 }
 
 /// Counts the statements of each cycle.
-pub(crate) fn statements() -> Measured {
-    let server = start();
-    server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
-    runtime().block_on(async {
-        let locks = connect(&server.url()).await;
-        let lock = locks.mutex("uncontended").expect("a good name");
-        cycle(&lock).await;
-        server.run("SELECT pg_stat_statements_reset()").expect("it can be reset");
-        for _ in 0..CYCLES {
-            cycle(&lock).await;
-        }
-        let sent = number(
-            &server,
-            "SELECT sum(calls) FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'",
-        );
-        locks.close().await;
-        Measured {
-            figure: sent as f64 / CYCLES as f64,
-            note: format!("{sent} statements for {CYCLES} cycles"),
-        }
-    })
+pub(super) fn statements<S: Sql>(stage: &Stage<S>) -> Measured {
+    let runtime = runtime();
+    let locks = runtime.block_on(connect(&stage.url()));
+    let lock = locks.mutex("uncontended").expect("a good name");
+    runtime.block_on(cycle(&lock));
+    let sent = stage.server.statements(|| {
+        runtime.block_on(async {
+            for _ in 0..CYCLES {
+                cycle(&lock).await;
+            }
+        });
+    });
+    runtime.block_on(locks.close());
+    let note = format!("{sent} statements for {CYCLES} cycles");
+    Measured { figure: sent as f64 / CYCLES as f64, note }
 }

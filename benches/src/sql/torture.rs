@@ -1,0 +1,87 @@
+//! Cycles under kill -9 of clients and of the server, SIGSTOP, sessions ended by their numbers, and bad networks.
+
+use super::{Sql, Stage};
+use crate::client::{connect, runtime};
+use crate::torture::{self, LEASE, Target};
+use fencepost_testkit::history::{Recorder, What};
+use fencepost_testkit::sim::Rng;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+impl<S: Sql> Target for Stage<S> {
+    const SEGMENT: usize = 20_000;
+    const KEPT: Duration = LEASE;
+    const LINGER: Duration = Duration::from_secs(15);
+    const FAULTS: u64 = 4;
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.server.address()]
+    }
+
+    fn url(&self, hosts: &str) -> String {
+        self.url().replace(&self.server.address().to_string(), hosts)
+    }
+
+    fn strike(
+        &mut self,
+        fault: u64,
+        span: Duration,
+        rng: &mut Rng,
+        notes: &Recorder,
+    ) -> Option<&'static str> {
+        // Rows outlive the sessions of a lease table.
+        let ends = || {
+            if !self.options.contains("mode=table") {
+                notes.note(0, What::SessionsEnded);
+            }
+        };
+        match fault {
+            0 => {
+                ends();
+                self.server.kill().expect("a server that can be killed");
+                std::thread::sleep(span);
+                self.server.restart().expect("a server that starts again");
+                Some("kills of the server")
+            }
+            1 => {
+                self.server.stop().expect("a server that can be stopped");
+                // Past the lease, now and then.
+                std::thread::sleep(if rng.chance(200) { LEASE + span } else { span });
+                self.server.cont().expect("a server that goes on");
+                Some("stops of the server")
+            }
+            _ => {
+                ends();
+                self.server.end_sessions();
+                Some("rounds of sessions ended by their numbers")
+            }
+        }
+    }
+
+    fn left(&self) -> Vec<String> {
+        let deadline = Instant::now() + LEASE + Duration::from_secs(20);
+        loop {
+            let mut left = runtime().block_on(self.claims());
+            let locks = self.locks();
+            left.extend((locks > 0).then(|| format!("left: {locks} locks of sessions")));
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl<S: Sql> Stage<S> {
+    /// The claims that the engine lists.
+    async fn claims(&self) -> Vec<String> {
+        let locks = connect(&self.url()).await;
+        let mut left = Vec::new();
+        for name in torture::names().filter(|_| locks.capabilities().inspect) {
+            let info = locks.inspect(&name).await.expect("a server that answers");
+            left.extend(info.claims.iter().map(|claim| format!("left: {claim:?}")));
+        }
+        locks.close().await;
+        left
+    }
+}
