@@ -166,6 +166,9 @@ impl<'a> Model<'a> {
             idle: false,
             wish: None,
         };
+        let tombstones = || before.claims.values().filter(|at| at.state == State::Tombstone && at.number > 0);
+        // Tombstones are cleared away in the order of their numbers. After the clock was set back, the ends are in another order.
+        let first = tombstones().filter(|at| at.deadline.min(now + 2 * TOMB) > now).map(|at| at.number).min();
         for (id, Record { state, deadline, length, number, token, mode, process }) in before.claims.clone() {
             let until = match state {
                 State::Handed => deadline.min(now + ALIVE),
@@ -177,7 +180,11 @@ impl<'a> Model<'a> {
                     let fading = model.is_dead(&process);
                     model.line.push(Waiter { id, number: Some(number), mode, process, fading });
                 }
-                State::Tombstone if until > now => _ = model.tombstones.insert(id, exactly(until)),
+                State::Tombstone
+                    if until > now || number > 0 && first.is_some_and(|first| first < number) =>
+                {
+                    model.tombstones.insert(id, exactly(until));
+                }
                 State::Tombstone => {}
                 _ if until > now => {
                     let held = Held {
