@@ -1,6 +1,7 @@
 //! Tests of the MySQL engine on real servers: statements, tokens, ended connections, users, TLS.
 
 mod ends;
+mod faults;
 mod operators;
 mod tokens;
 mod users;
@@ -15,8 +16,18 @@ use fencepost_testkit::wait::eventually;
 /// The time limit for events that should happen at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+fn registry() -> Registry {
+    fencepost_mysql::register(Registry::new())
+}
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    fencepost_testkit::conformance::hold_elsewhere(&registry());
+}
+
 async fn try_connect(url: &str) -> Result<Client> {
-    Client::builder().connect(&fencepost_mysql::register(Registry::new()), url).await
+    Client::builder().connect(&registry(), url).await
 }
 
 async fn connect(url: &str) -> Client {

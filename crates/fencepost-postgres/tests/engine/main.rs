@@ -1,5 +1,6 @@
 //! Tests of the PostgreSQL engine on real servers: statements, tokens, ended connections, TLS.
 
+mod faults;
 mod pooler;
 mod quiet;
 
@@ -12,8 +13,18 @@ use fencepost_testkit::sql::Postgres;
 /// The time limit for events that should happen at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+fn registry() -> Registry {
+    fencepost_postgres::register(Registry::new())
+}
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    fencepost_testkit::conformance::hold_elsewhere(&registry());
+}
+
 async fn try_connect(url: &str) -> Result<Client> {
-    Client::builder().connect(&fencepost_postgres::register(Registry::new()), url).await
+    Client::builder().connect(&registry(), url).await
 }
 
 async fn connect(url: &str) -> Client {

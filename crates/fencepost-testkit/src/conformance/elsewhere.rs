@@ -24,16 +24,8 @@ impl Holder {
     /// # Panics
     /// Panics if it does not acquire the lock.
     pub fn start(url: &str, name: &str, ttl: Duration) -> Holder {
-        let mut child = Command::new(std::env::current_exe().expect("a test knows its program"))
-            .args(["hold_elsewhere", "--exact", "--nocapture"])
-            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be started again");
-        let stderr = child.stderr.take().expect("it was piped");
-        let mut holder = Holder(child);
+        let mut holder = Holder::waiting(url, name, ttl);
+        let stderr = holder.0.stderr.take().expect("it was piped");
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let mut said = Vec::new();
         if !lines.any(|line| {
@@ -45,6 +37,22 @@ impl Holder {
             panic!("the other process did not come to hold {name:?}:\n{}", said.join("\n"));
         }
         holder
+    }
+
+    /// Starts the other process, which waits for `name` if another claim holds it.
+    ///
+    /// # Panics
+    /// Panics if the process does not start.
+    pub fn waiting(url: &str, name: &str, ttl: Duration) -> Holder {
+        let child = Command::new(std::env::current_exe().expect("a test knows its program"))
+            .args(["hold_elsewhere", "--exact", "--nocapture"])
+            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started again");
+        Holder(child)
     }
 
     fn signal(&self, signal: Signal) {

@@ -9,7 +9,6 @@
 //! Every server listens on the loopback interface, keeps its files in a temporary folder, and ends with the
 //! test process in every case. A deployment may be in a static and serve all cases of a file.
 
-mod clock;
 mod cluster;
 mod config;
 mod look;

@@ -1,9 +1,9 @@
 //! One Redis server.
 
-use super::clock;
 use super::config::Config;
 use super::look::Look;
 use crate::faults::{Fault, Faults};
+use crate::server::clock;
 use crate::server::{Plan, Server, certify, process_faults};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

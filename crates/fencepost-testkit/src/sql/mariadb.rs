@@ -2,7 +2,7 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{self, Plan, Server, Standalone, certify, process_faults};
+use crate::server::{self, Plan, Server, Standalone, certify, clock, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::process::Command;
 /// A running `mariadbd` with an empty database `fencepost`.
 pub struct MariaDb {
     server: Server,
+    has_clock: bool,
 }
 
 impl MariaDb {
@@ -19,7 +20,7 @@ impl MariaDb {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start() -> io::Result<MariaDb> {
-        MariaDb::start_with(false, &[])
+        MariaDb::start_with(false, false, &[])
     }
 
     /// Starts a server that accepts TLS as well, with its [certificate](MariaDb::certificate).
@@ -27,7 +28,7 @@ impl MariaDb {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start_tls() -> io::Result<MariaDb> {
-        MariaDb::start_with(true, &[])
+        MariaDb::start_with(true, false, &[])
     }
 
     /// Starts a server with these options.
@@ -35,7 +36,15 @@ impl MariaDb {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start_options(options: &'static [&'static str]) -> io::Result<MariaDb> {
-        MariaDb::start_with(false, options)
+        MariaDb::start_with(false, false, options)
+    }
+
+    /// Starts a server whose wall clock [`Faults::jump`] can step.
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start, or if there is no C compiler.
+    pub fn start_clock() -> io::Result<MariaDb> {
+        MariaDb::start_with(false, true, &[])
     }
 
     /// Returns the file of its certificate.
@@ -43,15 +52,16 @@ impl MariaDb {
         self.server.dir().join("cert.pem")
     }
 
-    fn start_with(tls: bool, options: &'static [&'static str]) -> io::Result<MariaDb> {
+    fn start_with(tls: bool, has_clock: bool, options: &'static [&'static str]) -> io::Result<MariaDb> {
         let mut plan = Plan::new("mariadb", move |port, dir| {
             command(port, dir, tls, options)
+                .and_then(|command| if has_clock { clock::with(command, dir) } else { Ok(command) })
                 .unwrap_or_else(|error| panic!("MariaDB cannot be started: {error}"))
         });
         plan.ready = Box::new(|port, _| run(port, None, "SELECT 1").is_ok());
         let server = Server::start(plan)?;
         run(server.port(), None, "CREATE DATABASE fencepost")?;
-        Ok(MariaDb { server })
+        Ok(MariaDb { server, has_clock })
     }
 
     /// Returns its address.
@@ -107,6 +117,13 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
 
 impl Faults for MariaDb {
     process_faults!();
+
+    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
+        if !self.has_clock {
+            return Err(Fault::NotSupported("clock jump"));
+        }
+        Ok(clock::step(self.server.dir(), seconds)?)
+    }
 }
 
 /// A server and the proxy in front of it, with all hooks. Clones share the server.

@@ -1,9 +1,11 @@
 //! SQL servers: one PostgreSQL, with a pooler, one MariaDB.
 
+mod jumps;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
 
+pub use jumps::hold_through_jumps;
 pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};

@@ -2,7 +2,7 @@
 
 use super::{give, output, unprivileged};
 use crate::faults::{Fault, Faults};
-use crate::server::{self, Plan, Server, Standalone, certify};
+use crate::server::{self, Plan, Server, Standalone, certify, clock};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ const BACKENDS_END: Duration = Duration::from_secs(20);
 /// A running `postgres` with an empty database `postgres`.
 pub struct Postgres {
     server: Server,
+    has_clock: bool,
 }
 
 impl Postgres {
@@ -26,7 +27,15 @@ impl Postgres {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start() -> io::Result<Postgres> {
-        Postgres::start_with(false)
+        Postgres::start_with(false, false)
+    }
+
+    /// Starts a server whose wall clock [`Faults::jump`] can step.
+    ///
+    /// # Errors
+    /// Returns an error with the end of its log if it does not start, or if there is no C compiler.
+    pub fn start_clock() -> io::Result<Postgres> {
+        Postgres::start_with(false, true)
     }
 
     /// Starts a server that accepts TLS as well, with its [certificate](Postgres::certificate).
@@ -34,7 +43,7 @@ impl Postgres {
     /// # Errors
     /// Returns an error with the end of its log if it does not start.
     pub fn start_tls() -> io::Result<Postgres> {
-        Postgres::start_with(true)
+        Postgres::start_with(true, false)
     }
 
     /// Returns the file of its certificate.
@@ -42,12 +51,14 @@ impl Postgres {
         self.server.dir().join("cert.pem")
     }
 
-    fn start_with(tls: bool) -> io::Result<Postgres> {
+    fn start_with(tls: bool, has_clock: bool) -> io::Result<Postgres> {
         let mut plan = Plan::new("postgres", move |port, dir| {
-            command(port, dir, tls).unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
+            let command = command(port, dir, tls)
+                .and_then(|command| if has_clock { clock::with(command, dir) } else { Ok(command) });
+            command.unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
         });
         plan.ready = Box::new(|port, _| run(port, "SELECT 1").is_ok());
-        Ok(Postgres { server: Server::start(plan)? })
+        Ok(Postgres { server: Server::start(plan)?, has_clock })
     }
 
     /// Returns its address.
@@ -139,6 +150,13 @@ impl Faults for Postgres {
 
     fn cont(&mut self) -> Result<(), Fault> {
         self.server.cont()
+    }
+
+    fn jump(&mut self, seconds: i64) -> Result<(), Fault> {
+        if !self.has_clock {
+            return Err(Fault::NotSupported("clock jump"));
+        }
+        Ok(clock::step(self.server.dir(), seconds)?)
     }
 }
 

@@ -64,7 +64,7 @@ time_t time(time_t *to) {
 "#;
 
 /// Writes the shim, and a clock with no offset, into the folder, unless they are there.
-pub(super) fn prepare(dir: &Path) -> io::Result<()> {
+pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     if dir.join("clock").exists() {
         return Ok(());
     }
@@ -80,12 +80,19 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
 }
 
 /// Makes the command's clock follow the folder's file.
-pub(super) fn follow(command: &mut Command, dir: &Path) {
+pub(crate) fn follow(command: &mut Command, dir: &Path) {
     command.env("LD_PRELOAD", dir.join("clock.so")).env("FENCEPOST_CLOCK", dir.join("clock"));
 }
 
+/// Gives the command a clock in the folder.
+pub(crate) fn with(mut command: Command, dir: &Path) -> io::Result<Command> {
+    prepare(dir)?;
+    follow(&mut command, dir);
+    Ok(command)
+}
+
 /// Steps the clock by this number of seconds.
-pub(super) fn step(dir: &Path, seconds: i64) -> io::Result<()> {
+pub(crate) fn step(dir: &Path, seconds: i64) -> io::Result<()> {
     let file = open(dir)?;
     let mut offset = [0; 8];
     file.read_exact_at(&mut offset, 0)?;
@@ -94,7 +101,7 @@ pub(super) fn step(dir: &Path, seconds: i64) -> io::Result<()> {
 }
 
 /// Stops the clock at `micros`, in microseconds since 1970.
-pub(super) fn still(dir: &Path, micros: u64) -> io::Result<()> {
+pub(crate) fn still(dir: &Path, micros: u64) -> io::Result<()> {
     open(dir)?.write_all_at(&micros.to_ne_bytes(), 8)
 }
 

@@ -1,0 +1,65 @@
+//! Clients that are killed or cut off, and a clock that jumps.
+
+use std::time::{Duration, Instant};
+
+use fencepost_core::Loss;
+use fencepost_testkit::conformance::{Elsewhere, Holder};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::{Postgres, ProxiedPostgres, hold_through_jumps};
+use fencepost_testkit::wait::eventually;
+
+use crate::{SOON, connect, locks};
+
+/// A client that is killed while its statement waits leaves no claim in the queue.
+#[tokio::test]
+async fn a_client_killed_in_its_wait_leaves_nothing() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let holder = connect(&server.url()).await;
+    let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mut waits = Holder::waiting(&server.url(), "lock", Duration::from_secs(30));
+    eventually(SOON, "it waits", || async { locks(&server).trim() == "2" }).await;
+    waits.kill();
+    eventually(SOON, "its claim is gone", || async { locks(&server).trim() == "1" }).await;
+    guard.ensure_held().expect("it is held");
+    guard.release().await.expect("it was held");
+    assert_eq!(locks(&server).trim(), "0");
+    holder.close().await;
+}
+
+/// The server ends a session that is silent, and the holder knew of its loss before.
+#[tokio::test]
+async fn a_silent_holder_is_lost_before_the_server_frees_its_lock() {
+    needs!(POSTGRES);
+    let mut server = ProxiedPostgres::start(&()).expect("a server starts");
+    let (client, other) = (connect(&server.url()).await, connect(&server.direct_url()).await);
+    let lock = client.mutex("lock").expect("a good name");
+    let guard = lock.lock().ttl(Duration::from_secs(2)).await.expect("it is free");
+    let mutex = other.mutex("lock").expect("a good name");
+    let next = tokio::spawn(async move { (mutex.lock().await.expect("it is granted"), Instant::now()) });
+    server.silence().expect("the network can be silent");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    let told = Instant::now();
+    assert_eq!(lost, Loss::Expired);
+    let (next, granted) = tokio::time::timeout(SOON, next).await.expect("it is granted").expect("no panic");
+    assert!(granted > told, "the lock was free {:?} before its holder knew", told - granted);
+    assert!(next.token() > guard.token());
+    next.release().await.expect("it was held");
+    server.mend().expect("it can be mended");
+    drop(guard);
+    client.close().await;
+    other.close().await;
+}
+
+/// A step of the server's wall clock can end a session. Its holder is told.
+#[tokio::test]
+async fn a_clock_that_jumps_makes_no_second_holder() {
+    needs!(POSTGRES);
+    let mut server = Postgres::start_clock().expect("a server starts");
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lost = hold_through_jumps(&client, &other, &mut server).await;
+    println!("{lost} of 4 grants were lost");
+    client.close().await;
+    other.close().await;
+}

@@ -1,0 +1,34 @@
+//! Locks that are held while the server's wall clock steps.
+
+use crate::faults::Faults;
+use fencepost_core::{Client, Token};
+use std::time::{Duration, Instant};
+
+/// Holds a lock through steps of the server's wall clock in both directions, each for two leases. Returns how many grants were lost,
+/// each of which its holder was told.
+///
+/// # Panics
+/// Panics if two clients hold the lock at once, or if a token does not grow.
+pub async fn hold_through_jumps(client: &Client, other: &Client, server: &mut impl Faults) -> usize {
+    let (ttl, mut last, mut lost) = (Duration::from_secs(2), Token::default(), 0);
+    for hours in [0, 3, -5, 1] {
+        let mutex = client.mutex("lock").expect("a good name");
+        let guard = mutex.lock().ttl(ttl).wait(Duration::from_secs(20)).await.expect("it is free");
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        last = guard.token();
+        server.jump(hours * 3_600).expect("the clock can jump");
+        let (past, mutex) = (Instant::now() + 2 * ttl, other.mutex("lock").expect("a good name"));
+        while Instant::now() < past {
+            if let Some(next) = mutex.try_lock().await.expect("busy is no error") {
+                assert!(guard.ensure_held().is_err(), "two hold it after a step of {hours} h");
+                assert!(next.token() > last, "{} after {last}", next.token());
+                last = next.token();
+                next.release().await.expect("it was held");
+            }
+            tokio::time::sleep(ttl / 20).await;
+        }
+        // It may return that the lock was lost.
+        lost += usize::from(guard.release().await.is_err());
+    }
+    lost
+}
