@@ -9,10 +9,11 @@ use fencepost_core::{
 use fencepost_sql::named;
 
 use crate::client::{self, MysqlClient};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
+use crate::table;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
 const MAX_QUEUED: u32 = 8;
@@ -32,6 +33,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
+    if config.mode == Mode::Table {
+        return named(ENGINE, table::open(config, runtime));
+    }
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);

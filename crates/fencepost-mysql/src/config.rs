@@ -1,7 +1,7 @@
 //! Reads the URL: `mysql://user:password@host1,host2:3306/database?connections=16`.
 
 use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{ServerUrl, UrlRules};
+use fencepost_sql::{ServerUrl, TableName, UrlRules};
 
 use crate::error::ENGINE;
 
@@ -9,12 +9,24 @@ use crate::error::ENGINE;
 pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
 const RULES: UrlRules =
-    UrlRules { scheme: "mysql", port: 3306, options: &[], names_database_like_user: false };
+    UrlRules { scheme: "mysql", port: 3306, options: &["table"], names_database_like_user: false };
 
 /// The contents of a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
+    pub(crate) mode: Mode,
+    /// The lease table of [`Mode::Table`].
+    pub(crate) table: TableName,
+}
+
+/// How a lock is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// By the server's named locks.
+    Named,
+    /// In a lease table.
+    Table,
 }
 
 impl Config {
@@ -24,10 +36,18 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
-        if !matches!(address.option("mode"), None | Some("named")) {
-            return Err(Error::invalid("mode is named"));
+        let mode = match address.option("mode") {
+            None | Some("named") => Mode::Named,
+            Some("table") => Mode::Table,
+            Some(_) => return Err(Error::invalid("mode is named or table")),
+        };
+        if mode == Mode::Named && address.option("table").is_some() {
+            return Err(Error::invalid(
+                "table names the lease table of mode=table; add mode=table or leave it out",
+            ));
         }
-        Ok(Config { server })
+        let table = TableName::parse(address.option("table").unwrap_or(TableName::DEFAULT))?;
+        Ok(Config { server, mode, table })
     }
 }
 
@@ -83,6 +103,8 @@ mod tests {
             ("mysql://me@host/db?ca=/x", "not an option"),
             ("mysql://me@host/db?sslmode=require", "do not check"),
             ("mysql://me@host/db?mode=fast", "mode is"),
+            ("mysql://me@host/db?table=a", "add mode=table"),
+            ("mysql://me@host/db?mode=table&table=a;b", "table is a name"),
             ("mysql://me@host:0/db", "host:port"),
             ("mysql://me@a b/db", "host:port"),
             ("mysql://me@a,b,a:3306/db", "stands twice"),

@@ -5,29 +5,30 @@ use std::collections::HashMap;
 use fencepost_core::{Finding, Report, Result};
 
 use crate::client::MysqlClient;
+use crate::conn::connect::pairs;
 
 /// The variables that the checks need. A server returns those that it knows.
-const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
+pub(crate) const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
     'sync_binlog', 'max_connections', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')";
 
 /// How many connections the server has.
-const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
+pub(crate) const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
 
 pub(crate) async fn examine(client: &MysqlClient) -> Result<Report> {
     let connection = client.connection().await?;
     let mut facts = HashMap::new();
     for text in [FACTS, CONNECTIONS] {
-        for mut row in connection.run(|session| session.query(text)).await? {
-            if let (Some(name), Some(value)) = (row.take::<String, _>(0), row.take::<String, _>(1)) {
-                facts.insert(name.to_lowercase(), value);
-            }
-        }
+        facts.extend(pairs(connection.run(|session| session.query(text)).await?));
     }
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     Ok(Report::from(vec![
         version(fact("version")),
         tokens(client),
-        durability(&fact),
+        durability(
+            &fact,
+            "a token is on the disk before its lock is granted",
+            "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back",
+        ),
         replication(&fact),
         connections(&fact),
         Finding::ok(
@@ -37,7 +38,7 @@ pub(crate) async fn examine(client: &MysqlClient) -> Result<Report> {
     ]))
 }
 
-fn version(version: &str) -> Finding {
+pub(crate) fn version(version: &str) -> Finding {
     match version.contains("MariaDB") {
         true => Finding::ok("version", version),
         false => Finding::note("version", format!("MySQL {version}: fencepost is tested with MariaDB only")),
@@ -51,25 +52,32 @@ fn tokens(client: &MysqlClient) -> Finding {
     }
 }
 
-fn durability<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
+/// Returns the finding about flushes. `sound` and `weak`: what follows for locks.
+pub(crate) fn durability<'a>(
+    fact: &impl Fn(&str) -> &'a str,
+    sound: &'static str,
+    weak: &'static str,
+) -> Finding {
     let (log, binlog) =
         (fact("innodb_flush_log_at_trx_commit"), fact("log_bin") == "ON" && fact("sync_binlog") != "1");
     if log == "1" && !binlog {
-        return Finding::ok("durability", "a token is on the disk before its lock is granted");
+        return Finding::ok("durability", sound);
     }
-    let says = "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back";
-    Finding::warning("durability", says).advice("set innodb_flush_log_at_trx_commit and sync_binlog to 1")
+    Finding::warning("durability", weak).advice("set innodb_flush_log_at_trx_commit and sync_binlog to 1")
+}
+
+pub(crate) fn is_semi_synchronous<'a>(fact: &impl Fn(&str) -> &'a str) -> bool {
+    ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"].iter().any(|name| fact(name) == "ON")
 }
 
 fn replication<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
-    let is_on = |name: &str| fact(name) == "ON";
-    if !is_on("log_bin") {
+    if fact("log_bin") != "ON" {
         return Finding::note(
             "replication",
             "no binary log, so no replica: while the server is down no lock is granted",
         );
     }
-    if is_on("rpl_semi_sync_master_enabled") || is_on("rpl_semi_sync_source_enabled") {
+    if is_semi_synchronous(fact) {
         return Finding::ok(
             "replication",
             "semi-synchronous: a replica has each token before its lock is granted",
@@ -81,7 +89,7 @@ fn replication<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
         .advice("use semi-synchronous replication, and keep the clocks in step")
 }
 
-fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
+pub(crate) fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
     let number = |name: &str| fact(name).parse::<u64>().unwrap_or(0);
     let (used, limit) = (number("threads_connected"), number("max_connections"));
     let says = format!("{used} of {limit} are in use");

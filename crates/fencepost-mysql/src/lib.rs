@@ -37,6 +37,8 @@ mod doctor;
 mod error;
 mod keys;
 mod operator;
+mod schema;
+mod table;
 
 pub use backend::open;
 pub use config::SCHEMES;
@@ -44,5 +46,8 @@ pub use config::SCHEMES;
 /// Adds every scheme of this crate to a registry.
 #[must_use]
 pub fn register(registry: fencepost_core::Registry) -> fencepost_core::Registry {
-    SCHEMES.iter().fold(registry, |registry, scheme| registry.with(scheme, open))
+    let add = |registry: fencepost_core::Registry, scheme: &&'static str| {
+        registry.with(scheme, open).with_schema(scheme, schema::SCHEMA)
+    };
+    SCHEMES.iter().fold(registry, add)
 }

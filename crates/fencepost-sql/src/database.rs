@@ -79,15 +79,15 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send 
 
 /// The importance of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lane {
+pub(crate) enum Lane {
     /// A claim's statement. It may wait for a connection.
     Claims,
     /// A renewal. It never waits behind claims.
     Renewals,
 }
 
-/// A database with a lease table. Each statement has a time limit.
-pub trait Database: Send + Sync + 'static {
+/// A database with a lease table: the statements of [`Pooled`](crate::pooled::Pooled), of whichever driver. Each statement has a time limit.
+pub(crate) trait Database: Send + Sync + 'static {
     /// Runs statements in order, each in a transaction of its own. The first poll sends, if a connection is idle.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ pub trait Database: Send + Sync + 'static {
 
 /// A transaction in which each statement sees what others have committed before it (`READ COMMITTED`). Dropping it without a commit
 /// undoes it. The server ends it if its client falls silent.
-pub trait Transaction: Send {
+pub(crate) trait Transaction: Send {
     /// Runs statements in order.
     fn run(&mut self, statements: Vec<Statement>) -> Answer<'_, Results>;
 

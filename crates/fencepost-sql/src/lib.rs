@@ -2,7 +2,7 @@
 //! ([`connection_locks`]), and a lease table.
 //!
 //! # The lease table
-//! It has schema, admission, renewal, removal of the dead and listing. It knows no driver: an engine gives it a [`Database`] and a
+//! It has schema, admission, renewal, removal of the dead and listing. It knows no driver: an engine gives it a [`Driver`] and a
 //! [`Dialect`].
 //!
 //! - A lock has a row. Its token grows with each grant, and the row stays when nobody holds the lock.
@@ -19,16 +19,19 @@ mod client;
 pub mod connection_locks;
 mod database;
 mod dialect;
+mod driver;
 mod failure;
 mod names;
 mod operator;
+mod pooled;
 mod session;
 mod statements;
 mod table;
 mod url;
 
-pub use database::{Answer, Database, Lane, Results, Row, Statement, Transaction, Value};
-pub use dialect::{Dialect, POSTGRES};
+pub use database::{Answer, Results, Row, Statement, Value};
+pub use dialect::{Dialect, MYSQL, POSTGRES};
+pub use driver::{Connections, Driver, Limits, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use names::TableName;
 pub use table::{LeaseTable, TableOptions};

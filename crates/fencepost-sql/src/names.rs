@@ -51,6 +51,11 @@ impl TableName {
         self.schema.as_deref()
     }
 
+    /// Returns the name of the table, without the schema.
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
     /// Quotes all names.
     pub(crate) fn quote(&self, quote: char) -> Names {
         Names {

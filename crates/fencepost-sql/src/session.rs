@@ -18,6 +18,9 @@ use crate::statements::with;
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
 const FRESH_PART: u32 = 4;
 
+/// The number that a renewal returns before the first eviction. It is one more than their number: zero returns no row on MySQL.
+const NO_EVICTIONS: i64 = 1;
+
 /// The row of a session.
 pub(crate) struct SessionRow {
     pub(crate) id: i64,
@@ -43,7 +46,7 @@ impl SessionRow {
             id,
             ttl,
             client,
-            state: Mutex::new(State { sent, evictions: 0, ended: false }),
+            state: Mutex::new(State { sent, evictions: NO_EVICTIONS, ended: false }),
             renewing: SingleFlight::default(),
             claims: Mutex::default(),
         }
@@ -108,8 +111,7 @@ impl SessionRow {
         };
         if row.int(0) != self.state.lock().evictions {
             // Evicted claims must not be confirmed by this renewal.
-            let reason = row.text(1).map(ToString::to_string).unwrap_or_default();
-            self.end_evicted(client, &reason).await?;
+            self.end_evicted(client).await?;
         }
         let mut state = self.state.lock();
         state.evictions = row.int(0);
@@ -118,7 +120,7 @@ impl SessionRow {
     }
 
     /// Ends the claims that have lost their row or were marked.
-    async fn end_evicted(&self, client: &TableClient, reason: &str) -> Result<(), Failure> {
+    async fn end_evicted(&self, client: &TableClient) -> Result<(), Failure> {
         let before: Vec<_> = self.claims.lock().values().cloned().collect();
         // A grant whose reply is on its way may be an evicted one: it is looked at again.
         before
@@ -126,14 +128,17 @@ impl SessionRow {
             .filter(|waiter| !waiter.claim.validity.is_confirmed())
             .for_each(|waiter| waiter.set_doubtful());
         let confirmed: Vec<_> = before.iter().filter(|waiter| waiter.claim.validity.is_confirmed()).collect();
-        let owned = with(&client.statements.owned, vec![self.id.into()]);
-        let rows = client.run_all(vec![owned], Lane::Renewals).await?;
+        let texts = [&client.statements.owned, &client.statements.eviction];
+        let statements = texts.map(|text| with(text, vec![self.id.into()])).into();
+        let results = client.run_all(statements, Lane::Renewals).await?;
+        let rows = |number: usize| results.get(number).into_iter().flatten();
         let owned: HashMap<&str, bool> =
-            rows.iter().flatten().filter_map(|row| Some((&**row.text(0)?, row.text(1).is_some()))).collect();
+            rows(0).filter_map(|row| Some((&**row.text(0)?, row.text(1).is_some()))).collect();
+        let reason = rows(1).find_map(|row| row.text(0)).map(ToString::to_string).unwrap_or_default();
         for waiter in confirmed {
             let evicted = owned.get(&*owner(&waiter.claim)).copied().unwrap_or(true);
             if evicted && !waiter.is_leaving() {
-                waiter.claim.validity.end_with(Loss::Evicted, reason);
+                waiter.claim.validity.end_with(Loss::Evicted, &*reason);
             }
         }
         Ok(())
@@ -198,17 +203,25 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
     });
     let rows = client.run_all(statements.collect(), Lane::Renewals).await?;
     for ((claim, ttl), rows) in claims.iter().zip(ttls).zip(rows.chunks(2)) {
-        match rows.iter().flatten().next() {
-            Some(row) => match row.text(1) {
-                Some(reason) => claim.validity.end_with(Loss::Evicted, &**reason),
-                None => {
-                    // From now on its lease is that of its row.
-                    claim.note.store(1, Relaxed);
-                    claim.confirm(sent, ttl);
-                }
-            },
-            None => claim.validity.end(Loss::Deleted),
+        if rows.iter().all(Vec::is_empty) {
+            end_unknown(client, claim).await?;
+        } else {
+            // From now on its lease is that of its row.
+            claim.note.store(1, Relaxed);
+            claim.confirm(sent, ttl);
         }
+    }
+    Ok(())
+}
+
+/// Ends a claim whose lease could not be lengthened, with the reason.
+async fn end_unknown(client: &TableClient, claim: &Claim) -> Result<(), Failure> {
+    let key = || vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
+    let texts = client.statements.evicted.each_ref().map(|text| with(text, key()));
+    let results = client.run_all(texts.into(), Lane::Renewals).await?;
+    match results.iter().flatten().find_map(|row| row.text(0)) {
+        Some(reason) => claim.validity.end_with(Loss::Evicted, &**reason),
+        None => claim.validity.end(Loss::Deleted),
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The statements of the lease table. All have the name `$1` and the owner `$2`, where they need them.
+//! The statements of the lease table. All have the name `$1` and the owner `$2`, where they need them. They avoid what MySQL does not
+//! have: it reads the table that it writes only in a derived table, and returns only the value of `LAST_INSERT_ID`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ pub(crate) struct Statements {
     pub(crate) lock_name: Arc<str>,
     pub(crate) make_name: Arc<str>,
     pub(crate) line: Arc<str>,
-    pub(crate) purge: [Arc<str>; 3],
+    pub(crate) purge_session: Arc<str>,
+    pub(crate) purge: [Arc<str>; 2],
     pub(crate) take_seat: Arc<str>,
     pub(crate) clear_seat: Arc<str>,
     pub(crate) join: Arc<str>,
@@ -25,12 +27,14 @@ pub(crate) struct Statements {
     pub(crate) close_name: Arc<str>,
     pub(crate) collect: Arc<str>,
     pub(crate) extend: [Arc<str>; 2],
+    pub(crate) evicted: [Arc<str>; 2],
     pub(crate) detach: [Arc<str>; 2],
     pub(crate) evict: [Arc<str>; 2],
     pub(crate) tell_session: Arc<str>,
     pub(crate) notify: Option<Arc<str>>,
     pub(crate) open_session: Arc<str>,
     pub(crate) renew: Arc<str>,
+    pub(crate) eviction: Arc<str>,
     pub(crate) end_session: Arc<str>,
     pub(crate) owned: Arc<str>,
     pub(crate) claims: Arc<str>,
@@ -51,7 +55,9 @@ impl Statements {
     pub(crate) fn new(dialect: &Dialect, table: &TableName) -> Statements {
         let names = table.quote(dialect.quote);
         let (lock, queue, session) = (&names.lock, &names.queue, &names.session);
-        let (now, durable) = (dialect.now, dialect.durable);
+        let now = dialect.now;
+        let returned = |value: &str| fill(dialect.returned, &[value]);
+        let returning = |column: &str| fill(dialect.returning, &[column]);
         let after = |micros: &str| fill(dialect.after, &[micros]);
         let pair = |text: &str| [lock, queue].map(|table| Arc::<str>::from(text.replace("{table}", table)));
         // Whether a row is dead, once the dead sessions are gone.
@@ -62,7 +68,6 @@ impl Statements {
         let cleared = format!(
             "owner = NULL, session = NULL, expires = NULL, evicted = NULL, count = 0, modified = {now}"
         );
-        let mark = format!("(SELECT token FROM {lock} WHERE name = '')");
         let taken = format!(
             "owner = $2, mode = $3, session = $4, ttl = $5, fixed = $6, host = $7, process = $8, task = $9, reason = $10, \
              expires = CASE WHEN $6 = 1 THEN {} END, evicted = NULL, count = 1, since = {now}, modified = {now}",
@@ -83,7 +88,8 @@ impl Statements {
             format!(
                 "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.host, c.process, c.task, \
                  c.reason, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
-                 CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached \
+                 CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached, \
+                 CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session \
                  WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > {now}"
             )
@@ -97,28 +103,40 @@ impl Statements {
         };
         let text = |text: String| Arc::<str>::from(text);
         Statements {
-            layout: Statement { text: dialect.layout.into(), values: vec![Value::from(&*names.lock)] },
+            layout: (dialect.layout)(table),
             reach: "SELECT 1".into(),
-            acquire: text(format!(
-                "INSERT INTO {lock} AS l (name, token, {NEW}, count, expires) VALUES ($1, {mark} + 1, $2, $3, $4, $5, $6, $7, $8, \
-                 $9, $10, 1, CASE WHEN $6 = 1 THEN {} END) ON CONFLICT (name) DO UPDATE SET token = l.token + 1, {taken} \
-                 WHERE l.owner IS NULL AND l.contended = 0 RETURNING token, {durable}",
-                after("$5")
-            )),
+            acquire: text(match dialect.upserts {
+                true => format!(
+                    "INSERT INTO {lock} AS l (name, token, {NEW}, count, expires) \
+                     VALUES ($1, coalesce((SELECT token FROM {lock} WHERE name = ''), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, \
+                     CASE WHEN $6 = 1 THEN {} END) ON CONFLICT (name) DO UPDATE SET token = l.token + 1, {taken} \
+                     WHERE l.owner IS NULL AND l.contended = 0 {}",
+                    after("$5"),
+                    returning("token")
+                ),
+                false => format!(
+                    "UPDATE {lock} SET token = {}, {taken} WHERE name = $1 AND owner IS NULL AND contended = 0 {}",
+                    returned(&format!("greatest(token + 1, {})", dialect.floor)),
+                    returning("token")
+                ),
+            }),
             release: text(format!(
-                "UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2 AND contended = 0 \
-                 AND (expires IS NULL OR expires > {now}) RETURNING token, {durable}"
+                "UPDATE {lock} SET token = {}, {cleared} WHERE name = $1 AND owner = $2 AND contended = 0 \
+                 AND (expires IS NULL OR expires > {now}) {}",
+                returned("token"),
+                returning("token")
             )),
-            lock_name: text(format!("SELECT token, contended FROM {lock} WHERE name = $1 FOR UPDATE")),
+            lock_name: text(format!(
+                "SELECT token, contended, {} FROM {lock} WHERE name = $1 FOR UPDATE",
+                dialect.floor
+            )),
             make_name: text(format!(
-                "INSERT INTO {lock} (name, token) VALUES ($1, {mark}) ON CONFLICT (name) DO NOTHING"
+                "INSERT INTO {lock} (name, token) SELECT $1, coalesce(max(m.token), 0) FROM {lock} m WHERE m.name = '' {}",
+                fill(dialect.or_nothing, &[lock])
             )),
             line: text(format!("{} UNION ALL {} ORDER BY 1", judged("0", lock), judged("c.id", queue))),
+            purge_session: text(format!("DELETE FROM {session} WHERE id = $1 AND expires <= {now}")),
             purge: [
-                text(format!(
-                    "DELETE FROM {session} WHERE id IN (SELECT session FROM {lock} WHERE name = $1 UNION \
-                     SELECT session FROM {queue} WHERE name = $1) AND expires <= {now}"
-                )),
                 text(format!("DELETE FROM {queue} WHERE name = $1 AND {dead}")),
                 text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner IS NOT NULL AND {dead}")),
             ],
@@ -126,8 +144,9 @@ impl Statements {
             clear_seat: text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2")),
             join: text(format!(
                 "INSERT INTO {queue} (name, {NEW}, token, count, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, \
-                 CASE WHEN $6 = 1 AND $11 > 0 THEN {} END) RETURNING id",
-                after("$5")
+                 CASE WHEN $6 = 1 AND $11 > 0 THEN {} END) {}",
+                after("$5"),
+                returning("id")
             )),
             leave: text(format!("DELETE FROM {queue} WHERE name = $1 AND owner = $2")),
             grant: text(format!(
@@ -140,15 +159,23 @@ impl Statements {
             )),
             collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
-                "UPDATE {{table}} SET expires = CASE WHEN evicted IS NULL THEN greatest(coalesce(expires, {now}), {}) \
-                 ELSE expires END, modified = {now} WHERE name = $1 AND owner = $2 AND mode = $4 AND token > 0 \
-                 AND (expires IS NULL OR expires > {now}) RETURNING token, evicted, {durable}",
-                after("$3")
+                "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), modified = {now} \
+                 WHERE name = $1 AND owner = $2 AND mode = $4 AND token > 0 AND evicted IS NULL \
+                 AND (expires IS NULL OR expires > {now}) {}",
+                returned("token"),
+                after("$3"),
+                returning("token")
             )),
+            evicted: pair(
+                "SELECT evicted FROM {table} WHERE name = $1 AND owner = $2 AND evicted IS NOT NULL",
+            ),
             detach: pair(&format!(
-                "UPDATE {{table}} SET session = NULL, expires = {}, modified = {now} WHERE name = $1 AND owner = $2 \
-                 AND token > 0 AND evicted IS NULL AND (expires IS NULL OR expires > {now}) RETURNING token, {durable}",
-                after("$3")
+                "UPDATE {{table}} SET token = {}, session = NULL, expires = {}, modified = {now} \
+                 WHERE name = $1 AND owner = $2 AND token > 0 AND evicted IS NULL \
+                 AND (expires IS NULL OR expires > {now}) {}",
+                returned("token"),
+                after("$3"),
+                returning("token")
             )),
             evict: pair(&format!(
                 "UPDATE {{table}} SET evicted = $3, expires = coalesce(expires, (SELECT s.expires FROM {session} s \
@@ -159,28 +186,31 @@ impl Statements {
             )),
             notify: dialect.notify.map(Into::into),
             open_session: text(format!(
-                "INSERT INTO {session} (id, client, host, process, expires) VALUES ($1, $2, $3, $4, {}) RETURNING id, {durable}",
-                after("$5")
+                "INSERT INTO {session} (id, client, host, process, expires) VALUES ($1, $2, $3, $4, {}) {}",
+                after("$5"),
+                returning("id")
             )),
             renew: text(format!(
-                "UPDATE {session} SET expires = greatest(expires, {}), modified = {now} WHERE id = $1 \
-                 RETURNING evictions, evicted, {durable}",
-                after("$2")
+                "UPDATE {session} SET evictions = {} - 1, expires = greatest(expires, {}), modified = {now} WHERE id = $1 {}",
+                returned("(evictions + 1)"),
+                after("$2"),
+                returning("evictions + 1")
             )),
+            eviction: text(format!("SELECT evicted FROM {session} WHERE id = $1")),
             end_session: text(format!("DELETE FROM {session} WHERE id = $1")),
             owned: text(format!(
                 "SELECT owner, evicted FROM {lock} WHERE session = $1 UNION ALL SELECT owner, evicted FROM {queue} \
                  WHERE session = $1"
             )),
             claims: text(format!(
-                "SELECT * FROM ({} UNION ALL {}) AS claims WHERE name = $1 ORDER BY CASE WHEN token > 0 THEN 0 ELSE 1 END, id",
+                "{} AND c.name = $1 UNION ALL {} AND c.name = $1 ORDER BY waits, id",
                 shown("0", lock),
                 shown("c.id", queue)
             )),
             names: text(format!("{} UNION {} ORDER BY name LIMIT $3", named(lock), named(queue))),
             claims_of_names: text(format!(
-                "SELECT * FROM ({} UNION ALL {}) AS claims WHERE name >= $1 AND name <= $2 \
-                 ORDER BY name, CASE WHEN token > 0 THEN 0 ELSE 1 END, id",
+                "{} AND c.name >= $1 AND c.name <= $2 UNION ALL {} AND c.name >= $1 AND c.name <= $2 \
+                 ORDER BY name, waits, id",
                 shown("0", lock),
                 shown("c.id", queue)
             )),
@@ -189,12 +219,14 @@ impl Statements {
                 // A statement that began before the mark was raised may still read the old one: the mark has to be old.
                 text(format!(
                     "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND name <> '' AND modified <= {} \
-                     AND token <= (SELECT token FROM {lock} WHERE name = '' AND modified <= {})",
+                     AND token <= (SELECT token FROM (SELECT max(token) AS token FROM {lock} \
+                     WHERE name = '' AND modified <= {}) AS mark)",
                     after("$1"),
                     after("$2")
                 )),
                 text(format!(
-                    "UPDATE {lock} SET token = (SELECT max(token) FROM {lock}), modified = {now} \
+                    "UPDATE {lock} SET token = (SELECT token FROM (SELECT max(token) AS token FROM {lock}) AS last), \
+                     modified = {now} \
                      WHERE name = '' AND modified <= {}",
                     after("$1")
                 )),

@@ -11,11 +11,13 @@ use crate::LAYOUT;
 use crate::claim::entry::TableEntry;
 use crate::cleaner;
 use crate::client::TableClient;
-use crate::database::{Database, Lane};
+use crate::database::Lane;
 use crate::dialect::Dialect;
+use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::names::TableName;
 use crate::operator;
+use crate::pooled::Pooled;
 use crate::statements::Statements;
 
 /// How a table is used.
@@ -44,8 +46,8 @@ impl LeaseTable {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays at the database.
-    pub async fn open(
-        database: Arc<dyn Database>,
+    pub async fn open<D: Driver>(
+        driver: Arc<D>,
         dialect: &Dialect,
         options: TableOptions,
         runtime: Runtime,
@@ -53,16 +55,21 @@ impl LeaseTable {
         let TableOptions { engine, table, prefix, channel } = options;
         let statements = Statements::new(dialect, &table);
         let layout = statements.layout.clone();
-        let client = TableClient::new(database, runtime.clone(), statements, engine, prefix, channel);
+        let client = TableClient::new(
+            Arc::new(Pooled::new(driver)),
+            runtime.clone(),
+            statements,
+            engine,
+            prefix,
+            channel,
+        );
         let results =
             client.run_all(vec![layout], Lane::Claims).await.map_err(|failure| failure.on(engine))?;
         match results.first().and_then(|rows| rows.first()).map(|row| row.optional(0)) {
             Some(Some(LAYOUT)) => {}
             found => {
                 let message = match found {
-                    None => {
-                        "the lease table is missing; run fencepost schema --apply with this URL".to_owned()
-                    }
+                    None => dialect.missing.to_owned(),
                     Some(None) => {
                         "the table has another program's layout; choose another name with table= in the URL"
                             .to_owned()

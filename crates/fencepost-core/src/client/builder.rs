@@ -188,7 +188,7 @@ impl ClientBuilder {
     /// make it.
     ///
     /// # Cancel safety
-    /// Safe: all of the schema is made, or nothing.
+    /// Safe: all of the schema is made, or nothing. MySQL can make a part of it: call this again.
     pub async fn apply_schema(self, registry: &Registry, url: &str) -> Result<()> {
         let (address, schema) = registry.find_schema(url)?;
         let (runtime, _thread) = self.start()?;

@@ -9,10 +9,11 @@ use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
 use fencepost_sql::{Failure, dial};
 use futures_util::future::try_join3;
+use mysql_common::row::Row;
 
 use crate::config::Config;
 use crate::conn::channel::{Answer, Channel};
-use crate::conn::greeting::{Refused, greet};
+use crate::conn::greeting::{Greeted, Refused, greet};
 use crate::conn::session::MysqlSession;
 use crate::conn::socket::Security;
 use crate::conn::statements::{CREATE_TABLE, Statements, TRY_AND_DRAW};
@@ -99,20 +100,7 @@ impl Connector {
     ) -> Result<(MysqlSession, ConnectionTask), Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let failed = |error| error::read(error, &server);
-        let clock = self.runtime.clock();
-        let greeting = async {
-            let stream = dial(host, self.config.server.pinned).await.map_err(Refused::Io)?;
-            let client = format!("fencepost_{:016x}", self.runtime.client());
-            greet(stream, &host.0, &self.config, &self.security, &client).await
-        };
-        let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;
-        let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;
-        let greeted = greeted.map_err(|error| explain(error, &server, &self.config))?;
-        let oldest = if greeted.mariadb { OLDEST_MARIADB } else { OLDEST_MYSQL };
-        if greeted.version < oldest {
-            let message = format!("{server} is older than MySQL 5.7.5 or MariaDB 10.2; update it");
-            return Err(Failure::new(ErrorKind::Configuration, message));
-        }
+        let greeted = self.greet(host).await?;
         let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
         let set_up = set_up(greeted.mariadb, idle);
         let (_, id, facts) =
@@ -123,7 +111,7 @@ impl Connector {
         if id & u64::from(u32::MAX) != u64::from(greeted.id) {
             return Err(error::pooled(&server));
         }
-        let facts = pairs(facts);
+        let facts = pairs(facts.rows);
         check(&facts, &server)?;
         let identity = identity(&facts);
         drop(self.check_same(&identity, &server)?);
@@ -138,6 +126,26 @@ impl Connector {
         // Another connection may have been opened meanwhile.
         self.check_same(&identity, &server)?.push((identity, Box::new(task.watch())));
         Ok((MysqlSession { connector: Arc::clone(self), channel, statements, number: id }, task))
+    }
+
+    /// Greets a server, and checks its version. Runs on the client's own thread.
+    pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<Greeted, Failure> {
+        let server = format!("{}:{}", host.0, host.1);
+        let clock = self.runtime.clock();
+        let greeting = async {
+            let stream = dial(host, self.config.server.pinned).await.map_err(Refused::Io)?;
+            let client = format!("fencepost_{:016x}", self.runtime.client());
+            greet(stream, &host.0, &self.config, &self.security, &client).await
+        };
+        let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;
+        let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;
+        let greeted = greeted.map_err(|error| explain(error, &server, &self.config))?;
+        let oldest = if greeted.mariadb { OLDEST_MARIADB } else { OLDEST_MYSQL };
+        if greeted.version < oldest {
+            let message = format!("{server} is older than MySQL 5.7.5 or MariaDB 10.2; update it");
+            return Err(Failure::new(ErrorKind::Configuration, message));
+        }
+        Ok(greeted)
     }
 
     /// Refuses another server than that of the open connections: a load balancer stands between, and each server grants by itself.
@@ -210,15 +218,13 @@ fn set_up(mariadb: bool, idle: Duration) -> [String; 2] {
     ]
 }
 
-async fn all(channel: &Channel, texts: &[String]) -> Result<Vec<Answer>, Unanswered> {
+pub(crate) async fn all(channel: &Channel, texts: &[String]) -> Result<Vec<Answer>, Unanswered> {
     futures_util::future::try_join_all(texts.iter().map(|text| channel.query(text))).await
 }
 
 /// Reads rows of a name and a value.
-fn pairs(answer: Answer) -> HashMap<String, String> {
-    answer
-        .rows
-        .into_iter()
+pub(crate) fn pairs(rows: Vec<Row>) -> HashMap<String, String> {
+    rows.into_iter()
         .filter_map(|mut row| Some((row.take::<String, _>(0)?.to_lowercase(), row.take::<String, _>(1)?)))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Connections to the server.
 
-mod channel;
+pub(crate) mod channel;
 pub(crate) mod connect;
 mod greeting;
 pub(crate) mod session;

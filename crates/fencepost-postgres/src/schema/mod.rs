@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::config::{Config, Mode};
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
-use crate::table::pool::run_batch;
+use crate::table::connection::run_batch;
 
 /// The statements for advisory locks, with comments.
 const ADVISORY: &str = include_str!("advisory.sql");

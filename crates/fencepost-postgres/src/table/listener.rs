@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use fencepost_core::Moment;
 use fencepost_core::sync::Mutex;
-use fencepost_sql::{Failure, LeaseTable, Statement, Value};
+use fencepost_sql::{Connections, Failure, LeaseTable, Statement, Value};
 use tokio::sync::watch;
 
 use crate::conn::connect::{Connector, session_name};
-use crate::table::pool::{Connections, Plain, connect};
+use crate::table::connection::{Plain, open};
+use crate::table::driver::PostgresDriver;
 use crate::table::statement;
 
 /// The message by which a client proves that messages arrive begins so. A pooler in transaction mode accepts `LISTEN` and delivers nothing.
@@ -67,13 +68,13 @@ impl Listener {
     /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
     pub(crate) async fn open(
         &self,
-        claims: &Connections,
+        claims: &Connections<PostgresDriver>,
         proofs: &Proofs,
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
         let connector = &self.connector;
         let channel = session_name(&connector.runtime);
-        let connection = connect(connector).await?;
+        let connection = open(connector).await?;
         let clock = connector.runtime.clock();
         let listen = Statement { text: format!("LISTEN {channel}").into(), values: Vec::new() };
         let limit = clock.now() + connector.config.server.timeout;
@@ -89,10 +90,7 @@ impl Listener {
         // The message comes from another connection: on the same backend it would prove nothing.
         let mut used = claims.get().await?;
         let mut arrived = proofs.0.subscribe();
-        let limit = clock.now() + connector.config.server.timeout;
-        let sending = [Statement { text, values: proof }];
-        let sending = statement::run(used.client(), &sending, &connector.server);
-        clock.within(limit, sending).await.unwrap_or_else(|| Err(timeout(connector)))?;
+        used.run(&[Statement { text, values: proof }]).await?;
         used.set_clean(true);
         drop(used);
         let arrived = arrived.wait_for(|arrived| *arrived == number);

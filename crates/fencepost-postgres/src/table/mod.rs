@@ -1,8 +1,8 @@
 //! `mode=table`: locks in a lease table. The crate `fencepost-sql` has the mechanism; this is its PostgreSQL.
 
-mod database;
+pub(crate) mod connection;
+mod driver;
 mod listener;
-pub(crate) mod pool;
 mod statement;
 
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use crate::config::Config;
 use crate::conn::connect::{Connector, Message, session_name};
 use crate::error::ENGINE;
-use crate::table::database::PostgresDatabase;
+use crate::table::driver::PostgresDriver;
 use crate::table::listener::{PROOF, Proofs};
 
 /// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
@@ -42,9 +42,9 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     let (ignored, _) = mpsc::unbounded_channel();
     let (claims, listening) = (connector(ignored)?, connector(sender)?);
     let proofs = Arc::new(Proofs::default());
-    let database = Arc::new(PostgresDatabase::new(claims, listening, Arc::clone(&proofs)));
-    let table = LeaseTable::open(Arc::clone(&database) as _, &POSTGRES, options, runtime.clone()).await?;
-    database.set_table(&table);
+    let driver = Arc::new(PostgresDriver::new(claims, listening, Arc::clone(&proofs)));
+    let table = LeaseTable::open(Arc::clone(&driver), &POSTGRES, options, runtime.clone()).await?;
+    driver.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
     Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
 }

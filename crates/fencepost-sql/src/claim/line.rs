@@ -1,6 +1,7 @@
 //! The line before a lock: its holders and waiters, read in a transaction that has locked the row of the name. The rule is core's
 //! [`admission`](fencepost_core::admission).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fencepost_core::Mode;
@@ -45,6 +46,11 @@ impl LinePlace {
     pub(crate) fn holds(&self) -> bool {
         self.token > 0
     }
+
+    /// Returns whether its lease goes on.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.left.is_some_and(|left| left > 0)
+    }
 }
 
 /// The line before a lock, and what is to be written about it.
@@ -52,11 +58,24 @@ pub(crate) struct Line {
     name: Arc<str>,
     /// The last token of the lock.
     token: i64,
+    /// The least next token.
+    floor: i64,
     contended: bool,
     /// In the order of arrival. All are alive.
     pub(crate) places: Vec<LinePlace>,
     changed: bool,
     writes: Vec<Statement>,
+    /// Messages to this client itself.
+    told: Vec<String>,
+}
+
+/// Messages to this client itself, sent when this is dropped: also if the reply of the commit is lost. They are hints.
+struct Told<'a>(&'a TableClient, Vec<String>);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.1.iter().for_each(|text| self.0.message(text));
+    }
 }
 
 impl Line {
@@ -78,17 +97,30 @@ impl Line {
         let Some(row) = results.first().and_then(|rows| rows.first()) else {
             return Err(Failure::new(fencepost_core::ErrorKind::Internal, "the lock's row cannot be made"));
         };
-        let (token, contended) = (row.int(0), row.int(1) != 0);
+        let (token, contended, floor) = (row.int(0), row.int(1) != 0, row.int(2));
         let mut places = read_places(&results);
         let mut changed = false;
-        if places.iter().any(|place| place.left.is_none_or(|left| left <= 0)) {
-            let purge = texts.purge.iter().map(|text| with(text, key()));
+        if places.iter().any(|place| !place.is_alive()) {
+            // In one order for all: else two transactions could wait for each other.
+            let dead: BTreeSet<i64> =
+                places.iter().filter(|place| !place.is_alive()).filter_map(|place| place.session).collect();
+            let purge = dead.into_iter().map(|session| with(&texts.purge_session, vec![session.into()]));
+            let purge = purge.chain(texts.purge.iter().map(|text| with(text, key())));
             let results = transaction.run(purge.chain([with(&texts.line, key())]).collect()).await?;
             // One that has died since counts as alive: it was not removed.
             places = read_places(&results);
             changed = true;
         }
-        Ok(Line { name: Arc::clone(name), token, contended, places, changed, writes: Vec::new() })
+        Ok(Line {
+            name: Arc::clone(name),
+            token,
+            floor,
+            contended,
+            places,
+            changed,
+            writes: Vec::new(),
+            told: Vec::new(),
+        })
     }
 
     /// Returns the place of a claim.
@@ -98,7 +130,7 @@ impl Line {
 
     /// Returns the next token.
     fn next_token(&mut self) -> i64 {
-        self.token += 1;
+        self.token = self.floor.max(self.token + 1);
         self.changed = true;
         self.token
     }
@@ -134,8 +166,10 @@ impl Line {
     }
 
     /// Sends a message when the transaction commits.
-    pub(crate) fn tell(&mut self, client: &TableClient, channel: &Arc<str>, text: &str) {
-        if let Some(notify) = &client.statements.notify {
+    fn tell(&mut self, client: &TableClient, channel: &Arc<str>, text: &str) {
+        if **channel == *client.channel {
+            self.told.push(text.to_owned());
+        } else if let Some(notify) = &client.statements.notify {
             self.writes.push(with(notify, vec![Arc::clone(channel).into(), text.into()]));
         }
     }
@@ -191,12 +225,14 @@ impl Line {
         }
         let join =
             self.writes.iter().position(|statement| Arc::ptr_eq(&statement.text, &client.statements.join));
+        let told = Told(client, self.told);
         let results = transaction.commit(self.writes).await?;
+        drop(told);
         Ok(join.and_then(|at| results.get(at)?.first()).map(|row| row.int(0)))
     }
 }
 
 /// Reads the places from the last result.
-fn read_places(results: &Results) -> Vec<LinePlace> {
+pub(crate) fn read_places(results: &Results) -> Vec<LinePlace> {
     results.last().into_iter().flatten().map(LinePlace::read).collect()
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use fencepost_core::admission::{Place, winners};
 use fencepost_core::{Claim, Mode, Moment, Removed, Token};
 
-use crate::claim::line::{Line, LinePlace};
+use crate::claim::line::{Line, LinePlace, read_places};
 use crate::claim::record::{mode_number, new_row, owner};
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
@@ -57,7 +58,8 @@ pub(crate) async fn ask(
     // A lease that is not renewed counts from this request, any other from the session's last renewal. Both are read before it is sent.
     let sent = if claim.renewed { session.sent() } else { client.runtime.clock().now() };
     let woken = waiter.clear_woken();
-    if row.is_some() && woken && claim.renewed {
+    let queued = row.is_some_and(|row| row > 0) && claim.renewed;
+    if queued && woken {
         let key = vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
         let results = client.run(&client.statements.collect, key).await?;
         match results.first().and_then(|rows| rows.first()) {
@@ -66,6 +68,10 @@ pub(crate) async fn ask(
             }
             Some(_) => {}
             None => return Ok(Outcome::Gone),
+        }
+    } else if queued {
+        if let Some(outcome) = look(client, claim, sent).await? {
+            return Ok(outcome);
         }
     } else if row.is_none() && claim.want().mode == Mode::Exclusive {
         let results = client.run(&client.statements.acquire, new_row(client, claim, session.id)).await?;
@@ -76,6 +82,30 @@ pub(crate) async fn ask(
     // Before the claim joins the line: a message must not be missed.
     let listens = claim.join && client.database.listen().await.unwrap_or(false);
     in_line(client, claim, session, row, sent, listens).await
+}
+
+/// Reads the line without a lock. `None`: the claim has to ask in a transaction, because it may be its turn, or its row is gone.
+async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Option<Outcome>, Failure> {
+    // Before the statement: a message must not be missed.
+    let listens = client.database.listen().await.unwrap_or(false);
+    let key = vec![client.stored(claim.want().name.as_str()).into()];
+    let places = read_places(&client.run(&client.statements.line, key).await?);
+    let Some(at) = places.iter().position(|place| *place.owner == *owner(claim)) else { return Ok(None) };
+    let mine = &places[at];
+    if mine.evicted || !mine.is_alive() {
+        return Ok(None);
+    }
+    if mine.holds() {
+        return Ok(Some(Outcome::Granted { token: token(mine.token), seat: false, sent }));
+    }
+    let alive = places.iter().enumerate().filter(|(_, place)| place.is_alive());
+    let line: Vec<_> =
+        alive.map(|(key, place)| Place { key, mode: place.mode, holds: place.holds() }).collect();
+    if winners(&line).any(|place| place.key == at) {
+        return Ok(None);
+    }
+    let again = look_again(client, claim, &places[..at], listens);
+    Ok(Some(Outcome::Blocked { row: Some(mine.row), ahead: u32::try_from(at).unwrap_or(u32::MAX), again }))
 }
 
 /// Reads the line, and joins it if the claim must wait.
@@ -179,11 +209,11 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
     let results = client.run_all(texts.into(), Lane::Claims).await?;
     let seat = results.first().is_some_and(|rows| !rows.is_empty());
     match results.iter().flatten().next() {
-        Some(row) if row.text(1).is_none() => {
+        Some(row) => {
             claim.note.store(1, Relaxed);
             Ok(Outcome::Granted { token: token(row.int(0)), seat, sent })
         }
-        _ => Ok(Outcome::Gone),
+        None => Ok(Outcome::Gone),
     }
 }
 

@@ -1,9 +1,12 @@
 //! The differences between databases.
 
+mod mysql;
 mod postgres;
 
+pub use mysql::MYSQL;
 pub use postgres::POSTGRES;
 
+use crate::database::Statement;
 use crate::names::TableName;
 
 /// How a database writes what the statements need.
@@ -20,12 +23,22 @@ pub struct Dialect {
     pub(crate) left: &'static str,
     /// Whether a text `{0}` begins with `{1}`.
     pub(crate) begins: &'static str,
-    /// A column of `RETURNING` that makes the commit durable.
-    pub(crate) durable: &'static str,
+    /// The value `{}`, which a statement writes and returns.
+    pub(crate) returned: &'static str,
+    /// The end of a statement that returns the column `{}`. It makes the commit durable, if a session can decide that.
+    pub(crate) returning: &'static str,
+    /// A row that is missing is made by the statement that takes a free lock.
+    pub(crate) upserts: bool,
+    /// The end of an `INSERT` into the table `{}` that does nothing if the row is there.
+    pub(crate) or_nothing: &'static str,
+    /// A number that the next token of a lock reaches at least.
+    pub(crate) floor: &'static str,
     /// Sends the text `$2` to the channel `$1`. `None`: there are no messages.
     pub(crate) notify: Option<&'static str>,
-    /// Returns a row with the layout's number, and none if the table is missing. `$1` is the quoted name of the table.
-    pub(crate) layout: &'static str,
+    /// Returns a row with the layout's number, and none if the table is missing.
+    pub(crate) layout: fn(&TableName) -> Statement,
+    /// Why the row of the layout is missing, and the advice.
+    pub(crate) missing: &'static str,
     /// Makes the tables.
     pub(crate) schema: fn(&TableName) -> String,
 }

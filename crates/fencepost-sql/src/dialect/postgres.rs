@@ -1,5 +1,6 @@
 //! PostgreSQL 14 and newer.
 
+use crate::database::{Statement, Value};
 use crate::dialect::Dialect;
 use crate::names::TableName;
 
@@ -11,13 +12,23 @@ pub const POSTGRES: Dialect = Dialect {
     since_1970: "(extract(epoch FROM {}) * 1000000)::int8",
     left: "(extract(epoch FROM ({} - clock_timestamp())) * 1000000)::int8",
     begins: "starts_with({0}, {1})",
-    durable: "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
-              ELSE current_setting('synchronous_commit') END, true)",
+    returned: "{}",
+    returning: "RETURNING {}, set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
+                ELSE current_setting('synchronous_commit') END, true)",
+    upserts: true,
+    or_nothing: "ON CONFLICT (name) DO NOTHING",
+    floor: "0::int8",
     notify: Some("SELECT pg_notify($1, $2) IS NULL"),
-    layout: "SELECT substring(obj_description(oid, 'pg_class') FROM 'layout ([0-9]+)$')::int8 \
-             FROM pg_class WHERE oid = to_regclass($1)",
+    layout,
+    missing: "the lease table is missing; run fencepost schema --apply with this URL",
     schema,
 };
+
+fn layout(table: &TableName) -> Statement {
+    let text = "SELECT substring(obj_description(oid, 'pg_class') FROM 'layout ([0-9]+)$')::int8 \
+                FROM pg_class WHERE oid = to_regclass($1)";
+    Statement { text: text.into(), values: vec![Value::from(&*table.quote('"').lock)] }
+}
 
 fn schema(table: &TableName) -> String {
     let names = table.quote('"');

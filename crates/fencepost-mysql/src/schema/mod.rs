@@ -1,0 +1,37 @@
+//! The schema that `fencepost schema` prints or makes.
+
+use std::sync::Arc;
+
+use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
+use fencepost_sql::{MYSQL, named, on_own_thread};
+
+use crate::config::{Config, Mode};
+use crate::conn::connect::Connector;
+use crate::conn::statements::CREATE_TABLE;
+use crate::error::ENGINE;
+use crate::table::connection::run_batch;
+
+/// The schema of each of [`SCHEMES`](crate::SCHEMES).
+pub(crate) const SCHEMA: Schema = Schema { statements, apply };
+
+fn statements(address: &BackendUrl) -> Result<String> {
+    let config = Config::parse(address)?;
+    Ok(match config.mode {
+        Mode::Named => format!(
+            "-- The tokens of fencepost's named locks on MySQL and MariaDB. Running this again changes nothing.\n\
+             -- A client makes this table when it connects, if its user may. Else each user that takes locks needs\n\
+             -- SELECT, INSERT, UPDATE and DELETE on it.\n{CREATE_TABLE};\n"
+        ),
+        Mode::Table => MYSQL.schema(&config.table),
+    })
+}
+
+/// Runs the statements one by one.
+fn apply(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<()>> {
+    named(ENGINE, async move {
+        let config = Config::parse(&address)?;
+        let statements = statements(&address)?;
+        let connector = Arc::new(Connector::new(config, runtime.clone())?);
+        Ok(on_own_thread(&runtime, async move { run_batch(&connector, &statements).await }).await?)
+    })
+}

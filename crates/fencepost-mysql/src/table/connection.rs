@@ -1,0 +1,142 @@
+//! Connections of the lease table.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fencepost_core::ErrorKind;
+use fencepost_core::sync::Mutex;
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::ConnectionTask;
+use futures_util::future::{try_join, try_join_all};
+
+use crate::conn::channel::Channel;
+use crate::conn::connect::{Connector, all, pairs};
+use crate::error::{self, Unanswered};
+use crate::table::statement::Prepared;
+
+/// How long a statement waits for a row that others lock, in seconds.
+const ROW_TIMEOUT_SECS: u64 = 3;
+
+/// The variables that decide whether a lease table works. A server returns those that it knows.
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', \
+    'group_replication_single_primary_mode', 'log_bin', 'binlog_format')";
+
+/// A connection, and the statements that were prepared on it, by text.
+pub(crate) struct Plain {
+    pub(crate) channel: Channel,
+    task: ConnectionTask,
+    pub(crate) prepared: Mutex<HashMap<Arc<str>, Prepared>>,
+}
+
+impl Plain {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.has_ended()
+    }
+}
+
+/// Opens a connection to the first server that accepts writes. Runs on the client's own thread.
+pub(crate) async fn open(connector: &Connector) -> Result<Plain, Failure> {
+    let (clock, config) = (connector.runtime.clock(), &connector.config.server);
+    let until = config.connect_limit(&connector.runtime);
+    let opening = async {
+        let mut failure = Failure::ended(&connector.server);
+        for host in &config.hosts {
+            match open_at(connector, host).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    };
+    clock.within(until, opening).await.unwrap_or_else(|| Err(Failure::timeout(&connector.server)))
+}
+
+async fn open_at(connector: &Connector, host: &(String, u16)) -> Result<Plain, Failure> {
+    let server = format!("{}:{}", host.0, host.1);
+    let greeted = connector.greet(host).await?;
+    let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &connector.runtime);
+    let set_up = set_up(greeted.mariadb);
+    let answers = try_join(all(&channel, &set_up), channel.query(FACTS)).await;
+    let (_, facts) = answers.map_err(|error| error::read(error, &server))?;
+    check(&pairs(facts.rows), &server)?;
+    Ok(Plain { channel, task, prepared: Mutex::default() })
+}
+
+/// Sets the session's parameters. The server's own configuration may have limits and modes under which statements fail.
+fn set_up(mariadb: bool) -> [String; 2] {
+    let limit = if mariadb { "max_statement_time" } else { "max_execution_time" };
+    [
+        format!(
+            "SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', sql_safe_updates = 0, \
+             completion_type = 0, {limit} = 0, lock_wait_timeout = {ROW_TIMEOUT_SECS}, \
+             innodb_lock_wait_timeout = {ROW_TIMEOUT_SECS}"
+        ),
+        // Each statement sees what others have committed, and no gap between rows is locked.
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+    ]
+}
+
+/// Refuses servers on which a lease table excludes nobody.
+fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
+    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+    let is_on = |name: &str| matches!(fact(name), "ON" | "1");
+    let refusal = if is_on("wsrep_on") {
+        "is a node of a Galera cluster, whose nodes have clocks of their own; use another server or engine"
+    } else if fact("group_replication_single_primary_mode") == "OFF" {
+        "is a member of a group with several primaries, which have clocks of their own; use a single primary"
+    } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
+        "accepts no writes; name the primary in the URL"
+    } else if is_on("log_bin") && fact("binlog_format") == "STATEMENT" {
+        "has binlog_format STATEMENT, which lacks READ COMMITTED; set it to ROW or MIXED"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(ErrorKind::Configuration, format!("{server} {refusal}")))
+}
+
+/// Runs statements without parameters in order, on a connection of their own. Each ends with a semicolon at the end of a line.
+pub(crate) async fn run_batch(connector: &Connector, statements: &str) -> Result<(), Failure> {
+    let connection = open(connector).await?;
+    let clock = connector.runtime.clock();
+    let running = async {
+        for text in statements.split_inclusive(";\n").filter(|text| is_statement(text)) {
+            connection.channel.query(text).await?;
+        }
+        Ok(())
+    };
+    let made = clock.within(clock.now() + connector.config.server.timeout, running).await;
+    made.ok_or_else(|| Failure::timeout(&connector.server))?
+        .map_err(|error| refused(error, &connector.server))
+}
+
+/// Returns whether a text is more than comments.
+fn is_statement(text: &str) -> bool {
+    text.lines().any(|line| !line.is_empty() && !line.starts_with("--"))
+}
+
+fn refused(error: Unanswered, server: &str) -> Failure {
+    match error {
+        Unanswered::Refused { code: 1044 | 1142 | 1227, message } => Failure::new(
+            ErrorKind::Denied,
+            format!(
+                "{server} denied a statement; grant the user CREATE, CREATE VIEW, DROP, SELECT and INSERT, or run as an \
+                 administrator what fencepost schema prints"
+            ),
+        )
+        .because(message),
+        error => error::read(error, server),
+    }
+}
+
+impl Plain {
+    /// Prepares those of the texts that are not prepared yet, in one round trip. `texts`: as the server reads them, by key.
+    pub(crate) async fn prepare(&self, texts: Vec<(Arc<str>, Prepared, String)>) -> Result<(), Unanswered> {
+        let preparing: Vec<_> = texts.iter().map(|(_, _, text)| self.channel.prepare(text)).collect();
+        let answers = try_join_all(preparing).await?;
+        let mut prepared = self.prepared.lock();
+        for ((key, statement, _), answer) in texts.into_iter().zip(answers) {
+            prepared.insert(key, Prepared { number: answer.statement, ..statement });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Checks the server of a lease table.
+
+use fencepost_core::{Finding, Report};
+use fencepost_sql::Failure;
+use futures_util::future::try_join;
+
+use crate::conn::channel::Channel;
+use crate::conn::connect::pairs;
+use crate::doctor::{CONNECTIONS, FACTS, connections, durability, is_semi_synchronous, version};
+use crate::error;
+
+pub(crate) async fn examine(channel: &Channel, server: &str) -> Result<Report, Failure> {
+    let answers = try_join(channel.query(FACTS), channel.query(CONNECTIONS)).await;
+    let (variables, status) = answers.map_err(|error| error::read(error, server))?;
+    let mut facts = pairs(variables.rows);
+    facts.extend(pairs(status.rows));
+    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+    let replication = match (fact("log_bin") == "ON", is_semi_synchronous(&fact)) {
+        (false, _) => Finding::note(
+            "replication",
+            "no binary log, so no replica: while the server is down no lock is granted or renewed",
+        ),
+        (true, true) => {
+            Finding::ok("replication", "semi-synchronous: a replica has each grant before its holder")
+        }
+        (true, false) => Finding::warning(
+            "replication",
+            "replicas are asynchronous: after a failover two can hold a lock; tokens grow only if the servers' clocks agree",
+        )
+        .advice("use semi-synchronous replication, and keep the clocks in step"),
+    };
+    Ok(Report::from(vec![
+        version(fact("version")),
+        durability(
+            &fact,
+            "a grant is on the disk before its holder knows of it",
+            "a crash of the machine can lose the last grants, so that two hold a lock; tokens grow unless the clock steps back",
+        ),
+        replication,
+        Finding::note(
+            "messages",
+            "the server sends none: the first waiter of another process looks every 50 to 100 ms, others less often",
+        ),
+        connections(&fact),
+        Finding::note(
+            "clocks",
+            "leases end by the server's clock: if it is set forward, a lock can be granted early",
+        )
+        .advice("slew the server's clock, and check tokens"),
+    ]))
+}

@@ -1,0 +1,39 @@
+//! `mode=table`: locks in a lease table. The crate `fencepost-sql` has the mechanism; this is its MySQL and MariaDB.
+
+pub(crate) mod connection;
+mod doctor;
+mod driver;
+mod statement;
+
+use std::sync::Arc;
+
+use fencepost_core::{Backend, Limit, Result, Runtime};
+use fencepost_sql::{LeaseTable, MYSQL, TableOptions};
+
+use crate::config::Config;
+use crate::conn::connect::Connector;
+use crate::error::ENGINE;
+use crate::table::driver::MysqlDriver;
+
+/// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
+/// it.
+const MAX_QUEUED: u32 = 64;
+
+/// Opens the lease table that a URL names.
+pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
+    // No lock belongs to a connection, so no program has to inherit one.
+    config.server.pinned = false;
+    // Clients whose URLs differ share no limit.
+    let (server, table) = (&config.server, &config.table);
+    let engine = format!("mysql {server} {} {table:?} {}", server.database, server.prefix);
+    let options = TableOptions {
+        engine: ENGINE,
+        table: config.table.clone(),
+        prefix: config.server.prefix.clone(),
+        // There are no messages. It names the process in the table of sessions.
+        channel: format!("fencepost_{:016x}", runtime.client()),
+    };
+    let driver = Arc::new(MysqlDriver { connector: Connector::new(config, runtime.clone())? });
+    let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
+    Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
+}

@@ -1,0 +1,116 @@
+//! Implements [`fencepost_sql::Driver`].
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use fencepost_core::{Report, Runtime, SingleFlight};
+use fencepost_sql::{Answer, Connections, Driver, Failure, LeaseTable, Limits, Results, Statement};
+
+use crate::conn::connect::Connector;
+use crate::doctor;
+use crate::table::connection::{Plain, open};
+use crate::table::listener::{Listener, Proofs};
+use crate::table::statement;
+
+/// Begins a transaction and sets its limits: the server ends one whose client falls silent, so that it does not keep a lock's row.
+const SETTINGS: &str = "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
+    ELSE current_setting('synchronous_commit') END, true), \
+    set_config('idle_in_transaction_session_timeout', '5s', true), set_config('lock_timeout', '3s', true)";
+
+pub(crate) struct PostgresDriver {
+    connector: Arc<Connector>,
+    listener: Listener,
+    proofs: Arc<Proofs>,
+    listening: SingleFlight<Result<bool, Failure>>,
+    table: OnceLock<Weak<LeaseTable>>,
+}
+
+impl PostgresDriver {
+    /// `listening` opens the connection on which messages arrive.
+    pub(crate) fn new(
+        connector: Arc<Connector>,
+        listening: Arc<Connector>,
+        proofs: Arc<Proofs>,
+    ) -> PostgresDriver {
+        PostgresDriver {
+            connector,
+            listener: Listener::new(listening),
+            proofs,
+            listening: SingleFlight::default(),
+            table: OnceLock::new(),
+        }
+    }
+
+    /// Names the table whose waiters are woken when the connection for messages ends.
+    pub(crate) fn set_table(&self, table: &Arc<LeaseTable>) {
+        let _ = self.table.set(Arc::downgrade(table));
+    }
+}
+
+impl Driver for PostgresDriver {
+    type Connection = Plain;
+
+    fn runtime(&self) -> &Runtime {
+        &self.connector.runtime
+    }
+
+    fn limits(&self) -> Limits {
+        let config = &self.connector.config.server;
+        Limits {
+            connections: config.connections,
+            timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+        }
+    }
+
+    fn connect(self: Arc<Self>) -> Answer<'static, Plain> {
+        Box::pin(async move { open(&self.connector).await })
+    }
+
+    fn has_ended(&self, connection: &Plain) -> bool {
+        connection.has_ended()
+    }
+
+    fn run<'a>(&'a self, connection: &'a Plain, statements: &'a [Statement]) -> Answer<'a, Results> {
+        Box::pin(statement::run(&connection.client, statements, &self.connector.server))
+    }
+
+    fn begin(&self) -> Vec<Statement> {
+        let texts = ["BEGIN ISOLATION LEVEL READ COMMITTED", SETTINGS];
+        texts.map(|text| Statement { text: text.into(), values: Vec::new() }).into()
+    }
+
+    fn commit(&self) -> Vec<Statement> {
+        vec![Statement { text: "COMMIT".into(), values: Vec::new() }]
+    }
+
+    fn ends_failed_transactions(&self) -> bool {
+        true
+    }
+
+    fn timeout(&self) -> Failure {
+        Failure::timeout(&self.connector.server)
+    }
+
+    fn listen(self: Arc<Self>, connections: Arc<Connections<Self>>) -> Answer<'static, bool> {
+        Box::pin(async move {
+            let runtime = &self.connector.runtime;
+            if let Some(listens) = self.listener.state(runtime.clock().now()) {
+                return Ok(listens);
+            }
+            let own = Arc::clone(&self);
+            let opening = async move {
+                let table = own.table.get().cloned().unwrap_or_default();
+                own.listener.open(&connections, &own.proofs, table).await
+            };
+            self.listening.join(runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
+        })
+    }
+
+    fn examine<'a>(&'a self, connection: &'a Plain, messages: bool) -> Answer<'a, Report> {
+        Box::pin(doctor::examine_table(&connection.client, &self.connector.server, messages))
+    }
+
+    fn close(&self) {
+        self.listener.close();
+    }
+}

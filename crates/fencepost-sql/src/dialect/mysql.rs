@@ -1,0 +1,137 @@
+//! MySQL 5.7.7 and newer, MariaDB 10.2 and newer.
+
+use crate::database::Statement;
+use crate::dialect::Dialect;
+use crate::names::TableName;
+
+/// MySQL and MariaDB. The comment of the table ends with the layout's number.
+///
+/// `UTC_TIMESTAMP` does not depend on the session's time zone. It stands still during a statement, so after a wait for a row it is
+/// earlier than the time: a lease becomes shorter, but not shorter than its client believes, and nothing is dead too early.
+///
+/// No session can make commits durable. So a token is at least the time in microseconds: it grows after a crash, too.
+pub const MYSQL: Dialect = Dialect {
+    quote: '`',
+    now: "UTC_TIMESTAMP(6)",
+    after: "(UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND)",
+    since_1970: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {})",
+    left: "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {})",
+    begins: "LEFT({0}, LENGTH({1})) = {1}",
+    returned: "LAST_INSERT_ID({})",
+    returning: "",
+    upserts: false,
+    // It locks the row as an update does. `INSERT IGNORE` would share it, and two of them could not go on.
+    or_nothing: "ON DUPLICATE KEY UPDATE {0}.token = {0}.token",
+    floor: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    notify: None,
+    layout,
+    missing: "the lease table is missing, or this user has no rights on it; run fencepost schema --apply with this URL, and grant \
+              the user SELECT, INSERT, UPDATE and DELETE on the three tables",
+    schema,
+};
+
+fn layout(table: &TableName) -> Statement {
+    let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
+    let text = format!(
+        "SELECT CASE WHEN TABLE_COMMENT LIKE 'fencepost locks, layout %' \
+         THEN CAST(SUBSTRING_INDEX(TABLE_COMMENT, ' ', -1) AS SIGNED) END \
+         FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = '{}'",
+        table.table()
+    );
+    Statement { text: text.into(), values: Vec::new() }
+}
+
+fn schema(table: &TableName) -> String {
+    let names = table.quote('`');
+    let schema = table
+        .schema()
+        .map_or_else(String::new, |schema| format!("CREATE DATABASE IF NOT EXISTS `{schema}`;\n\n"));
+    let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
+    let layout = crate::LAYOUT;
+    // The database runs the statements one by one: each ends with a semicolon at the end of a line, and no comment does.
+    format!(
+        r#"-- The lease table of fencepost on MySQL and MariaDB. Running these statements again changes nothing.
+-- The user that runs them needs the rights CREATE, CREATE VIEW, DROP, SELECT and INSERT on the database.
+-- All times are UTC.
+SET time_zone = '+00:00';
+
+{schema}-- A row for each lock, and for each name that was ever locked.
+CREATE TABLE IF NOT EXISTS {lock} (
+    name      VARBINARY(400) NOT NULL PRIMARY KEY COMMENT 'of the lock; the empty name keeps the greatest token of removed rows',
+    token     BIGINT NOT NULL COMMENT 'the last fencing token of the lock; it grows with each grant',
+    owner     VARBINARY(32) COMMENT 'the id of the only holder, a secret; NULL: there is none',
+    mode      BIGINT NOT NULL DEFAULT 0 COMMENT '0 exclusive, 1 shared, else permits: n * 2^32 + of',
+    session   BIGINT COMMENT 'the row of the process that renews; NULL: a detached lease',
+    expires   DATETIME(6) COMMENT 'a lease of its own; NULL: that of its session',
+    ttl       BIGINT NOT NULL DEFAULT 0 COMMENT 'length of the lease in microseconds',
+    fixed     BIGINT NOT NULL DEFAULT 0 COMMENT '1: the lease is not renewed',
+    host      VARCHAR(255) COMMENT 'of the holder, or of the last one',
+    process   BIGINT,
+    task      TEXT COMMENT 'label of the holder',
+    count     BIGINT NOT NULL DEFAULT 0 COMMENT 'how often the holder has it',
+    reason    TEXT,
+    evicted   TEXT COMMENT 'by whom and why',
+    contended BIGINT NOT NULL DEFAULT 0 COMMENT '1: the queue has rows for this lock',
+    since     DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'of the last grant',
+    created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks, layout {layout}';
+
+-- Waiters, and holders beside which others may hold or wait.
+CREATE TABLE IF NOT EXISTS {queue} (
+    id        BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY COMMENT 'the order of arrival',
+    name      VARBINARY(400) NOT NULL,
+    token     BIGINT NOT NULL COMMENT '0: it waits',
+    owner     VARBINARY(32) NOT NULL,
+    mode      BIGINT NOT NULL,
+    session   BIGINT,
+    expires   DATETIME(6),
+    ttl       BIGINT NOT NULL,
+    fixed     BIGINT NOT NULL,
+    host      VARCHAR(255),
+    process   BIGINT,
+    task      TEXT,
+    count     BIGINT NOT NULL,
+    reason    TEXT,
+    evicted   TEXT,
+    since     DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'of its arrival, or of its grant',
+    created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    KEY by_name (name, owner) -- not unique: the check would lock gaps between rows, and claims could not go on
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks: holders in common, and waiters';
+
+-- A row for each process and length of a lease. Its renewal renews all locks of the process.
+CREATE TABLE IF NOT EXISTS {session} (
+    id        BIGINT NOT NULL PRIMARY KEY,
+    client    VARCHAR(255) NOT NULL COMMENT 'a name for the process',
+    host      VARCHAR(255) NOT NULL,
+    process   BIGINT NOT NULL,
+    expires   DATETIME(6) NOT NULL,
+    evictions BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of its locks were evicted',
+    evicted   TEXT COMMENT 'the last of them: by whom and why',
+    created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks: processes';
+
+INSERT INTO {lock} (name, token) VALUES ('', 0) ON DUPLICATE KEY UPDATE token = token;
+
+-- Each claim with its true expiry, for people.
+CREATE OR REPLACE VIEW {view} AS
+SELECT CONVERT(c.name USING utf8mb4) AS name, c.token, 1 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
+       COALESCE(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted, 0 AS place
+FROM {lock} AS c LEFT JOIN {session} AS s ON s.id = c.session
+WHERE c.owner IS NOT NULL AND COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
+UNION ALL
+SELECT CONVERT(c.name USING utf8mb4), c.token, c.token > 0, c.mode, c.host, c.process, c.task, c.reason, c.since,
+       COALESCE(c.expires, s.expires), c.session IS NULL, c.evicted, c.id
+FROM {queue} AS c LEFT JOIN {session} AS s ON s.id = c.session
+WHERE COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
+ORDER BY name, holds DESC, place;
+
+-- Each user that takes locks needs SELECT, INSERT, UPDATE and DELETE on each of
+--     {lock}, {queue}, {session}
+-- For listing in SQL:
+--     GRANT SELECT ON {view} TO operator
+"#
+    )
+}

@@ -1,0 +1,126 @@
+//! Implements [`Database`] on the connections of a driver.
+
+use std::sync::Arc;
+
+use fencepost_core::Report;
+
+use crate::database::{Answer, Database, Lane, Results, Statement, Transaction};
+use crate::driver::{Connections, Driver, Used};
+use crate::failure::Failure;
+
+/// How many connections are kept for other things than claims: one for renewals, one for messages.
+const RESERVED: usize = 2;
+
+/// A database behind a driver.
+pub(crate) struct Pooled<D: Driver> {
+    driver: Arc<D>,
+    claims: Arc<Connections<D>>,
+    renewals: Connections<D>,
+}
+
+impl<D: Driver> Pooled<D> {
+    pub(crate) fn new(driver: Arc<D>) -> Pooled<D> {
+        let most = driver.limits().connections.saturating_sub(RESERVED).max(1);
+        Pooled {
+            claims: Arc::new(Connections::new(&driver, most)),
+            renewals: Connections::new(&driver, 1),
+            driver,
+        }
+    }
+}
+
+impl<D: Driver> Database for Pooled<D> {
+    fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results> {
+        Box::pin(async move {
+            let mut used = match lane {
+                Lane::Claims => self.claims.get().await?,
+                Lane::Renewals => self.renewals.get().await?,
+            };
+            let results = used.run(&statements).await;
+            // After an error of the server the connection is as good as before. One that ended is not used again.
+            used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
+            results
+        })
+    }
+
+    fn begin(&self) -> Answer<'_, Box<dyn Transaction>> {
+        Box::pin(async move {
+            let used = self.claims.get().await?;
+            let driver = Arc::clone(&self.driver);
+            Ok(Box::new(OneTransaction { driver, used, begun: false }) as Box<dyn Transaction>)
+        })
+    }
+
+    fn listen(&self) -> Answer<'_, bool> {
+        Arc::clone(&self.driver).listen(Arc::clone(&self.claims))
+    }
+
+    fn examine(&self) -> Answer<'_, Report> {
+        Box::pin(async move {
+            let messages = self.listen().await?;
+            let mut used = self.claims.get().await?;
+            let clock = self.driver.runtime().clock();
+            let examining = self.driver.examine(used.connection(), messages);
+            let report = clock.within(clock.now() + self.driver.limits().timeout, examining).await;
+            let report = report.unwrap_or_else(|| Err(self.driver.timeout()));
+            used.set_clean(report.is_ok());
+            report
+        })
+    }
+
+    fn close(&self) {
+        self.claims.close();
+        self.renewals.close();
+        self.driver.close();
+    }
+}
+
+/// A transaction on one connection. Dropping it closes the connection, unless it was committed.
+struct OneTransaction<D: Driver> {
+    driver: Arc<D>,
+    used: Used<D>,
+    begun: bool,
+}
+
+impl<D: Driver> OneTransaction<D> {
+    /// Runs `statements` after those that begin the transaction, if it has not begun.
+    async fn send(&mut self, mut statements: Vec<Statement>) -> Result<Results, Failure> {
+        let mut all = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { self.driver.begin() };
+        let skipped = all.len();
+        all.append(&mut statements);
+        let mut results = self.used.run(&all).await?;
+        results.drain(..skipped);
+        Ok(results)
+    }
+}
+
+impl<D: Driver> Transaction for OneTransaction<D> {
+    fn run(&mut self, statements: Vec<Statement>) -> Answer<'_, Results> {
+        Box::pin(async move { self.send(statements).await.map_err(undone) })
+    }
+
+    fn commit(mut self: Box<Self>, mut statements: Vec<Statement>) -> Answer<'static, Results> {
+        Box::pin(async move {
+            let count = statements.len();
+            let mut commit = self.driver.commit();
+            let mut results = if self.driver.ends_failed_transactions() {
+                statements.append(&mut commit);
+                self.send(statements).await?
+            } else {
+                // The commit would take effect although a statement before it has failed: it is sent when all have succeeded.
+                let mut results =
+                    if count == 0 { Vec::new() } else { self.send(statements).await.map_err(undone)? };
+                results.append(&mut self.send(commit).await?);
+                results
+            };
+            self.used.set_clean(true);
+            results.truncate(count);
+            Ok(results)
+        })
+    }
+}
+
+/// Nothing was committed: the connection is closed, so that the server undoes what it may have done.
+fn undone(failure: Failure) -> Failure {
+    Failure { uncertain: false, ..failure }
+}
