@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const PENDING: &[&str] = &[];
 
 /// The rooms of an engine: the entries that `src/` may have.
-const ROOMS: [&str; 29] = [
+const ROOMS: [&str; 30] = [
     "lib",
     "config",
     "backend",
@@ -37,6 +37,7 @@ const ROOMS: [&str; 29] = [
     "schema",
     "guarded",
     "table",
+    "row",
     "waiters",
     "testing",
     "proto",

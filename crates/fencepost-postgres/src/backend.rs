@@ -1,7 +1,6 @@
 //! Implements core's [`Backend`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
@@ -10,17 +9,15 @@ use fencepost_core::{
 use fencepost_sql::named;
 
 use crate::client::{self, PostgresClient};
-use crate::config::{Config, Mode};
+use crate::config::{Config, LONGEST, Mode};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
+use crate::row;
 use crate::table;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
 const MAX_QUEUED: u32 = 8;
-
-/// The longest lease: PostgreSQL's timeouts are milliseconds in 31 bits.
-const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
 /// `Registry::new().with("postgres", fencepost_postgres::open)`.
@@ -37,8 +34,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
-    if config.mode == Mode::Table {
-        return named(ENGINE, table::open(config, runtime));
+    match config.mode {
+        Mode::Table => return named(ENGINE, table::open(config, runtime)),
+        Mode::Row => return named(ENGINE, row::open(config, runtime)),
+        Mode::Advisory => {}
     }
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.

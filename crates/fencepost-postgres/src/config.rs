@@ -1,12 +1,17 @@
 //! Reads the URL: `postgres://user:password@host1,host2:5432/database?connections=16`.
 
+use std::time::Duration;
+
 use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{ServerUrl, TableName, UrlRules};
+use fencepost_sql::{POSTGRES_ROWS, ServerUrl, TableName, UrlRules};
 
 use crate::error::ENGINE;
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
+
+/// The longest lease: PostgreSQL's timeouts are milliseconds in 31 bits.
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 const RULES: UrlRules =
     UrlRules { scheme: "postgres", port: 5432, options: &["table", "wait"], names_database_like_user: true };
@@ -16,7 +21,7 @@ const RULES: UrlRules =
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
     pub(crate) mode: Mode,
-    /// The lease table of [`Mode::Table`].
+    /// The lease table of [`Mode::Table`], or the rows of [`Mode::Row`].
     pub(crate) table: TableName,
     /// Claims wait for messages about releases, and not in the server's queue.
     pub(crate) quiet: bool,
@@ -29,6 +34,8 @@ pub(crate) enum Mode {
     Advisory,
     /// In a lease table.
     Table,
+    /// By rows that open transactions lock.
+    Row,
 }
 
 impl Config {
@@ -41,11 +48,12 @@ impl Config {
         let mode = match address.option("mode") {
             None | Some("advisory") => Mode::Advisory,
             Some("table") => Mode::Table,
-            Some(_) => return Err(Error::invalid("mode is advisory or table")),
+            Some("row") => Mode::Row,
+            Some(_) => return Err(Error::invalid("mode is advisory, table or row")),
         };
         if mode == Mode::Advisory && address.option("table").is_some() {
             return Err(Error::invalid(
-                "table names the lease table of mode=table; add mode=table or leave it out",
+                "table names the table of mode=table or mode=row; add mode=table, or leave it out",
             ));
         }
         let quiet = match address.option("wait") {
@@ -53,18 +61,19 @@ impl Config {
             Some("quiet") => true,
             Some(_) => return Err(Error::invalid("wait is queue or quiet")),
         };
-        if mode == Mode::Table && address.option("wait").is_some() {
-            return Err(Error::invalid("wait is an option of mode=advisory; leave it out with mode=table"));
+        if mode != Mode::Advisory && address.option("wait").is_some() {
+            return Err(Error::invalid("wait is an option of mode=advisory; leave it out with another mode"));
         }
-        let table = TableName::parse(address.option("table").unwrap_or(TableName::DEFAULT))?;
+        let table = TableName::parse(address.option("table").unwrap_or(match mode {
+            Mode::Row => POSTGRES_ROWS.table,
+            Mode::Advisory | Mode::Table => TableName::DEFAULT,
+        }))?;
         Ok(Config { server, mode, table, quiet })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     #[cfg(feature = "tls")]
     use fencepost_tls::Tls;
 

@@ -50,12 +50,12 @@ pub struct Row(pub Vec<Value>);
 
 impl Row {
     /// Returns an integer; 0 where the column is `NULL`, missing or a text.
-    pub(crate) fn int(&self, column: usize) -> i64 {
+    pub fn int(&self, column: usize) -> i64 {
         self.optional(column).unwrap_or(0)
     }
 
     /// Returns an integer, `None` where the column is `NULL`.
-    pub(crate) fn optional(&self, column: usize) -> Option<i64> {
+    pub fn optional(&self, column: usize) -> Option<i64> {
         match self.0.get(column) {
             Some(Value::Int(value)) => *value,
             _ => None,
@@ -63,7 +63,7 @@ impl Row {
     }
 
     /// Returns a text, `None` where the column is `NULL`.
-    pub(crate) fn text(&self, column: usize) -> Option<&Arc<str>> {
+    pub fn text(&self, column: usize) -> Option<&Arc<str>> {
         match self.0.get(column) {
             Some(Value::Text(value)) => value.as_ref(),
             _ => None,

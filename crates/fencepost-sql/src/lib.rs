@@ -1,5 +1,5 @@
 //! Parts that fencepost's SQL engines share: the URL of a server, failed statements, locks that a connection holds
-//! ([`connection_locks`]), and a lease table.
+//! ([`connection_locks`]), a lease table, and locks on the rows of open transactions ([`RowLocks`]).
 //!
 //! # The lease table
 //! It has schema, admission, renewal, removal of the dead and listing. It knows no driver: an engine gives it a [`Driver`] and a
@@ -24,16 +24,18 @@ mod failure;
 mod names;
 mod operator;
 mod pooled;
+mod row;
 mod session;
 mod statements;
 mod table;
 mod url;
 
 pub use database::{Answer, Results, Row, Statement, Value};
-pub use dialect::{Dialect, MYSQL, POSTGRES};
+pub use dialect::{Dialect, MYSQL, POSTGRES, POSTGRES_ROWS};
 pub use driver::{Connections, Driver, Limits, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use names::TableName;
+pub use row::{Renewed, RowDatabase, RowDialect, RowLocks, RowOptions, RowTransaction};
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 

@@ -20,6 +20,9 @@ impl TableName {
     /// The name of the table where the URL gives none.
     pub const DEFAULT: &str = "fencepost_lock";
 
+    /// The end of the name of the table of claims on row locks.
+    pub(crate) const CLAIM: &str = "_claim";
+
     /// Checks a name.
     ///
     /// # Errors
@@ -40,7 +43,8 @@ impl TableName {
         Ok(TableName { schema: parts.pop().map(str::to_owned), table })
     }
 
-    fn quoted(&self, suffix: &str, quote: char) -> String {
+    /// Returns the quoted name of the table, with `suffix`.
+    pub fn quoted(&self, suffix: &str, quote: char) -> String {
         let schema =
             self.schema.as_ref().map(|schema| format!("{quote}{schema}{quote}.")).unwrap_or_default();
         format!("{schema}{quote}{}{suffix}{quote}", self.table)

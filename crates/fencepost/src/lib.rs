@@ -24,6 +24,7 @@
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
+//! - `tokio-postgres`: row locks of PostgreSQL in transactions of that driver. It brings `postgres`.
 //! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL and PostgreSQL. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
@@ -38,6 +39,8 @@ use std::ops::Deref;
 pub use builder::LocksBuilder;
 #[cfg(feature = "etcd")]
 pub use fencepost_etcd as etcd;
+#[cfg(feature = "postgres")]
+pub use fencepost_postgres as postgres;
 #[cfg(feature = "redis")]
 pub use fencepost_redis as redis;
 #[cfg(feature = "sqlite")]

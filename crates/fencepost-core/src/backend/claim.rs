@@ -1,7 +1,7 @@
 //! One request for a resource.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ pub struct Claim {
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
     exit_code: OnceLock<i32>,
+    released: AtomicBool,
     ttl: AtomicU64,
     /// Under which moment the renewer has it; see there.
     pub(crate) kept: AtomicU64,
@@ -79,6 +80,7 @@ impl Claim {
             vote: None,
             history: None,
             exit_code: OnceLock::new(),
+            released: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             kept: AtomicU64::new(0),
@@ -103,6 +105,16 @@ impl Claim {
     /// Notes the exit code of the work, for the engine to keep with the [run](Claim::history). The first one counts.
     pub fn report(&self, exit_code: i32) {
         let _ = self.exit_code.set(exit_code);
+    }
+
+    /// Its holder calls for its release: the work is done.
+    pub(crate) fn set_released(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// Returns whether its holder released it while it was valid. `false`: its guard was dropped, or was lost before the release.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     /// Returns how its run ends if that is now.

@@ -212,7 +212,8 @@ pub trait Entry: Send {
     /// The first poll sends. Dropped later, it takes effect or not: call this again to know.
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>>;
 
-    /// Removes the claim after its work is done. An engine whose grant is a transaction commits it here.
+    /// Removes the claim after its work is done, or its guard was dropped. An engine whose grant is a transaction commits it here if
+    /// the claim [was released](Claim::is_released), and else rolls it back.
     ///
     /// # Cancel safety
     /// That of [`withdraw`](Entry::withdraw).

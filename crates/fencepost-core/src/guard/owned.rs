@@ -97,6 +97,7 @@ impl Owned {
             holding.releasing();
         }
         self.client.renewer.forget(&self.claim);
+        self.claim.set_released();
         self.claim.validity.give_back();
         let client = Arc::clone(&self.client);
         let clock = client.runtime.clock();

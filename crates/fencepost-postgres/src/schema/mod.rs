@@ -1,7 +1,7 @@
 //! The schema that `fencepost schema` prints or makes.
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::{POSTGRES, named};
+use fencepost_sql::{POSTGRES, POSTGRES_ROWS, named};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Mode};
@@ -20,6 +20,7 @@ fn statements(address: &BackendUrl) -> Result<String> {
     Ok(match config.mode {
         Mode::Advisory => ADVISORY.to_owned(),
         Mode::Table => POSTGRES.schema(&config.table),
+        Mode::Row => POSTGRES_ROWS.schema(&config.table),
     })
 }
 

@@ -1,4 +1,6 @@
-//! Connections of the lease table.
+//! Connections of the lease table and of row locks.
+
+use std::sync::Arc;
 
 use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::ConnectionTask;
@@ -8,8 +10,9 @@ use crate::error;
 
 /// A connection.
 pub(crate) struct Plain {
-    pub(crate) client: DriverClient,
+    pub(crate) client: Arc<DriverClient>,
     pub(crate) running: ConnectionTask,
+    pub(crate) host: (String, u16),
 }
 
 impl Plain {
@@ -43,7 +46,7 @@ async fn open_at(connector: &Connector, host: &(String, u16)) -> Result<Plain, F
     if standby.map_err(|error| error::read(&error, &server))?.get(0) {
         return Err(error::standby(&server));
     }
-    Ok(Plain { client, running })
+    Ok(Plain { client: Arc::new(client), running, host: host.clone() })
 }
 
 /// Runs statements without parameters on a connection of their own.

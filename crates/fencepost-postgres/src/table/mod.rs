@@ -3,7 +3,7 @@
 pub(crate) mod connection;
 mod driver;
 mod listener;
-mod statement;
+pub(crate) mod statement;
 
 use std::sync::{Arc, Weak};
 

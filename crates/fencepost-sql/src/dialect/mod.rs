@@ -2,9 +2,11 @@
 
 mod mysql;
 mod postgres;
+mod postgres_rows;
 
 pub use mysql::MYSQL;
 pub use postgres::POSTGRES;
+pub use postgres_rows::POSTGRES_ROWS;
 
 use crate::database::Statement;
 use crate::names::TableName;

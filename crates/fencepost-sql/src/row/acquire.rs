@@ -1,0 +1,218 @@
+//! The way of a claim to its lock: a transaction that tries, and then waits in the server's queue.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fencepost_core::{Claim, ClaimRecord, ErrorKind, Mode, Token, Waiter};
+use futures_util::future::{Either, select};
+
+use crate::database::{Results, Value};
+use crate::failure::Failure;
+use crate::row::client::RowClient;
+use crate::row::database::RowTransaction;
+use crate::row::held::Held;
+use crate::row::statements::with;
+
+/// A claim that tries or waits. Its task runs on the client's own thread, to its end. Dropping this cancels it.
+pub(crate) struct Acquiring(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    slot: Waiter<Slot>,
+    /// Nobody wants the lock any more.
+    cancelled: Waiter<bool>,
+}
+
+#[derive(Default)]
+struct Slot {
+    outcome: Option<Outcome>,
+    /// The claim stands in the server's queue.
+    queued: bool,
+    /// The task has ended.
+    done: bool,
+}
+
+/// `None`: another transaction has the row, and the claim does not wait.
+type Outcome = Result<Option<Arc<Held>>, Failure>;
+
+impl Acquiring {
+    pub(crate) fn start(client: &Arc<RowClient>, claim: &Arc<Claim>) -> Acquiring {
+        let shared = Arc::new(Shared::default());
+        let (own, client, claim) = (Arc::clone(&shared), Arc::clone(client), Arc::clone(claim));
+        client.runtime.clone().spawn(async move {
+            let mut outcome = acquire(&own, &client, &claim).await;
+            if let Ok(Some(held)) = &outcome
+                && own.cancelled.with(|cancelled| *cancelled)
+            {
+                let _ = held.finish(false).await;
+                outcome = Ok(None);
+            }
+            own.slot.tell(|slot| (slot.outcome, slot.done) = (Some(outcome), true));
+        });
+        Acquiring(shared)
+    }
+
+    /// Returns when the claim stands in the queue, or there is an outcome.
+    pub(crate) async fn answered(&self) {
+        poll_fn(|cx| self.0.slot.poll(cx, |slot| slot.done || slot.queued)).await;
+    }
+
+    /// Is ready when there is an outcome.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.slot.poll(cx, |slot| slot.done)
+    }
+
+    /// Takes the outcome, if it is there.
+    pub(crate) fn take(&self) -> Option<Outcome> {
+        self.0.slot.with(|slot| slot.outcome.take())
+    }
+
+    /// Gives the claim up. Returns `true` if it waited, and leaves the queue without a reply.
+    pub(crate) fn cancel(&self) -> bool {
+        self.0.cancelled.tell(|cancelled| *cancelled = true);
+        self.0.slot.with(|slot| slot.queued && !slot.done)
+    }
+
+    /// Returns when the task has ended.
+    pub(crate) async fn ended(&self) {
+        poll_fn(|cx| self.0.slot.poll(cx, |slot| slot.done)).await;
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        self.cancel();
+        // A lock that nobody took is undone by the drop of its holder.
+        drop(self.take());
+    }
+}
+
+async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -> Outcome {
+    let (row, is_shared) = (client.stored(claim.want().name.as_str()), claim.want().mode == Mode::Shared);
+    let mut is_made = false;
+    let (transaction, sent) = loop {
+        let sent = claim.runtime.clock().now();
+        let try_lock = client.statements.try_lock(&row, is_shared);
+        let (transaction, results) = client.database.begin(claim.ttl(), try_lock).await?;
+        let is_there = first(&results).is_some_and(|count| count > 0);
+        match (results.first().is_some_and(|rows| !rows.is_empty()), is_there) {
+            (true, _) => break (transaction, Some(sent)),
+            (false, true) => break (transaction, None),
+            (false, false) if is_made => {
+                let message = "the lock's row disappears as soon as it is made; find out what deletes rows of this table";
+                return Err(Failure::new(ErrorKind::Configuration, message));
+            }
+            (false, false) => {}
+        }
+        let _ = transaction.roll_back("SELECT 1".to_owned()).await;
+        client.run(vec![with(&client.statements.make, vec![Arc::clone(&row).into()])]).await?;
+        is_made = true;
+    };
+    if let Some(sent) = sent {
+        let note = client.new_note();
+        let values = values(&*transaction, claim, note, &row);
+        let hold = client.statements.hold.iter().map(|text| with(text, values.clone()));
+        let token = client.run(hold.collect()).await;
+        let token = noted(client, note, token)?;
+        return Ok(Some(Held::new(client, claim, transaction, (note, token), sent)));
+    }
+    if !claim.join {
+        if transaction.roll_back("SELECT 1".to_owned()).await.is_err() {
+            transaction.end();
+        }
+        return Ok(None);
+    }
+    let note = client.new_note();
+    let values = values(&*transaction, claim, note, &row);
+    if let Err(failure) = client.run(vec![with(&client.statements.wait, values)]).await {
+        client.forget(note);
+        return Err(failure);
+    }
+    let waited = wait(shared, client, &*transaction, &row, is_shared).await;
+    if !matches!(waited, Ok(true)) {
+        if !matches!(waited, Ok(false)) {
+            transaction.end();
+        }
+        client.forget(note);
+        return waited.map(|_| None);
+    }
+    // The lease counts from here: the reply may have been on its way for long.
+    let sent = claim.runtime.clock().now();
+    let token = async {
+        transaction.keep().await?;
+        let grant = client.statements.grant.iter().map(|text| with(text, vec![note.into()]));
+        client.run(grant.collect()).await
+    };
+    let token = noted(client, note, token.await)?;
+    Ok(Some(Held::new(client, claim, transaction, (note, token), sent)))
+}
+
+/// Waits in the server's queue. `false`: the claim has given up.
+async fn wait(
+    shared: &Shared,
+    client: &RowClient,
+    transaction: &dyn RowTransaction,
+    row: &Arc<str>,
+    is_shared: bool,
+) -> Result<bool, Failure> {
+    let mut waiting = transaction.wait(client.statements.lock(row, is_shared));
+    let cancelled = pin!(poll_fn(|cx| shared.cancelled.poll(cx, |cancelled| *cancelled)));
+    let sent = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
+    shared.slot.tell(|slot| slot.queued = true);
+    let rows = match sent {
+        Poll::Ready(rows) => rows,
+        Poll::Pending => match select(waiting, cancelled).await {
+            Either::Left((rows, _)) => rows,
+            Either::Right((_, waiting)) => {
+                if !transaction.cancel(waiting).await {
+                    transaction.end();
+                }
+                return Ok(false);
+            }
+        },
+    };
+    if rows?.is_empty() {
+        let message = "the lock's row was deleted while the claim waited; try again, and find out what deletes rows of this table";
+        return Err(Failure { transient: true, ..Failure::new(ErrorKind::Configuration, message) });
+    }
+    Ok(true)
+}
+
+/// Returns the token that was drawn after the grant: the last result.
+fn noted(client: &Arc<RowClient>, note: i64, results: Result<Results, Failure>) -> Result<Token, Failure> {
+    let drawn = results.and_then(|results| {
+        let missing =
+            || Failure::new(ErrorKind::Internal, "the database drew no token; run fencepost doctor");
+        first(&results).ok_or_else(missing)
+    });
+    match drawn {
+        Ok(token) => Ok(Token::new(token.unsigned_abs())),
+        Err(failure) => {
+            client.forget(note);
+            Err(failure)
+        }
+    }
+}
+
+/// Returns the number in the first column of the last statement's first row.
+fn first(results: &Results) -> Option<i64> {
+    results.last()?.first()?.optional(0)
+}
+
+fn values(transaction: &dyn RowTransaction, claim: &Claim, note: i64, row: &Arc<str>) -> Vec<Value> {
+    // The claim's id is a secret.
+    let record = ClaimRecord { id: None, ..ClaimRecord::of(claim) };
+    let record = String::from_utf8(record.to_bytes()).unwrap_or_default();
+    let (connection, number) = transaction.numbers();
+    let is_shared = i64::from(claim.want().mode == Mode::Shared);
+    vec![
+        note.into(),
+        Arc::clone(row).into(),
+        connection.into(),
+        number.into(),
+        is_shared.into(),
+        Value::from(&*record),
+    ]
+}

@@ -1,0 +1,142 @@
+//! The state that the parts of one client share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{ClaimId, Loss, Name, Runtime};
+
+use crate::database::{Results, Statement};
+use crate::failure::Failure;
+use crate::row::database::RowDatabase;
+use crate::row::held::Held;
+use crate::row::statements::{RowStatements, with};
+
+/// How often a statement is tried while other transactions are in its way.
+const MAX_CONFLICTS: u32 = 10;
+
+/// How often a client removes the notes that others left: with its first claim and after each so many.
+const CLEAN_EVERY: u64 = 100;
+
+/// How long a statement pauses after the first conflict. Each later pause is longer.
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub(crate) struct RowClient {
+    pub(crate) database: Arc<dyn RowDatabase>,
+    pub(crate) runtime: Runtime,
+    pub(crate) statements: RowStatements,
+    pub(crate) engine: &'static str,
+    pub(crate) prefix: String,
+    last_note: AtomicU64,
+    /// The notes that are, or may be, in the table.
+    notes: Mutex<BTreeSet<i64>>,
+    held: Mutex<HashMap<ClaimId, Weak<Held>>>,
+}
+
+impl RowClient {
+    pub(crate) fn new(
+        database: Arc<dyn RowDatabase>,
+        runtime: Runtime,
+        statements: RowStatements,
+        engine: &'static str,
+        prefix: String,
+    ) -> Arc<RowClient> {
+        Arc::new(RowClient {
+            database,
+            runtime,
+            statements,
+            engine,
+            prefix,
+            last_note: AtomicU64::new(1),
+            notes: Mutex::default(),
+            held: Mutex::default(),
+        })
+    }
+
+    /// Returns the name of a lock's row.
+    pub(crate) fn stored(&self, name: &str) -> Arc<str> {
+        if self.prefix.is_empty() { name.into() } else { [&*self.prefix, name].concat().into() }
+    }
+
+    /// Returns the name of a lock without the prefix.
+    pub(crate) fn plain(&self, stored: &str) -> Option<Name> {
+        Name::new(stored.strip_prefix(&*self.prefix)?).ok()
+    }
+
+    /// Returns the number of a new note. It is no secret.
+    pub(crate) fn new_note(self: &Arc<RowClient>) -> i64 {
+        // The client's number is random: those of its notes are.
+        let number = self.last_note.fetch_add(1, Relaxed);
+        if number % CLEAN_EVERY == 1 {
+            let client = Arc::clone(self);
+            self.runtime.spawn(async move {
+                let clean = with(&client.statements.clean, Vec::new());
+                let _ = client.run(vec![clean]).await;
+            });
+        }
+        let number = self.runtime.client().wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let note = i64::try_from(number >> 1).unwrap_or(i64::MAX);
+        self.notes.lock().insert(note);
+        note
+    }
+
+    /// Runs statements, each in a transaction of its own. Each can be repeated while others are in the way.
+    pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
+        let clock = self.runtime.clock();
+        let mut conflicts = 0;
+        loop {
+            match self.database.run(statements.clone()).await {
+                Err(failure) if failure.conflict && conflicts < MAX_CONFLICTS => {
+                    conflicts += 1;
+                    clock.sleep_until(clock.now() + PAUSE * conflicts).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Removes the note of a claim whose connection has ended, in the background. One that stays is not shown, and another client
+    /// removes it.
+    pub(crate) fn forget(self: &Arc<RowClient>, id: i64) {
+        let client = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let remove = with(&client.statements.remove(id).into(), Vec::new());
+            match client.run(vec![remove]).await {
+                Ok(_) => client.removed(id),
+                Err(failure) => tracing::debug!(%failure, "the note of a claim was not removed"),
+            }
+        });
+    }
+
+    /// Notes that a note is not in the table any more.
+    pub(crate) fn removed(&self, note: i64) {
+        self.notes.lock().remove(&note);
+    }
+
+    pub(crate) fn add(&self, held: &Arc<Held>) {
+        self.held.lock().insert(held.claim.id, Arc::downgrade(held));
+    }
+
+    pub(crate) fn remove(&self, id: ClaimId) {
+        self.held.lock().remove(&id);
+    }
+
+    /// Ends all transactions.
+    pub(crate) async fn close(&self) {
+        let held = std::mem::take(&mut *self.held.lock());
+        for held in held.into_values().filter_map(|held| held.upgrade()) {
+            // The holder is told before another one can be granted the lock.
+            held.claim.validity.end(Loss::SessionEnded);
+            held.transaction.end();
+        }
+        let notes = std::mem::take(&mut *self.notes.lock());
+        if !notes.is_empty() {
+            // One that stays is not shown: its transaction has ended.
+            let remove = with(&self.statements.remove_all(&notes).into(), Vec::new());
+            let _ = self.run(vec![remove]).await;
+        }
+        self.database.close();
+    }
+}

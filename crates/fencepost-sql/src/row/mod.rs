@@ -1,0 +1,136 @@
+//! Locks on rows: a claim is a transaction that has a row locked. It commits or is undone together with the holder's own changes.
+//!
+//! - A row is made and committed before it is locked. The server's queue is the row's.
+//! - Each claim has a connection while it tries, waits and holds. Its transaction ends when the connection does.
+//! - The server ends a connection that is silent for the `ttl`. A renewal is a statement on it.
+//! - A note of each claim tells operators who waits and holds. It is committed by another connection, which draws the token with it.
+//!   No grant depends on it. A note counts as long as its transaction is open.
+
+mod acquire;
+mod client;
+mod database;
+mod entry;
+mod held;
+mod operator;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Report,
+    Result, Runtime, Token,
+};
+
+use crate::database::Statement;
+use crate::failure::Failure;
+use crate::names::TableName;
+use crate::row::client::RowClient;
+use crate::row::entry::RowEntry;
+use crate::row::statements::RowStatements;
+
+pub use database::{Renewed, RowDatabase, RowTransaction};
+pub use statements::RowDialect;
+
+/// How row locks are used.
+#[derive(Debug)]
+pub struct RowOptions {
+    /// The engine's name, as in its URLs and errors.
+    pub engine: &'static str,
+    /// The table of the rows.
+    pub table: TableName,
+    /// The prefix of all names in the table.
+    pub prefix: String,
+    /// Grants follow the order of arrival.
+    pub fair: bool,
+    /// The longest lease.
+    pub max_ttl: Duration,
+}
+
+/// Locks on the rows of a table.
+pub struct RowLocks {
+    client: Arc<RowClient>,
+    capabilities: Capabilities,
+}
+
+impl RowLocks {
+    /// Checks that the tables are there.
+    ///
+    /// # Errors
+    /// [`is_configuration`](fencepost_core::Error::is_configuration) if they are missing; else what the database says.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays at the database.
+    pub async fn open(
+        database: Arc<dyn RowDatabase>,
+        dialect: &RowDialect,
+        options: RowOptions,
+        runtime: Runtime,
+    ) -> Result<Arc<RowLocks>> {
+        let RowOptions { engine, table, prefix, fair, max_ttl } = options;
+        let statements = RowStatements::new(dialect, &table);
+        let client = RowClient::new(database, runtime, statements, engine, prefix);
+        let check = Statement { text: Arc::clone(&client.statements.check), values: Vec::new() };
+        let results = client.run(vec![check]).await.map_err(|failure| failure.on(engine))?;
+        if results.iter().flatten().next().is_none() {
+            let message = "the tables of mode=row are empty, so another program made them; choose another name with table= in the URL";
+            return Err(Failure::new(ErrorKind::Configuration, message).on(engine));
+        }
+        let mut capabilities = Capabilities::full(engine);
+        (capabilities.fair, capabilities.fair_permits) = (fair, false);
+        (capabilities.permits, capabilities.detach) = (false, false);
+        (capabilities.replicas, capabilities.history) = (false, false);
+        capabilities.modes = Some("mode=row has no permits; use another mode in the URL");
+        capabilities.max_ttl = max_ttl;
+        Ok(Arc::new(RowLocks { client, capabilities }))
+    }
+
+    fn error(&self, failure: Failure) -> fencepost_core::Error {
+        failure.on(self.client.engine)
+    }
+}
+
+impl Backend for RowLocks {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(RowEntry::new(&self.client, claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.enter(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(async {
+            operator::inspect(&self.client, name).await.map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        Reply::coming(async move {
+            operator::list(&self.client, prefix, page).await.map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let reach = Statement { text: Arc::clone(&self.client.statements.check), values: Vec::new() };
+            self.client.run(vec![reach]).await.map(drop).map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::coming(async { self.client.database.examine().await.map_err(|failure| self.error(failure)) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}

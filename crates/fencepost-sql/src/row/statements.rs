@@ -1,0 +1,128 @@
+//! The statements of row locks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::database::{Statement, Value};
+use crate::names::TableName;
+
+/// How a database writes what row locks need. `{row}` stands for the table of rows and `{claim}` for that of claims.
+pub struct RowDialect {
+    /// The name of the table where the URL gives none.
+    pub table: &'static str,
+    /// Quotes names.
+    pub(crate) quote: char,
+    /// Locks the row for readers, after `SELECT … `.
+    pub(crate) shared: &'static str,
+    /// Makes the row `$1`, unless it is there.
+    pub(crate) make: &'static str,
+    /// Whether a text `{0}` begins with `{1}`.
+    pub(crate) begins: &'static str,
+    /// Whether the transaction of a row `c` of `{claim}` is open.
+    pub(crate) open: &'static str,
+    /// Notes a claim that waits: `$1` its number, `$2` the row, `$3` the connection, `$4` the transaction, `$5` whether it is shared, `$6`
+    /// its record.
+    pub(crate) wait: &'static str,
+    /// Notes a claim that holds, with the same parameters. The last statement returns a fresh token.
+    pub(crate) hold: &'static [&'static str],
+    /// Gives the claim `$1`, which has waited, a fresh token. The last statement returns it.
+    pub(crate) grant: &'static [&'static str],
+    /// Ends the connection of the claim `$1`, if its transaction is open.
+    pub(crate) terminate: &'static str,
+    /// Makes the tables.
+    pub(crate) schema: fn(&TableName) -> String,
+}
+
+impl RowDialect {
+    /// Returns the statements that make the tables, with comments. Running them again changes nothing.
+    pub fn schema(&self, table: &TableName) -> String {
+        (self.schema)(table)
+    }
+}
+
+pub(crate) struct RowStatements {
+    claim: String,
+    pub(crate) check: Arc<str>,
+    try_lock: [Arc<str>; 2],
+    count: Arc<str>,
+    lock: [Arc<str>; 2],
+    pub(crate) make: Arc<str>,
+    pub(crate) wait: Arc<str>,
+    pub(crate) hold: Vec<Arc<str>>,
+    pub(crate) grant: Vec<Arc<str>>,
+    pub(crate) clean: Arc<str>,
+    pub(crate) look: Arc<str>,
+    pub(crate) claims: Arc<str>,
+    pub(crate) names: Arc<str>,
+    pub(crate) claims_of_names: Arc<str>,
+    pub(crate) find: Arc<str>,
+    pub(crate) evict: Arc<str>,
+    pub(crate) terminate: Arc<str>,
+}
+
+impl RowStatements {
+    pub(crate) fn new(dialect: &RowDialect, table: &TableName) -> RowStatements {
+        let (row, claim) = (table.quoted("", dialect.quote), table.quoted(TableName::CLAIM, dialect.quote));
+        let fill = |text: &str| {
+            Arc::<str>::from(
+                text.replace("{open}", dialect.open).replace("{row}", &row).replace("{claim}", &claim),
+            )
+        };
+        let begins = |text: &str, start: &str| dialect.begins.replace("{0}", text).replace("{1}", start);
+        let both =
+            |text: &str| ["FOR UPDATE", dialect.shared].map(|lock| fill(&text.replace("{lock}", lock)));
+        let shown = "SELECT c.name, c.token, c.shared, c.record, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted \
+                     FROM {claim} c WHERE {open} AND";
+        RowStatements {
+            check: fill("SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 WHERE r.name = ''"),
+            try_lock: both("SELECT 1 FROM {row} WHERE name = $1 {lock} SKIP LOCKED"),
+            count: fill("SELECT count(*) FROM {row} WHERE name = $1"),
+            lock: both("SELECT 1 FROM {row} WHERE name = $1 {lock}"),
+            make: fill(dialect.make),
+            wait: fill(dialect.wait),
+            hold: dialect.hold.iter().map(|text| fill(text)).collect(),
+            grant: dialect.grant.iter().map(|text| fill(text)).collect(),
+            clean: fill("DELETE FROM {claim} AS c WHERE NOT ({open})"),
+            look: fill("SELECT evicted FROM {claim} WHERE id = $1"),
+            claims: fill(&format!("{shown} c.name = $1")),
+            names: fill(&format!(
+                "SELECT DISTINCT c.name FROM {{claim}} c WHERE {{open}} AND c.name >= $1 AND c.name > $2 AND {} \
+                 ORDER BY c.name LIMIT $3",
+                begins("c.name", "$1")
+            )),
+            claims_of_names: fill(&format!("{shown} c.name >= $1 AND c.name <= $2 ORDER BY c.name")),
+            find: fill("SELECT c.id FROM {claim} c WHERE c.name = $1 AND c.token = $2 AND {open}"),
+            evict: fill("UPDATE {claim} SET evicted = $2 WHERE id = $1"),
+            terminate: fill(dialect.terminate),
+            claim,
+        }
+    }
+
+    /// Returns the statements that lock a row if nobody has it: the rows of the first tell whether it is locked, that of the second how
+    /// many rows there are.
+    pub(crate) fn try_lock(&self, row: &Arc<str>, shared: bool) -> Vec<Statement> {
+        let texts = [&self.try_lock[usize::from(shared)], &self.count];
+        texts.map(|text| with(text, vec![Arc::clone(row).into()])).into()
+    }
+
+    /// Returns the statement that waits for a row.
+    pub(crate) fn lock(&self, row: &Arc<str>, shared: bool) -> Statement {
+        with(&self.lock[usize::from(shared)], vec![Arc::clone(row).into()])
+    }
+
+    /// Returns the statement that removes a claim. It has no parameters: it runs beside others in one message.
+    pub(crate) fn remove(&self, id: i64) -> String {
+        format!("DELETE FROM {} WHERE id = {id}", self.claim)
+    }
+
+    /// Returns the statement that removes several claims.
+    pub(crate) fn remove_all(&self, ids: &BTreeSet<i64>) -> String {
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        format!("DELETE FROM {} WHERE id IN ({})", self.claim, ids.join(", "))
+    }
+}
+
+/// Makes a statement.
+pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
+    Statement { text: Arc::clone(text), values }
+}
