@@ -51,6 +51,11 @@ fn every_engine_and_layer_is_under_the_suite() {
                     let test = crates.join("fencepost-postgres/tests/conformance_table.rs");
                     fs::read_to_string(test).unwrap_or_default().contains("conformance!(")
                 }
+                // The same for mode=row.
+                "RowLocks" => {
+                    let test = crates.join("fencepost-postgres/tests/conformance_row.rs");
+                    fs::read_to_string(test).unwrap_or_default().contains("conformance!(")
+                }
                 _ if ["fencepost-core", "fencepost-testkit"].contains(&name.as_str()) => {
                     own.contains(&engine)
                 }
