@@ -1,6 +1,6 @@
 //! Handoffs: tasks of several processes lock, release and lock again, beside the server's queue.
 
-use super::{ByHand, Sql, Stage};
+use super::{ByHand, Sql, Stage, Way};
 use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::crowd::PROCESSES;
@@ -118,7 +118,7 @@ pub(super) fn queue<S: Sql>(url: &str, tasks: usize) {
     run(async {
         let mut hands = Vec::new();
         for _ in 0..tasks {
-            hands.push(Arc::new(S::Hand::connect(url).await));
+            hands.push(Arc::new(S::Hand::connect(url, Way::Session).await));
         }
         println!("ready");
         words().recv().await;

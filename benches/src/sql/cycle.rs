@@ -1,6 +1,6 @@
 //! Lock and release of names that nobody else wants, beside the same statements by hand.
 
-use super::{ByHand, Sql, Stage};
+use super::{ByHand, Sql, Stage, Way};
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Measured, Named, Rounds, p50};
 use std::time::Instant;
@@ -15,10 +15,10 @@ const EACH: usize = 100;
 
 /// One task.
 pub(super) fn one_task<S: Sql>(stage: &Stage<S>) -> Figure {
-    let runtime = runtime();
+    let (runtime, way) = (runtime(), Way::of(stage.options));
     // The engine makes its table first.
-    let (locks, hand) =
-        runtime.block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url()).await) });
+    let (locks, hand) = runtime
+        .block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url(), way).await) });
     let lock = locks.mutex("uncontended").expect("a good name");
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         runtime.block_on(p50(CYCLES, async || match way {
@@ -29,22 +29,22 @@ pub(super) fn one_task<S: Sql>(stage: &Stage<S>) -> Figure {
     runtime.block_on(locks.close());
     Figure {
         engine: S::ENGINE,
-        figure: "lock and release, p50",
+        figure: way.figures()[0],
         unit: "µs",
-        floor: Named { name: "the statements by hand", value: rounds.median(0) },
+        floor: Named { name: way.name(), value: rounds.median(0) },
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
-        bar: "≤ 1.25 ×",
+        bar: way.bars()[0],
         peers: Vec::new(),
     }
 }
 
 /// 64 tasks with a name each, on one connection.
 pub(super) fn many_tasks<S: Sql>(stage: &Stage<S>) -> Figure {
-    let runtime = runtime();
+    let (runtime, way) = (runtime(), Way::of(stage.options));
     // The engine makes its table first.
-    let (locks, hand) =
-        runtime.block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url()).await) });
+    let (locks, hand) = runtime
+        .block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url(), way).await) });
     let hand = std::sync::Arc::new(hand);
     let rounds = Rounds::run(ROUNDS, 2, |way| {
         let began = Instant::now();
@@ -72,12 +72,12 @@ pub(super) fn many_tasks<S: Sql>(stage: &Stage<S>) -> Figure {
     runtime.block_on(locks.close());
     Figure {
         engine: S::ENGINE,
-        figure: "64 tasks on one connection",
+        figure: way.figures()[1],
         unit: "cycles/s",
-        floor: Named { name: "the statements by hand", value: rounds.median(0) },
+        floor: Named { name: way.name(), value: rounds.median(0) },
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
-        bar: "≥ 0.7 ×",
+        bar: way.bars()[1],
         peers: Vec::new(),
     }
 }

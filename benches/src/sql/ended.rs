@@ -1,6 +1,6 @@
 //! Holders whose backend or network ends, and clients that are killed.
 
-use super::{ByHand, Sql, Stage};
+use super::{ByHand, Sql, Stage, Way};
 use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
@@ -18,7 +18,7 @@ pub(super) fn backends<S: Sql>(stage: &Stage<S>) -> Measured {
     runtime().block_on(async {
         let locks = connect(&stage.url()).await;
         let lock = locks.mutex(NAME).expect("a good name");
-        let killer = S::Hand::connect(&stage.bare_url()).await;
+        let killer = S::Hand::connect(&stage.bare_url(), Way::Session).await;
         for _ in 0..TIMES {
             let guard = lock.lock().await.expect("nobody else wants it");
             let began = killer.end_holder().await;

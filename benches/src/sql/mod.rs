@@ -26,7 +26,9 @@ pub(crate) trait Sql: Standalone<Config = ()> {
     const CONNECTIONS: &'static str;
     /// Counts the locks of sessions that are held, and the claims that wait for one.
     const LOCKS: &'static str;
-    /// The bound of a cycle and of its rate, in words.
+    /// The options of the other modes.
+    const MODES: &'static [&'static str];
+    /// The same locks over a driver.
     type Hand: ByHand;
 
     /// Runs statements as the superuser. Returns a line for each row.
@@ -45,9 +47,9 @@ pub(crate) trait Sql: Standalone<Config = ()> {
 /// The same locks over the bare driver, with the same form of token.
 pub(crate) trait ByHand: Send + Sync + Sized + 'static {
     /// Connects. The driver's task runs in the caller's runtime.
-    fn connect(url: &str) -> impl Future<Output = Self> + Send;
+    fn connect(url: &str, way: Way) -> impl Future<Output = Self> + Send;
 
-    /// Takes a lock that nobody else wants, and releases it.
+    /// Takes a lock that nobody else wants in the way of the connection, and releases it.
     fn cycle(&self, key: usize) -> impl Future<Output = ()> + Send;
 
     /// Waits for a lock in the server's queue, and draws its token.
@@ -58,6 +60,53 @@ pub(crate) trait ByHand: Send + Sync + Sized + 'static {
 
     /// Ends the session of the claim that holds the only lock. Returns when it began to.
     fn end_holder(&self) -> impl Future<Output = Instant> + Send;
+}
+
+/// How a lock is taken by hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A lock of the session.
+    Session,
+    /// A row with an owner and the end of its lease.
+    Lease,
+    /// A row that a transaction locks.
+    Row,
+}
+
+impl Way {
+    fn of(options: &str) -> Way {
+        match options {
+            options if options.contains("mode=table") => Way::Lease,
+            options if options.contains("mode=row") => Way::Row,
+            _ => Way::Session,
+        }
+    }
+
+    /// The name of the floor.
+    fn name(self) -> &'static str {
+        match self {
+            Way::Session => "the statements by hand",
+            Way::Lease => "a row with a lease, taken and released by one statement each",
+            Way::Row => "SELECT … FOR UPDATE in a transaction",
+        }
+    }
+
+    /// The rows of the table.
+    fn figures(self) -> [&'static str; 2] {
+        match self {
+            Way::Session => ["lock and release, p50", "64 tasks on one connection"],
+            Way::Lease => ["the same with mode=table", "64 tasks with mode=table"],
+            Way::Row => ["the same with mode=row", "64 tasks with mode=row"],
+        }
+    }
+
+    /// The bars of those rows. A lease has a line, renewals and a token that a bare row lacks: there is none yet.
+    fn bars(self) -> [&'static str; 2] {
+        match self {
+            Way::Session => ["≤ 1.25 ×", "≥ 0.7 ×"],
+            Way::Lease | Way::Row => [""; 2],
+        }
+    }
 }
 
 /// A server, and how clients connect to it.
@@ -115,6 +164,10 @@ const CROWDS: [usize; 3] = [16, 128, 1_000];
 pub(crate) fn figures<S: Sql>() -> Vec<Figure> {
     let stage = || Stage::<S>::start("");
     let mut figures = vec![cycle::one_task(&stage()), cycle::many_tasks(&stage())];
+    for options in S::MODES {
+        let stage = || Stage::<S>::start(options);
+        figures.extend([cycle::one_task(&stage()), cycle::many_tasks(&stage())]);
+    }
     figures.extend(CROWDS.map(|waiters| closed_loop::rate(&stage(), waiters)));
     figures
 }

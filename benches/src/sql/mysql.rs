@@ -1,6 +1,6 @@
 //! MariaDB: named locks.
 
-use super::{ByHand, Sql};
+use super::{ByHand, Sql, Way};
 use fencepost_testkit::sql::MariaDb;
 use sqlx_core::connection::Connection as _;
 use sqlx_core::query::query;
@@ -29,6 +29,7 @@ impl Sql for MariaDb {
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root' AND ID <> CONNECTION_ID()";
     const LOCKS: &'static str = "SELECT (SELECT COUNT(*) FROM fencepost_token WHERE IS_USED_LOCK(lock_name) IS NOT NULL) + \
         (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock')";
+    const MODES: &'static [&'static str] = &["?mode=table"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
@@ -62,30 +63,71 @@ impl Sql for MariaDb {
 }
 
 /// A connection. The driver sends the next statement when it has the reply to the last one.
-pub(crate) struct Hand(Mutex<MySqlConnection>);
+pub(crate) struct Hand {
+    connection: Mutex<MySqlConnection>,
+    way: Way,
+}
 
 impl Hand {
     fn key(key: usize) -> String {
         format!("hand:{key}")
     }
+
+    /// Runs a statement that takes or releases the lock of a row. Returns how many rows it changed or read, and the token.
+    async fn row(connection: &mut MySqlConnection, text: &'static str, key: usize) -> (u64, u64) {
+        let mut statement = query::<MySql>(text);
+        if text.contains('?') {
+            statement = statement.bind(key as u64);
+        }
+        let answer = statement.execute(connection).await.expect("a server that answers");
+        (answer.rows_affected(), answer.last_insert_id())
+    }
 }
 
+/// The table of the other ways. The token of a row that is locked is raised and committed by another statement.
+const TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS by_hand (name BIGINT PRIMARY KEY, owner BIGINT NOT NULL, token BIGINT NOT NULL, \
+     expires DATETIME(6) NOT NULL) ENGINE = InnoDB",
+    "INSERT IGNORE INTO by_hand SELECT seq, 0, 0, SYSDATE(6) FROM seq_0_to_100",
+];
+
 impl ByHand for Hand {
-    async fn connect(url: &str) -> Hand {
-        Hand(Mutex::new(MySqlConnection::connect(url).await.expect("a server that answers")))
+    async fn connect(url: &str, way: Way) -> Hand {
+        let mut connection = MySqlConnection::connect(url).await.expect("a server that answers");
+        if way != Way::Session {
+            for text in TABLES {
+                query::<MySql>(text).execute(&mut connection).await.expect("a table");
+            }
+        }
+        Hand { connection: Mutex::new(connection), way }
     }
 
     async fn cycle(&self, key: usize) {
-        let name = Hand::key(key);
-        let statement = query::<MySql>(draw!("WHERE GET_LOCK(?, 0) = 1"));
-        let statement = statement.bind(&name).bind(&name).bind(&b"by hand"[..]).bind(&name);
-        let answer = statement.execute(&mut *self.0.lock().await).await.expect("a server that answers");
-        assert!(answer.last_insert_id() > 0, "it is free");
-        self.release(key).await;
+        if self.way == Way::Session {
+            let name = Hand::key(key);
+            let statement = query::<MySql>(draw!("WHERE GET_LOCK(?, 0) = 1"));
+            let statement = statement.bind(&name).bind(&name).bind(&b"by hand"[..]).bind(&name);
+            let answer = statement.execute(&mut *self.connection.lock().await).await;
+            assert!(answer.expect("a server that answers").last_insert_id() > 0, "it is free");
+            return self.release(key).await;
+        }
+        let mut connection = self.connection.lock().await;
+        if self.way == Way::Row {
+            Hand::row(&mut connection, "BEGIN", key).await;
+            let lock = "SELECT token FROM by_hand WHERE name = ? FOR UPDATE";
+            Hand::row(&mut connection, lock, key).await;
+            Hand::row(&mut connection, "COMMIT", key).await;
+            return;
+        }
+        let take = "UPDATE by_hand SET owner = 7, token = LAST_INSERT_ID(token + 1), \
+            expires = SYSDATE(6) + INTERVAL 30 SECOND WHERE name = ? AND expires <= SYSDATE(6)";
+        assert!(Hand::row(&mut connection, take, key).await.1 > 0, "it is free");
+        let release = "UPDATE by_hand SET expires = SYSDATE(6) WHERE name = ? AND owner = 7";
+        assert_eq!(Hand::row(&mut connection, release, key).await.0, 1, "it was held");
     }
 
     async fn lock(&self, key: usize) {
-        let (name, mut connection) = (Hand::key(key), self.0.lock().await);
+        let (name, mut connection) = (Hand::key(key), self.connection.lock().await);
         let wait = query_scalar::<MySql, i64>("SELECT GET_LOCK(?, 31536000)").bind(&name);
         assert_eq!(wait.fetch_one(&mut *connection).await.expect("a server that answers"), 1);
         let draw = query::<MySql>(draw!("")).bind(&name).bind(&name).bind(&b"by hand"[..]);
@@ -95,12 +137,12 @@ impl ByHand for Hand {
 
     async fn release(&self, key: usize) {
         let release = query_scalar::<MySql, i64>("SELECT RELEASE_LOCK(?)").bind(Hand::key(key));
-        let released = release.fetch_one(&mut *self.0.lock().await).await;
+        let released = release.fetch_one(&mut *self.connection.lock().await).await;
         assert_eq!(released.expect("a server that answers"), 1, "it was held");
     }
 
     async fn end_holder(&self) -> Instant {
-        let mut connection = self.0.lock().await;
+        let mut connection = self.connection.lock().await;
         let holder = "SELECT MAX(IS_USED_LOCK(lock_name)) FROM fencepost_token";
         let holder = query_scalar::<MySql, i64>(holder).fetch_one(&mut *connection).await;
         let kill = AssertSqlSafe(format!("KILL {}", holder.expect("a lock is held")));

@@ -1,8 +1,9 @@
 //! PostgreSQL: advisory locks.
 
-use super::{ByHand, Sql};
+use super::{ByHand, Sql, Way};
 use fencepost_testkit::sql::Postgres;
 use std::time::Instant;
+use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
 
 impl Sql for Postgres {
@@ -10,6 +11,7 @@ impl Sql for Postgres {
     const CONNECTIONS: &'static str =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
     const LOCKS: &'static str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
@@ -38,30 +40,74 @@ impl Sql for Postgres {
 /// A connection with the statements of a lock.
 pub(crate) struct Hand {
     client: Client,
+    way: Way,
+    /// A connection has one transaction at a time.
+    turn: Mutex<()>,
     attempt: Statement,
+    give_back: Statement,
     wait: Statement,
     release: Statement,
 }
 
+/// The table of the other ways.
+const TABLE: &str = "CREATE SCHEMA IF NOT EXISTS fencepost; CREATE SEQUENCE IF NOT EXISTS fencepost.token; \
+    CREATE TABLE IF NOT EXISTS by_hand (name int8 PRIMARY KEY, owner int8 NOT NULL, token int8 NOT NULL, \
+    expires timestamptz NOT NULL); \
+    INSERT INTO by_hand SELECT n, 0, 0, now() FROM generate_series(0, 100) AS n ON CONFLICT DO NOTHING";
+
+const RELEASE: &str = "SELECT pg_advisory_unlock($1)";
+
+impl Hand {
+    async fn run(&self, statement: &str) {
+        self.client.batch_execute(statement).await.expect("a server that answers");
+    }
+}
+
 impl ByHand for Hand {
-    async fn connect(url: &str) -> Hand {
+    async fn connect(url: &str, way: Way) -> Hand {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a server that answers");
         tokio::spawn(connection);
+        if way != Way::Session {
+            client.batch_execute(TABLE).await.expect("a table");
+        }
         let prepare = async |text: &str| client.prepare(text).await.expect("a statement");
-        let attempt =
-            "SELECT CASE WHEN pg_try_advisory_lock($1) THEN nextval(to_regclass('fencepost.token')) END";
-        let attempt = prepare(attempt).await;
+        let [attempt, give_back] = match way {
+            Way::Session => [
+                "SELECT CASE WHEN pg_try_advisory_lock($1) THEN nextval(to_regclass('fencepost.token')) END",
+                RELEASE,
+            ],
+            Way::Lease => [
+                "INSERT INTO by_hand AS held VALUES ($1, 7, 1, clock_timestamp() + interval '30s') \
+                 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, token = held.token + 1, \
+                 expires = excluded.expires WHERE held.expires <= clock_timestamp() RETURNING token",
+                "UPDATE by_hand SET expires = clock_timestamp() WHERE name = $1 AND owner = 7 RETURNING true",
+            ],
+            // The token is drawn once the row is locked.
+            Way::Row => [
+                "WITH locked AS MATERIALIZED (SELECT name FROM by_hand WHERE name = $1 FOR UPDATE) \
+                 SELECT nextval('fencepost.token') FROM locked",
+                RELEASE,
+            ],
+        };
+        let (attempt, give_back) = (prepare(attempt).await, prepare(give_back).await);
         let wait = "SELECT pg_advisory_lock($1) IS NULL, nextval(to_regclass('fencepost.token'))";
-        let wait = prepare(wait).await;
-        let release = prepare("SELECT pg_advisory_unlock($1)").await;
-        Hand { client, attempt, wait, release }
+        let (wait, release) = (prepare(wait).await, prepare(RELEASE).await);
+        Hand { client, way, turn: Mutex::new(()), attempt, give_back, wait, release }
     }
 
     async fn cycle(&self, key: usize) {
+        let turn = if self.way == Way::Row { Some(self.turn.lock().await) } else { None };
+        if turn.is_some() {
+            self.run("BEGIN").await;
+        }
         let row =
             self.client.query_one(&self.attempt, &[&(key as i64)]).await.expect("a server that answers");
         assert!(row.get::<_, Option<i64>>(0).is_some(), "it is free");
-        self.release(key).await;
+        if turn.is_some() {
+            return self.run("COMMIT").await;
+        }
+        let row = self.client.query_one(&self.give_back, &[&(key as i64)]).await;
+        assert!(row.expect("a server that answers").get::<_, bool>(0), "it was held");
     }
 
     async fn lock(&self, key: usize) {

@@ -1,6 +1,6 @@
 //! Cycles under kill -9 of clients and of the server, SIGSTOP, sessions ended by their numbers, and bad networks.
 
-use super::{Sql, Stage};
+use super::{Sql, Stage, Way};
 use crate::client::{connect, runtime};
 use crate::torture::{self, LEASE, Target};
 use fencepost_testkit::history::{Recorder, What};
@@ -13,6 +13,11 @@ impl<S: Sql> Target for Stage<S> {
     const KEPT: Duration = LEASE;
     const LINGER: Duration = Duration::from_secs(15);
     const FAULTS: u64 = 4;
+
+    fn holds_by_sessions(&self) -> bool {
+        // The rows of a lease table outlive them.
+        Way::of(self.options) != Way::Lease
+    }
 
     fn addresses(&self) -> Vec<SocketAddr> {
         vec![self.server.address()]
@@ -29,9 +34,8 @@ impl<S: Sql> Target for Stage<S> {
         rng: &mut Rng,
         notes: &Recorder,
     ) -> Option<&'static str> {
-        // Rows outlive the sessions of a lease table.
         let ends = || {
-            if !self.options.contains("mode=table") {
+            if self.holds_by_sessions() {
                 notes.note(0, What::SessionsEnded);
             }
         };
@@ -62,7 +66,7 @@ impl<S: Sql> Target for Stage<S> {
         let deadline = Instant::now() + LEASE + Duration::from_secs(20);
         loop {
             let mut left = runtime().block_on(self.claims());
-            let locks = self.locks();
+            let locks = if Way::of(self.options) == Way::Session { self.locks() } else { 0 };
             left.extend((locks > 0).then(|| format!("left: {locks} locks of sessions")));
             if left.is_empty() || Instant::now() > deadline {
                 return left;

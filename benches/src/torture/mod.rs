@@ -36,6 +36,11 @@ pub(crate) trait Target {
     /// How many faults it has.
     const FAULTS: u64;
 
+    /// Whether a lock ends with its session: the server frees it as soon as a connection is cut.
+    fn holds_by_sessions(&self) -> bool {
+        false
+    }
+
     /// Where the servers listen.
     fn addresses(&self) -> Vec<SocketAddr>;
 
@@ -142,6 +147,10 @@ impl<T: Target> Run<T> {
             }
             3 | 4 => {
                 let dark = rng.chance(500);
+                if !dark && self.target.holds_by_sessions() {
+                    // The server can see the end of a connection before its client does.
+                    notes.note(0, What::SessionsEnded);
+                }
                 victim.trouble(span, |proxy| if dark { proxy.silence() } else { proxy.cut() });
                 "cuts"
             }

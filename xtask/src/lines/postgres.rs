@@ -25,5 +25,13 @@ pub(super) const LINES: &[Line] = super::sql::lines!(
             bound: AtMost(0.0, "violations"),
             limit: 5_400,
         },
+        Line {
+            id: "postgres-torture-row",
+            engine: "postgres",
+            promise: "100,000 cycles on locked rows under the same faults: histories checked, nothing left. A lock may be granted again when its transaction ends; its holder is told within 500 ms",
+            measure: &["postgres", "torture", "100000", "1", "?mode=row"],
+            bound: AtMost(0.0, "violations"),
+            limit: 5_400,
+        },
     ]
 );
