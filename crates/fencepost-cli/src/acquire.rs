@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{ClaimInfo, Client, Info, Mode};
+use fencepost_core::{ClaimInfo, Client, Info, Mode, Run};
 
 use crate::cli::ModeArgs;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
-use crate::holding::Holding;
+use crate::holding::{Acquired, Holding};
 use crate::log;
 use crate::show;
 use crate::signals::Signals;
@@ -24,6 +24,14 @@ pub(crate) struct Request<'a> {
     pub(crate) mode: &'a ModeArgs,
     pub(crate) wait: &'a Wait,
     pub(crate) ttl: Duration,
+    pub(crate) once: Option<OncePer>,
+}
+
+/// A firing that is to run once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OncePer {
+    pub(crate) window: Duration,
+    pub(crate) retry: bool,
 }
 
 /// How it came out.
@@ -31,6 +39,8 @@ pub(crate) enum Answer {
     Held(Holding),
     /// Busy, and what is known of those who stand in the way.
     Busy(String),
+    /// The firing has run already, and by whom.
+    Already(String),
 }
 
 impl Request<'_> {
@@ -63,8 +73,10 @@ impl Request<'_> {
                 () = &mut shown => {}
             }
         };
-        if let Some(holding) = answer {
-            return Ok(Answer::Held(holding));
+        match answer {
+            Acquired::Held(holding) => return Ok(Answer::Held(holding)),
+            Acquired::Already(run) => return Ok(Answer::Already(already_text(self.names, &run))),
+            Acquired::Busy => {}
         }
         let limit = if self.wait.no_wait { LOOK } else { self.wait.left_of_attempt() };
         let found = match seen {
@@ -212,6 +224,16 @@ fn busy_text(info: &Info) -> String {
         ""
     };
     format!("'{}' is busy: held by {first}{more}{own}", info.name)
+}
+
+/// Says who ran the firing, and how that ended.
+fn already_text(names: &[String], run: &Run) -> String {
+    let end = match run.exit_code {
+        Some(0) if run.is_good() => "with exit code 0".to_owned(),
+        Some(code) => format!("and failed with exit code {code}"),
+        None => "and reported no end".to_owned(),
+    };
+    format!("'{}' has run already, by {} {end}", names.join("', '"), run.holder)
 }
 
 /// Whether this process was started under that grant.

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Error, Guard, Loss};
+use fencepost_core::{Error, Firing, Guard, Loss, Run};
 use fencepost_sqlite as sqlite;
 
-use crate::acquire::Request;
+use crate::acquire::{OncePer, Request};
 use crate::duration;
 use crate::exit::Failure;
 use crate::log::Outcome;
@@ -28,14 +28,25 @@ pub(crate) struct Pin {
     pub(crate) over: Option<Vec<u8>>,
 }
 
+/// The engine's answer to a request.
+pub(crate) enum Acquired {
+    Held(Holding),
+    Busy,
+    /// The firing has run.
+    Already(Run),
+}
+
 impl Holding {
-    /// Asks, and waits as the request says. `None`: busy.
+    /// Asks, and waits as the request says.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it leaves nothing behind.
-    pub(crate) async fn acquire(request: &Request<'_>) -> Result<Option<Self>, Failure> {
-        let Request { locks, names, mode: wish, wait, ttl } = *request;
+    pub(crate) async fn acquire(request: &Request<'_>) -> Result<Acquired, Failure> {
+        let Request { locks, names, mode: wish, wait, ttl, once } = *request;
+        if let Some(once) = once {
+            return Self::begin(request, once).await;
+        }
         let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
         loop {
             let guard = match (wait.no_wait, wait.left()) {
@@ -61,14 +72,41 @@ impl Holding {
                     }
                 }
             };
-            let Some(guard) = guard else { return Ok(None) };
+            let Some(guard) = guard else { return Ok(Acquired::Busy) };
             let mut holding = Self(guard.into_guards());
             match holding.confirm(ttl).await {
-                Ok(()) => return Ok(Some(holding)),
+                Ok(()) => return Ok(Acquired::Held(holding)),
                 // It slept through its turn, and nothing was done under the lock yet.
                 Err(error) if error.is_lost() && !wait.no_wait => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Begins a firing, unless it has begun before.
+    async fn begin(request: &Request<'_>, once: OncePer) -> Result<Acquired, Failure> {
+        let Request { locks, names: [name], mode: wish, wait, ttl, .. } = *request else {
+            return Err(Failure::usage("--once-per is for one name; give one"));
+        };
+        let job = locks.once(name, once.window)?;
+        let job = if once.retry { job.retry() } else { job };
+        let mut attempt = job.begin().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
+        attempt = match wait.left() {
+            _ if wait.no_wait => attempt,
+            Some(left) => attempt.wait(left),
+            None => attempt.wait_until_free(),
+        };
+        if let Some(reason) = &wish.reason {
+            attempt = attempt.reason(reason);
+        }
+        match attempt.await? {
+            Firing::First(guard) => {
+                let mut holding = Self(vec![guard]);
+                holding.confirm(ttl).await?;
+                Ok(Acquired::Held(holding))
+            }
+            Firing::Busy => Ok(Acquired::Busy),
+            Firing::Already(run) => Ok(Acquired::Already(run)),
         }
     }
 

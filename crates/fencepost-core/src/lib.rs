@@ -56,7 +56,10 @@ pub use guard::Guard;
 pub use guard::holder::{Holder, ReentrantGuard};
 pub use guard::lease::DetachedLease;
 pub use guard::view::GuardView;
-pub use lock::{AcquireAll, Kind, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
+pub use lock::{
+    AcquireAll, Begin, Election, Firing, Kind, Leader, Leaders, MultiGuard, MultiLock, Mutex, Once, RwLock,
+    Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+};
 #[cfg(feature = "planted")]
 pub use memory::Bug;
 pub use memory::Memory;

@@ -203,6 +203,7 @@ impl Holding {
             Loss::Evicted => "evicted",
             Loss::Deleted => "deleted",
             Loss::SessionEnded => "session_ended",
+            Loss::MaxHold => "max_hold",
             Loss::Released => "released",
         };
         count::lost(self.engine, label, held);

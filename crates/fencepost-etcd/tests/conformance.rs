@@ -87,7 +87,10 @@ mod one {
 
     fencepost_testkit::conformance!(
         One,
-        excused: [a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept]
+        excused: [
+            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+            a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked
+        ]
     );
 }
 
@@ -96,6 +99,9 @@ mod three {
 
     fencepost_testkit::conformance!(
         Three,
-        excused: [a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept]
+        excused: [
+            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+            a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked
+        ]
     );
 }

@@ -75,7 +75,8 @@ mod queue {
     use super::*;
 
     fencepost_testkit::conformance!(Advisory(""), excused: [
-        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+        a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         // Permits wait for messages.
         a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
         // An advisory lock ends with its connection.
@@ -89,7 +90,8 @@ mod quiet {
     use super::*;
 
     fencepost_testkit::conformance!(Advisory("?wait=quiet"), excused: [
-        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+        a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         first_come_first_served, a_waiting_writer_is_not_overtaken,
         a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
         a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,

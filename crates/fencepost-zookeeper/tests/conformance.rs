@@ -142,7 +142,8 @@ mod one {
     fencepost_testkit::conformance!(
         One,
         excused: [
-            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+            a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
@@ -171,7 +172,8 @@ mod three {
     fencepost_testkit::conformance!(
         Three,
         excused: [
-            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+            a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
@@ -185,7 +187,8 @@ mod kazoo {
     fencepost_testkit::conformance!(
         Kazoo,
         excused: [
-            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept,
+            a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+            a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow

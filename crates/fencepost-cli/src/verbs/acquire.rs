@@ -60,14 +60,14 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let locks = unless_ended(signals, connect(settings, options)).await??;
     let names = [args.name.clone()];
     warn(&locks);
-    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl };
+    let request = Request { locks: &locks, names: &names, mode: &args.mode, wait: &wait, ttl, once: None };
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => {
             let guard = holding.into_guards().pop();
             let guard = guard.ok_or_else(|| Failure::new(DEFECT, "a grant without a guard"))?;
             guard.detach().await.map_err(Failure::from)
         }
-        Ok(Answer::Busy(message)) => Err(busy(message, &wait)),
+        Ok(Answer::Busy(message) | Answer::Already(message)) => Err(busy(message, &wait)),
         Err(failure) => Err(failure),
     };
     let printed = match outcome {

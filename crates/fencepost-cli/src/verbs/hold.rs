@@ -62,11 +62,12 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: false };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     warn(&locks);
-    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl };
+    let request =
+        Request { locks: &locks, names: &args.names, mode: &args.mode, wait: &wait, ttl, once: None };
     let mut end = End::new(&args.release);
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => hold(&args, holding, &mut end, signals).await,
-        Ok(Answer::Busy(message)) => Err(busy(message, &wait)),
+        Ok(Answer::Busy(message) | Answer::Already(message)) => Err(busy(message, &wait)),
         Err(failure) => Err(failure),
     };
     finish(&locks, outcome, end.cleanup()).await

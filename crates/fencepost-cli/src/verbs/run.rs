@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencepost_core::{HolderInfo, Name};
 use nix::sys::prctl;
 
-use crate::acquire::{Answer, Request, busy, warn};
+use crate::acquire::{Answer, OncePer, Request, busy, warn};
 use crate::cli::{LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
 use crate::connect::{Options, close, connect, connect_pinned, finish, notice};
 use crate::duration;
@@ -74,6 +74,12 @@ pub(crate) struct Args {
     /// Keep the lock so long even if the program ends earlier
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     at_least: Option<Duration>,
+    /// Run a job once for each firing, although several hosts start it. DUR is the period of the job
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, conflicts_with_all = ["shared", "write", "permits"], help_heading = TIME)]
+    once_per: Option<Duration>,
+    /// With --once-per: run a firing again whose run failed, or whose host died
+    #[arg(long, requires = "once_per", help_heading = TIME)]
+    retry: bool,
     /// Exit with CODE instead of 75 when the lock is busy
     #[arg(short = 'E', long, value_name = "CODE", value_parser = code, conflicts_with = "skip_ok", help_heading = WAITING)]
     busy_exit: Option<u8>,
@@ -120,6 +126,10 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
         Name::new(name)?;
     }
     check_reason(args.mode.reason.as_deref())?;
+    if args.once_per.is_some() && (args.names.len() > 1 || args.on_lost == OnLost::Restart) {
+        let message = "--once-per is for one name, and without --on-lost restart; use --retry to run a failed firing again";
+        return Err(Failure::usage(message));
+    }
     if args.skip_ok && args.wait.wait.is_none() {
         args.wait.no_wait = true;
     }
@@ -184,10 +194,15 @@ async fn round(
     let locks = locks.await??;
     warn(&locks);
     let mut end = End::new(&args.release);
-    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl };
+    let once = args.once_per.map(|window| OncePer { window, retry: args.retry });
+    let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl, once };
     let answer = request.get(signals).await;
     let outcome = match answer {
         Ok(Answer::Held(holding)) => held(args, ttl, holding, label, strangers, &mut end, signals).await,
+        Ok(Answer::Already(message)) => {
+            info!("{message}; nothing was run (--once-per)");
+            Ok(Round::Done(0))
+        }
         Ok(Answer::Busy(message)) if args.skip_ok => {
             info!("{message}; nothing was run (--skip-ok)");
             Ok(Round::Done(0))

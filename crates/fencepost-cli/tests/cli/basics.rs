@@ -118,6 +118,31 @@ fn runs_may_be_nested() {
 }
 
 #[test]
+fn a_firing_that_several_hosts_start_runs_once() {
+    let place = Place::new();
+    let script = "echo ran; sleep 0.3";
+    let start_job = |name: &'static str, options: &[&str]| {
+        let job = [name, "--", "sh", "-c", script];
+        Kid::of(&mut place.fencepost(["run"].iter().chain(options).chain(&job)))
+    };
+    let start = |options: &[&str]| start_job("job", options);
+    let hosts: Vec<_> = (0..5).map(|_| start(&["--once-per", "1h"])).collect();
+    let said: String = hosts.into_iter().map(|host| host.said().expect(0).out.clone()).collect();
+    assert_eq!(said, "ran\n");
+    // A later firing, and one whose run failed.
+    assert_eq!(start(&["--once-per", "1ms"]).said().expect(0).out, "ran\n");
+    place.output(["run", "--once-per", "1h", "bad", "--", "false"]).expect(1);
+    let again = start_job("bad", &["--once-per", "1h"]).said();
+    assert_eq!(again.expect(0).complains(&["has run already", "exit code 1"]).out, "");
+    assert_eq!(start_job("bad", &["--once-per", "1h", "--retry"]).said().expect(0).out, "ran\n");
+    for wrong in
+        [&["--retry"][..], &["--once-per", "1h", "-s"], &["--once-per", "1h", "--on-lost", "restart"]]
+    {
+        start(wrong).said().expect(64);
+    }
+}
+
+#[test]
 fn a_lock_that_nobody_else_sees_is_warned_of() {
     let place = Place::new();
     let said = place.output(["run", "-b", "memory:", "hello", "--", "echo", "hi"]);

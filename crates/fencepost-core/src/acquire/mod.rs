@@ -135,6 +135,7 @@ impl Request<'_> {
         let client = self.client;
         client.check_open()?;
         client.check_ttl(self.ttl)?;
+        self.check_limits()?;
         client.check_replicas(self.replicas)?;
         ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
         client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
@@ -153,6 +154,7 @@ impl Request<'_> {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
                     let now = client.runtime.clock().now();
                     if !matches!(claim.validity.state(now), State::Lost(_)) {
+                        owned.limit(self.at_least, self.max_hold);
                         return Ok(Outcome::Granted(Guard::new(owned, grant)));
                     }
                 }
@@ -179,7 +181,7 @@ impl Request<'_> {
         claim.paired = self.paired;
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
-        claim.history = client.history;
+        claim.history = self.history;
         claim.reason.clone_from(&self.reason);
         claim
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::client::shared::ClientShared;
+use crate::error::{Error, Result};
 use crate::guard::holder::Holder;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -24,6 +25,10 @@ pub(crate) struct Request<'a> {
     pub(crate) join: bool,
     pub(crate) paired: bool,
     pub(crate) replicas: u32,
+    pub(crate) at_least: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    /// How long the engine keeps the run. `None`: it keeps none.
+    pub(crate) history: Option<Duration>,
     /// The holder that asks. `None`: that of the present scope, if there is one.
     pub(crate) by: Option<Holder>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
@@ -43,10 +48,31 @@ impl<'a> Request<'a> {
             join,
             paired: false,
             replicas: client.replicas,
+            at_least: None,
+            max_hold: None,
+            history: client.history,
             by: None,
             holder: None,
             reason: None,
         }
+    }
+}
+
+impl Request<'_> {
+    /// Checks how long the lock is to be held.
+    pub(super) fn check_limits(&self) -> Result<()> {
+        let Some(max_hold) = self.max_hold else { return Ok(()) };
+        let at_least = self.at_least.unwrap_or_default();
+        let rule = if max_hold.is_zero() {
+            "a lock that may be held for no time is useless; give a longer max_hold"
+        } else if !self.renewed {
+            "max_hold limits leases that are renewed; give a fixed lease its length with ttl alone"
+        } else if at_least > max_hold {
+            "at_least is longer than max_hold; give a longer max_hold"
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(rule))
     }
 }
 
@@ -78,6 +104,53 @@ macro_rules! options {
             #[doc(alias("watchdog", "leaseTime", "tryLock"))]
             pub fn no_renewal(mut self) -> Self {
                 self.0.renewed = false;
+                self
+            }
+
+            /// Ends the grant this long after it was made, however often it is renewed. The holder is told first
+            /// ([`Loss::MaxHold`](crate::Loss::MaxHold)), then the client releases the lock: work that hangs keeps nobody waiting.
+            ///
+            /// Work that does not ask whether the lock is held goes on, as after each loss. In a process that is stopped, the lock ends
+            /// with its lease. Another process does not see this limit. It applies to leases that are renewed: a fixed one has its
+            /// [`ttl`](Self::ttl).
+            ///
+            /// ```
+            /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+            /// use fencepost_core::Loss;
+            /// use std::time::Duration;
+            ///
+            /// let stock = locks.mutex("stock/42")?;
+            /// let guard = stock.lock().max_hold(Duration::from_millis(50)).await?;
+            /// assert_eq!(guard.lost().await, Loss::MaxHold);
+            /// stock.lock().await?.release().await?; // free, although the first guard is still there
+            /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+            /// ```
+            #[doc(alias("lockAtMostFor", "timeout"))]
+            pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
+                self.0.max_hold = Some(max_hold);
+                self
+            }
+
+            /// Keeps the lock at least this long after it was granted. A release or drop before that returns at once, and the client
+            /// releases the lock later. So the second of two programs that start nearly together finds the lock busy.
+            ///
+            /// The client has to live that long: its [`close`](crate::Client::close), or the end of its process, frees the lock
+            /// sooner.
+            ///
+            /// ```
+            /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+            /// use std::time::Duration;
+            ///
+            /// let report = locks.mutex("nightly report")?;
+            /// report.lock().at_least(Duration::from_secs(60)).run(|_| async { /* a short job */ }).await?;
+            /// assert!(report.try_lock().await?.is_none());
+            /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+            /// ```
+            #[doc(alias("lockAtLeastFor"))]
+            pub fn at_least(mut self, at_least: std::time::Duration) -> Self {
+                self.0.at_least = Some(at_least);
                 self
             }
 

@@ -17,6 +17,7 @@ use crate::client::url::BackendUrl;
 use crate::error::{Error, Result};
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
+use crate::runtime::deadlines::Deadlines;
 use crate::runtime::renewer::Renewer;
 use crate::runtime::thread::Thread;
 use crate::telemetry;
@@ -234,6 +235,7 @@ impl ClientBuilder {
             backend,
             capabilities,
             renewer: Renewer::start(&runtime),
+            deadlines: Deadlines::start(&runtime),
             runtime,
             holder,
             ttl,

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
-use crate::lock::{MultiLock, Mutex, RwLock, Semaphore};
+use crate::lock::{Election, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::runtime::Runtime;
@@ -112,6 +112,33 @@ impl Client {
         MultiLock::new(self.client.clone(), names)
     }
 
+    /// A job that several hosts start at the same time, and that runs once for each firing. `window` is its period. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for `#once`, or a window of zero, [`is_unsupported`](Error::is_unsupported) if the
+    /// engine keeps no [history](Capabilities::history).
+    pub fn once(&self, name: &str, window: Duration) -> Result<Once> {
+        Once::new(self.client.clone(), Name::new(name)?, window)
+    }
+
+    /// An election of one leader. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, [`is_unsupported`](Error::is_unsupported) if the engine has no
+    /// [tokens](Capabilities::tokens) or nobody can [look](Capabilities::inspect).
+    pub fn election(&self, name: &str) -> Result<Election> {
+        Election::new(self.client.clone(), Name::new(name)?)
+    }
+
+    /// A resource in `segments` parts, each with a lock of its own. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, a name that leaves no room for the number, or no segment or more than
+    /// [`MAX_SEGMENTS`](StripedLock::MAX_SEGMENTS).
+    pub fn striped(&self, name: &str, segments: u32) -> Result<StripedLock> {
+        StripedLock::new(self.client.clone(), Name::new(name)?, segments)
+    }
+
     /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease
     /// has one user at a time: if another program that knows it releases it meanwhile, this guard learns of that with its next
     /// renewal only. The guard's token is the engine's, whatever the lease's text says.
@@ -173,17 +200,7 @@ impl Client {
     /// Safe: it only reads.
     #[doc(alias("isLocked", "contenders", "IS_USED_LOCK"))]
     pub async fn inspect(&self, name: &str) -> Result<Info> {
-        let name = Name::new(name)?;
-        self.client.check_process()?;
-        self.client.require(self.client.capabilities.inspect, "way to inspect locks")?;
-        let info = self.client.backend.inspect(&name).await;
-        let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
-        if let Some(runs) = &mut info.runs
-            && runs.now_micros == 0
-        {
-            runs.now_micros = self.client.runtime.clock().wall_micros();
-        }
-        Ok(info)
+        self.client.look(&Name::new(name)?).await
     }
 
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a
@@ -231,6 +248,8 @@ impl Client {
         }
         self.client.closed.store(true, Ordering::SeqCst);
         self.client.closing.notify_waiters();
+        // Locks that are kept for their least time are released now.
+        self.client.deadlines.clear();
         let clock = self.client.runtime.clock();
         // Nothing outlives its lease, so neither does its cleanup.
         let bound = clock.now() + self.client.ttl.max(Duration::from_secs(10));

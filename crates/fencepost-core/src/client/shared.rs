@@ -10,8 +10,11 @@ use crate::backend::Backend;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
 use crate::operator::holder::HolderInfo;
+use crate::operator::info::Info;
 use crate::runtime::Runtime;
+use crate::runtime::deadlines::Deadlines;
 use crate::runtime::renewer::Renewer;
 use crate::runtime::thread::Thread;
 use crate::time::Moment;
@@ -21,6 +24,7 @@ pub(crate) struct ClientShared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) capabilities: Capabilities,
     pub(crate) renewer: Renewer,
+    pub(crate) deadlines: Deadlines,
     pub(crate) runtime: Runtime,
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) ttl: Duration,
@@ -125,6 +129,20 @@ impl ClientShared {
         }
     }
 
+    /// Returns the claims on a resource, and its runs at the time of the engine's clock.
+    pub(crate) async fn look(&self, name: &Name) -> Result<Info> {
+        self.check_process()?;
+        self.require(self.capabilities.inspect, "way to inspect locks")?;
+        let info = self.backend.inspect(name).await;
+        let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
+        if let Some(runs) = &mut info.runs
+            && runs.now_micros == 0
+        {
+            runs.now_micros = self.runtime.clock().wall_micros();
+        }
+        Ok(info)
+    }
+
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
     }
@@ -137,6 +155,7 @@ impl Drop for ClientShared {
             std::mem::forget((
                 Arc::clone(&self.backend),
                 self.renewer.clone(),
+                self.deadlines.clone(),
                 self.runtime.clone(),
                 self.thread.take(),
             ));

@@ -119,6 +119,28 @@ impl Guard {
         self.owned.claim.validity.lost(self.owned.client.runtime.clock()).await
     }
 
+    /// Completes when the lock is in doubt or lost, with its state: the warning before [`lost`](Guard::lost). A lock is in doubt after a
+    /// renewal has failed, or when half of its lease has passed without one. A later renewal may confirm it again.
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use fencepost_core::State;
+    /// use std::time::Duration;
+    ///
+    /// let stock = locks.mutex("stock/42")?;
+    /// let guard = stock.lock().ttl(Duration::from_millis(400)).no_renewal().await?;
+    /// assert_eq!(guard.suspect().await, State::Suspect); // finish, or extend it
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn suspect(&self) -> State {
+        self.owned.claim.validity.suspect(self.owned.client.runtime.clock()).await
+    }
+
     /// Returns the error of the last renewal, unless a later renewal was confirmed. For a guard that is Suspect or lost it is most
     /// likely the cause.
     pub fn last_renewal_error(&self) -> Option<Arc<str>> {
@@ -176,7 +198,7 @@ impl Guard {
         self.owned.client.check_process()?;
         self.owned.client.check_ttl(ttl)?;
         self.ensure_held()?;
-        let Some(renewal) = self.owned.entry().renewal() else { return Ok(()) };
+        let Some(renewal) = self.owned.renewal() else { return self.ensure_held() };
         let before = renewal.claim.ttl();
         renewal.claim.set_ttl(ttl);
         let clock = self.owned.client.runtime.clock();
@@ -241,6 +263,9 @@ impl Guard {
             owned.clean_up();
             return lost(&owned, why);
         }
+        if owned.keep_for_least() {
+            return Ok(());
+        }
         let until = until.min(owned.claim.validity.until());
         let removed = owned.release(until).await.inspect_err(|_| owned.tell_released("release"))?;
         if removed == Removed::Released {
@@ -266,16 +291,23 @@ impl Guard {
         self.ensure_held()?;
         let Guard { mut owned, token, .. } = self;
         owned.client.renewer.forget(&owned.claim);
-        owned.entry().detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
+        let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
+        entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
         *owned.slot() = None;
         owned.claim.validity.give_back();
         owned.tell_released("detach");
         Ok(DetachedLease::new(&owned.claim, token))
     }
 
-    /// The engine's own strength, to be downcast to a type of its crate.
+    /// The engine's own strength, to be downcast to a type of its crate. A lock that has a [longest time](crate::Acquire::max_hold) is
+    /// lost at its end all the same, but released only by its guard.
     pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
-        self.owned.entry().native()
+        self.owned.slot().as_mut()?.native()
+    }
+
+    /// Withdraws the grant in the background, as if it had never been made: the engine keeps no run of it.
+    pub(crate) fn withdraw(mut self) {
+        self.owned.become_withdrawn();
     }
 
     fn lost_error(&self, why: Loss) -> Error {

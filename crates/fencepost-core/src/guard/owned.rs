@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
-use crate::backend::{Entry, Removed, Reply};
+use crate::backend::{Entry, Removed, Renewal, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::cleanup::{Cleanup, clean_up};
 use crate::sync::Mutex;
 use crate::telemetry::Holding;
-use crate::time::{Backoff, Moment};
+use crate::time::{Backoff, DueKey, Moment};
 use crate::token::Token;
 use crate::validity::{Loss, State};
 
@@ -24,12 +24,25 @@ pub(crate) struct Owned {
     granted: bool,
     /// Reports the end of the grant. `None`: nobody listens.
     holding: Option<Arc<Holding>>,
+    /// `None`: it is held for as long as its user likes.
+    limits: Option<Box<Limits>>,
+}
+
+/// How long a grant is held at least and at most.
+#[derive(Default)]
+struct Limits {
+    least: Moment,
+    most: Option<Moment>,
+    /// Under which the client ends it then.
+    key: Option<DueKey>,
+    /// The entry, while the client may take it.
+    lent: Arc<Mutex<Option<Box<dyn Entry>>>>,
 }
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: false, holding: None }
+        Owned { client: Arc::clone(client), claim, entry, granted: false, holding: None, limits: None }
     }
 
     /// A detached lease that was taken up.
@@ -40,13 +53,14 @@ impl Owned {
             entry: Mutex::new(Some(entry)),
             granted: true,
             holding: None,
+            limits: None,
         }
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: true, holding: None }
+        Owned { client: Arc::clone(client), claim, entry, granted: true, holding: None, limits: None }
     }
 
     pub(crate) fn entry(&mut self) -> &mut dyn Entry {
@@ -54,7 +68,93 @@ impl Owned {
     }
 
     pub(super) fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
-        self.entry.get_mut()
+        let slot = self.entry.get_mut();
+        if let (None, Some(limits)) = (&slot, &self.limits) {
+            *slot = limits.lent.lock().take();
+        }
+        slot
+    }
+
+    /// Limits how long the grant is held, from now on.
+    pub(crate) fn limit(&mut self, at_least: Option<Duration>, max_hold: Option<Duration>) {
+        if at_least.is_none() && max_hold.is_none() {
+            return;
+        }
+        let now = self.client.runtime.clock().now();
+        let least = at_least.map_or(Moment::ZERO, |least| now + least);
+        let most = max_hold.map(|most| now + most);
+        self.limits = Some(Box::new(Limits { least, most, ..Limits::default() }));
+    }
+
+    /// Lends the entry to the client, which ends a grant that has been held for its longest time. The holder is told first.
+    fn lend(&mut self) {
+        let Some(limits) = &mut self.limits else { return };
+        let Some(most) = limits.most.filter(|_| self.granted) else { return };
+        let entry = self.entry.get_mut().take();
+        if limits.key.is_some() {
+            match entry {
+                // Its time came while the entry was not lent.
+                Some(entry) if self.claim.validity.ended() == Some(Loss::MaxHold) => {
+                    clean_up(entry, &self.claim, Cleanup::Release);
+                }
+                entry => *limits.lent.lock() = entry,
+            }
+            return;
+        }
+        *limits.lent.lock() = entry;
+        let (lent, claim) = (Arc::clone(&limits.lent), Arc::clone(&self.claim));
+        let renewer = self.client.renewer.clone();
+        let end = move || {
+            claim.validity.end(Loss::MaxHold);
+            renewer.forget(&claim);
+            // Taken before it is cleaned up: that may wake others.
+            let entry = lent.lock().take();
+            if let Some(entry) = entry {
+                clean_up(entry, &claim, Cleanup::Release);
+            }
+        };
+        limits.key = Some(self.client.deadlines.add(most, Box::new(end)));
+    }
+
+    /// Keeps the grant for its least time, in the background, instead of ending it now. Returns whether it does.
+    pub(super) fn keep_for_least(&mut self) -> bool {
+        let Some(least) = self.limits.as_ref().map(|limits| limits.least) else { return false };
+        let clock = self.client.runtime.clock();
+        if clock.now() >= least || !self.granted || self.client.check_open().is_err() {
+            return false;
+        }
+        if !self.claim.is_valid() {
+            return false;
+        }
+        self.drop_limits();
+        let entry = self.slot().take();
+        self.claim.validity.give_back();
+        let kept = Owned {
+            client: Arc::clone(&self.client),
+            claim: Arc::clone(&self.claim),
+            entry: Mutex::new(entry),
+            granted: true,
+            holding: self.holding.take(),
+            limits: None,
+        };
+        // The client's close drops it sooner.
+        self.client.deadlines.add(least, Box::new(move || drop(kept)));
+        true
+    }
+
+    /// Takes the entry back for good.
+    fn drop_limits(&mut self) {
+        self.slot();
+        if let Some(key) = self.limits.take().and_then(|limits| limits.key) {
+            self.client.deadlines.remove(key);
+        }
+    }
+
+    /// Returns what renews the grant. `None`: nothing has to, or the grant is over.
+    pub(super) fn renewal(&mut self) -> Option<Renewal> {
+        let renewal = self.slot().as_ref().and_then(|entry| entry.renewal());
+        self.lend();
+        renewal
     }
 
     pub(crate) fn claim(&self) -> &Arc<Claim> {
@@ -70,11 +170,10 @@ impl Owned {
         if self.granted && !self.claim.renewed {
             // Its place in line was renewed, the lease is not.
             self.client.renewer.forget(&self.claim);
-            return;
-        }
-        if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
+        } else if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
             self.client.renewer.keep(renewal);
         }
+        self.lend();
     }
 
     /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
@@ -91,6 +190,12 @@ impl Owned {
         self.keep();
     }
 
+    /// It is to leave nothing behind, not even a run that the engine keeps.
+    pub(super) fn become_withdrawn(&mut self) {
+        self.drop_limits();
+        self.granted = false;
+    }
+
     /// Releases and waits for the confirmation, trying again until then.
     pub(crate) async fn release(&mut self, until: Moment) -> Result<Removed> {
         if let Some(holding) = &self.holding {
@@ -103,8 +208,10 @@ impl Owned {
         let clock = client.runtime.clock();
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         loop {
+            // The client took it at the end of its longest time.
+            let Some(entry) = self.slot() else { return Ok(Removed::Nothing) };
             // Dropped at any await: `Drop` hands the entry to the cleaner.
-            let answer = match self.entry().release() {
+            let answer = match entry.release() {
                 // Engines that answer on the spot need no timer.
                 Reply::Ready(answer) => answer,
                 coming => clock.within(until, coming).await,
@@ -133,12 +240,16 @@ impl Owned {
 impl Owned {
     /// Leaves nothing of the entry behind, in the background. Returns whether there was one of this process.
     pub(super) fn clean_up(&mut self) -> bool {
-        let Some(entry) = self.slot().take() else { return false };
         if self.client.is_forked() {
             // It is the parent's, with all that it stands on.
-            std::mem::forget(entry);
+            std::mem::forget((self.entry.get_mut().take(), self.limits.take()));
             return false;
         }
+        if self.keep_for_least() {
+            return false;
+        }
+        self.drop_limits();
+        let Some(entry) = self.slot().take() else { return false };
         self.client.renewer.forget(&self.claim);
         self.claim.validity.give_back();
         let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };

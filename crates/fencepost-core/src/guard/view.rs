@@ -96,6 +96,14 @@ impl GuardView {
         self.claim.validity.trouble()
     }
 
+    /// Completes when the lock is in doubt or lost: see [`Guard::suspect`](crate::Guard::suspect).
+    ///
+    /// # Cancel safety
+    /// Safe; it only looks.
+    pub async fn suspect(&self) -> State {
+        self.claim.validity.suspect(self.claim.runtime.clock()).await
+    }
+
     /// Completes when the lock is lost, with the reason.
     ///
     /// # Cancel safety

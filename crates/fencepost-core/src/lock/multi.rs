@@ -77,8 +77,9 @@ impl MultiLock {
         &self.names
     }
 
-    /// Waits for all of them, one after the other in the order of their names, so that nobody waits in a circle. The first ones are
-    /// held (and renewed) while it waits for the rest.
+    /// Waits for all of them. It asks for all names at once, so free names cost one round trip. If a name is busy, it gives back those
+    /// behind it, and waits for one after the other in the order of the names. So nobody waits in a circle. The first ones are held
+    /// (and renewed) while it waits for the rest.
     ///
     /// # Errors
     /// As for [`Mutex::lock`](crate::Mutex::lock), of the name that failed; nothing is held then.
@@ -139,6 +140,8 @@ struct Options<'a> {
     wait: Option<Duration>,
     join: bool,
     replicas: u32,
+    at_least: Option<Duration>,
+    max_hold: Option<Duration>,
     by: Option<Holder>,
     holder: Option<Arc<HolderInfo>>,
     reason: Option<Arc<str>>,
@@ -147,7 +150,19 @@ struct Options<'a> {
 impl<'a> Options<'a> {
     fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
         let (ttl, replicas) = (lock.client.ttl, lock.client.replicas);
-        Options { lock, ttl, renewed: true, wait: None, join, replicas, by: None, holder: None, reason: None }
+        Options {
+            lock,
+            ttl,
+            renewed: true,
+            wait: None,
+            join,
+            replicas,
+            at_least: None,
+            max_hold: None,
+            by: None,
+            holder: None,
+            reason: None,
+        }
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
@@ -162,34 +177,81 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// One after the other.
+    /// All at once where they are free, then one after the other.
     async fn all(&self, began: Moment) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
-        let client = &self.lock.client;
-        let mut guards = Vec::with_capacity(self.lock.names.len());
         // An error or a drop ends this early: then the guards release the locks that were granted.
-        for (name, kind) in self.lock.names.iter().zip(&self.lock.kinds) {
-            let request = Request {
-                client,
-                name,
-                mode: kind.mode(),
-                ttl: self.ttl,
-                renewed: self.renewed,
-                wait: self.wait,
-                began: Some(began),
-                join: self.join,
-                paired: *kind == Kind::Write,
-                replicas: self.replicas,
-                by: self.by.clone(),
-                holder: self.holder.clone(),
-                reason: self.reason.clone(),
-            };
-            match request.run().await? {
+        let mut guards = Vec::new();
+        // Two that only try would take names from each other, and both find the set busy.
+        if self.join && self.lock.names.len() > 1 {
+            guards = self.free_ones(began).await?;
+        }
+        for number in guards.len()..self.lock.names.len() {
+            match self.request(number, began, self.join).run().await? {
                 Outcome::Granted(guard) => guards.push(guard),
                 other => return Ok(Err(other)),
             }
         }
         Ok(Ok(guards))
     }
+
+    /// Tries all names at once, without a place in any queue. Returns the guards of those before the first name that is busy. The
+    /// others are given back: a caller that waits for a name holds none behind it, so nobody waits in a circle.
+    async fn free_ones(&self, began: Moment) -> Result<Vec<Guard>> {
+        let all = 0..self.lock.names.len();
+        let mut tries: Vec<_> =
+            all.map(|number| Try::Asking(Box::pin(self.request(number, began, false).run()))).collect();
+        poll_fn(|cx| {
+            let mut ready = true;
+            for attempt in &mut tries {
+                if let Try::Asking(asking) = attempt {
+                    match asking.as_mut().poll(cx) {
+                        Poll::Ready(answer) => *attempt = Try::Answered(answer),
+                        Poll::Pending => ready = false,
+                    }
+                }
+            }
+            if ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let mut guards = Vec::with_capacity(self.lock.names.len());
+        for attempt in tries {
+            match attempt {
+                Try::Answered(Ok(Outcome::Granted(guard))) => guards.push(guard),
+                Try::Answered(Err(error)) => return Err(error),
+                Try::Answered(Ok(Outcome::Busy | Outcome::Timeout(_))) | Try::Asking(_) => break,
+            }
+        }
+        Ok(guards)
+    }
+
+    /// The request for one of the names.
+    fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
+        let kind = self.lock.kinds[number];
+        Request {
+            client: &self.lock.client,
+            name: &self.lock.names[number],
+            mode: kind.mode(),
+            ttl: self.ttl,
+            renewed: self.renewed,
+            wait: self.wait,
+            began: Some(began),
+            join,
+            paired: kind == Kind::Write,
+            replicas: self.replicas,
+            at_least: self.at_least,
+            max_hold: self.max_hold,
+            history: self.lock.client.history,
+            by: self.by.clone(),
+            holder: self.holder.clone(),
+            reason: self.reason.clone(),
+        }
+    }
+}
+
+/// One name of the first round.
+enum Try<'a> {
+    Asking(Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>),
+    Answered(Result<Outcome>),
 }
 
 impl AcquireAll<'_> {

@@ -15,6 +15,8 @@ pub enum Loss {
     Deleted,
     /// The session or connection it lived on ended.
     SessionEnded,
+    /// It was held for its longest time: see [`max_hold`](crate::Acquire::max_hold).
+    MaxHold,
     /// Its own holder released it.
     Released,
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Loss {
             Loss::Evicted => "it was evicted by an operator",
             Loss::Deleted => "the engine no longer knows it",
             Loss::SessionEnded => "the session it lived on ended",
+            Loss::MaxHold => "it was held for as long as max_hold allows",
             Loss::Released => "it was released",
         })
     }

@@ -85,7 +85,9 @@ impl Validity {
 
     /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
     pub fn doubt(&self) {
-        self.suspect.store(0, Ordering::Release);
+        if self.suspect.swap(0, Ordering::AcqRel) != 0 {
+            self.wake();
+        }
     }
 
     /// A certain loss. The first one wins.
@@ -221,6 +223,38 @@ impl Validity {
                 return why;
             }
             // Its client is closed: nobody renews it, and no timer tells of its end.
+            if clock.is_stopped() {
+                self.end(Loss::SessionEnded);
+            }
+        }
+    }
+
+    /// When it is in doubt if nobody renews it.
+    fn suspect_at(&self) -> Moment {
+        let own = Moment::from_nanos(self.suspect.load(Ordering::Acquire));
+        let Some(rest) = self.rest() else { return own };
+        let mut all: Vec<Moment> = rest.of().iter().map(|validity| validity.suspect_at()).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        own.min(rest.q.checked_sub(1).and_then(|q| all.get(q).copied()).unwrap_or(Moment::ZERO))
+    }
+
+    /// Completes when it is in doubt or over for those who look on.
+    pub(crate) async fn suspect(&self, clock: &Clock) -> State {
+        let mut watch = self.watch();
+        loop {
+            let until = self.until().min(self.suspect_at());
+            let mut sleep = clock.sleep_until(until);
+            let state = poll_fn(|cx| {
+                watch.set(cx.waker());
+                let state = self.seen(clock.now());
+                if state != State::Held {
+                    return Poll::Ready(Some(state));
+                }
+                Pin::new(&mut sleep).poll(cx).map(|()| None)
+            });
+            if let Some(state) = state.await {
+                return state;
+            }
             if clock.is_stopped() {
                 self.end(Loss::SessionEnded);
             }

@@ -55,9 +55,9 @@
 //! ```
 
 mod cases;
-mod deaf;
 mod elsewhere;
 mod fixture;
+mod layer;
 mod stage;
 
 pub use cases::CASES;
@@ -214,8 +214,12 @@ macro_rules! conformance {
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             evict_says_who_and_why
+            held_for_its_longest_time kept_for_its_least_time a_lock_in_doubt_warns several_names_are_asked_for_at_once
+            a_set_holds_nothing_behind_what_it_waits_for
             a_holder_enters_again a_scope_is_handed_on a_holder_does_not_wait_for_itself what_is_lost_is_not_entered
             entries_that_come_together
+            a_firing_runs_once a_failed_firing_runs_again_where_that_is_asked_for a_start_counts_from_when_it_asked
+            one_leader_that_all_see segments_sell_each_piece_once a_walk_comes_back_to_what_was_busy
             the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

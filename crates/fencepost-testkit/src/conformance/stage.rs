@@ -1,8 +1,8 @@
 //! The clients of one fresh namespace, which a case works with.
 
 use super::Need;
-use super::deaf::Deaf;
 use super::fixture::{Elsewhere, Fixture, Fut, Namespace};
+use super::layer::{Claims, Layer};
 use crate::chaos::{Chaos, Odds};
 use crate::faults::Faults;
 use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
@@ -150,7 +150,15 @@ impl Stage {
 
     /// Makes a client whose renewals are all lost.
     pub(super) async fn deaf(&self, ttl: Duration) -> Client {
-        self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Deaf(backend))).await
+        self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Layer::deaf(backend))).await
+    }
+
+    /// Makes a client whose claims are counted.
+    pub(super) async fn counted(&self) -> (Client, Arc<Claims>) {
+        let claims = Arc::new(Claims::default());
+        let counted = Arc::clone(&claims);
+        let layer = move |backend, _: &Runtime| Arc::new(Layer::counting(backend, counted)) as _;
+        (self.client_with(Client::builder().ttl(LONG), layer).await, claims)
     }
 
     /// Makes a client of which the stage keeps no clone: the case drops the last one.

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod closing;
+mod coordination;
 mod leases;
 mod line;
 mod load;
@@ -9,6 +10,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod policies;
 mod reentry;
 mod runs;
 mod secrets;
@@ -78,11 +80,22 @@ cases! {
     operators::evict_marks [Evict]
     operators::evict_now [Evict]
     operators::evict_says_who_and_why [Evict]
+    policies::held_for_its_longest_time []
+    policies::kept_for_its_least_time []
+    policies::a_lock_in_doubt_warns []
+    policies::several_names_are_asked_for_at_once []
+    policies::a_set_holds_nothing_behind_what_it_waits_for []
     reentry::a_holder_enters_again []
     reentry::a_scope_is_handed_on []
     reentry::a_holder_does_not_wait_for_itself []
     reentry::what_is_lost_is_not_entered []
     reentry::entries_that_come_together []
+    coordination::a_firing_runs_once [Inspect, History]
+    coordination::a_failed_firing_runs_again_where_that_is_asked_for [Inspect, History]
+    coordination::a_start_counts_from_when_it_asked [Inspect, History]
+    coordination::one_leader_that_all_see [Tokens, Inspect]
+    coordination::segments_sell_each_piece_once []
+    coordination::a_walk_comes_back_to_what_was_busy []
     runs::the_last_run_is_kept [Inspect, History]
     runs::runs_that_share_or_end_unseen [Inspect, History]
     runs::a_report_arrives_once [Inspect, History]

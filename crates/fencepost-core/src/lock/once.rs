@@ -1,0 +1,211 @@
+//! A firing that runs once, although several hosts start it.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::acquire::Outcome;
+use crate::acquire::options::{Request, options};
+use crate::backend::admission::Mode;
+use crate::client::handle::Handle;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::name::Name;
+use crate::operator::run::{Run, Runs};
+
+/// How long the engine keeps the last firing at least.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// A job that several hosts start at the same time, and that runs once for each firing: for cron, see
+/// [`Client::once`](crate::Client::once).
+///
+/// The engine keeps when the last run began, by its own clock. A start within half a window of that belongs to the same firing. So
+/// the window is the job's period, and the clocks of the hosts may differ by less than half of it.
+///
+/// # What is guaranteed
+/// - At most one run of a firing, as long as the engine keeps its promises and the record of the last run.
+/// - With [`retry`](Once::retry): a firing whose run failed, or whose host died, runs again when another start asks.
+/// - A start that [waits](Begin::wait) is judged by the time at which it asked, however long it waited.
+///
+/// # What is not
+/// - Without `retry`, a firing whose host dies runs no second time. It may have done a part of its work, or nothing.
+/// - A host that starts more than half a window late begins a firing of its own.
+/// - A run that begins more than half a window late, because it waited for the run before, takes the place of the next firing.
+/// - Runs that lock the name by other means count as firings if the engine keeps them
+///   ([`history`](crate::ClientBuilder::history)).
+#[derive(Clone)]
+#[doc(alias("ShedLock", "SchedulerLock", "lockAtLeastFor"))]
+pub struct Once {
+    client: Handle,
+    name: Name,
+    /// The lock under which a start decides.
+    decision: Name,
+    window: Duration,
+    retry: bool,
+}
+
+/// The answer to a start of a [`Once`].
+#[derive(Debug)]
+#[must_use = "the firing is over when its guard is dropped"]
+pub enum Firing {
+    /// This start runs it. [Report](Guard::report) the exit code, then release the guard. Without a report the run counts as failed.
+    First(Guard),
+    /// It has run already.
+    Already(Run),
+    /// The lock is busy: a run of this firing, or of the one before, is at work.
+    Busy,
+}
+
+impl Once {
+    pub(crate) fn new(client: Handle, name: Name, window: Duration) -> Result<Once> {
+        if window.is_zero() {
+            return Err(Error::invalid("the window is zero; give the period of the job").of(name));
+        }
+        client.require(client.capabilities.history && client.capabilities.inspect, "history of runs")?;
+        let decision = Name::new(&format!("{name}#once"))?;
+        Ok(Once { client, name, decision, window, retry: false })
+    }
+
+    /// The resource's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Runs a firing again whose run has no good end.
+    #[must_use]
+    pub fn retry(mut self) -> Once {
+        self.retry = true;
+        self
+    }
+
+    /// Begins a firing, unless it has begun before. By default the answer is [`Firing::Busy`] at once if the lock is busy.
+    ///
+    /// # Errors
+    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). [`is_lost`](Error::is_lost) if the lock `NAME#once`, under which a start
+    /// decides, was lost meanwhile.
+    ///
+    /// # Cancel safety
+    /// Dropped at any await it leaves no lock behind. Dropped just after the grant, it may leave a run without an end.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use fencepost_core::Firing;
+    /// use std::time::Duration;
+    ///
+    /// let report = locks.once("nightly report", Duration::from_secs(24 * 3600))?;
+    /// if let Firing::First(guard) = report.begin().await? {
+    ///     // … the work …
+    ///     guard.report(0);
+    ///     guard.release().await?;
+    /// }
+    /// // Another host starts it, too.
+    /// assert!(matches!(report.begin().await?, Firing::Already(run) if run.is_good()));
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn begin(&self) -> Begin<'_> {
+        let mut request = Request::new(&self.client, &self.name, Mode::Exclusive, false);
+        let keep = self.window.saturating_mul(4).max(KEEP);
+        request.history = Some(self.client.history.unwrap_or_default().max(keep));
+        Begin(request, self)
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("name", &self.name).field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// A start of a firing: await it, or set options first. See [`Once::begin`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct Begin<'a>(Request<'a>, &'a Once);
+
+options!(Begin, "[`Firing::Busy`]");
+
+impl<'a> IntoFuture for Begin<'a> {
+    type Output = Result<Firing>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Firing>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl Begin<'_> {
+    /// Waits for as long as the lock is busy, instead of answering [`Firing::Busy`].
+    pub fn wait_until_free(mut self) -> Self {
+        (self.0.wait, self.0.join) = (None, true);
+        self
+    }
+
+    async fn run(self) -> Result<Firing> {
+        let Begin(request, once) = self;
+        let began = Some(request.client.runtime.clock().now());
+        let job = Request { began, ..request };
+        // Locks that only serve the decision are held no longer than that.
+        let brief = |name| Request { name, history: None, at_least: None, max_hold: None, ..job.clone() };
+        // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
+        let asked = once.runs().await?.now_micros;
+        loop {
+            // The decision is made under a lock of its own. The engine keeps no run of that, so a start that is late leaves no trace.
+            let decision = match brief(&once.decision).run().await? {
+                Outcome::Granted(guard) => guard,
+                other => return busy(other),
+            };
+            let runs = once.runs().await?;
+            if let Some(run) = once.same_firing(&runs, asked) {
+                return Ok(Firing::Already(run));
+            }
+            if !runs.running.is_some_and(|run| once.is_same(&run, asked)) {
+                // Runs that lock the name by other means are waited for here.
+                let guard = match job.clone().run().await? {
+                    Outcome::Granted(guard) => guard,
+                    other => return busy(other),
+                };
+                return match decision.ensure_held() {
+                    Ok(()) => Ok(Firing::First(guard)),
+                    // Another start may have decided meanwhile.
+                    Err(error) => {
+                        guard.withdraw();
+                        Err(error)
+                    }
+                };
+            }
+            drop(decision);
+            // The firing is at work: its end tells whether it has to run again.
+            match brief(&once.name).run().await? {
+                Outcome::Granted(guard) => drop(guard),
+                other => return busy(other),
+            }
+        }
+    }
+}
+
+impl Once {
+    async fn runs(&self) -> Result<Runs> {
+        Ok(self.client.look(&self.name).await?.runs.unwrap_or_default())
+    }
+
+    /// Whether a run is of the firing that was started at `asked`.
+    fn is_same(&self, run: &Run, asked: u64) -> bool {
+        let half = u64::try_from((self.window / 2).as_micros()).unwrap_or(u64::MAX);
+        run.since_micros.saturating_add(half) > asked
+    }
+
+    /// Returns the run of the firing that was started at `asked`, if it needs no other one.
+    fn same_firing(&self, runs: &Runs, asked: u64) -> Option<Run> {
+        let is_same = |run: &&Run| self.is_same(run, asked);
+        let good = runs.good.as_ref().filter(is_same);
+        let any = || runs.last.as_ref().filter(is_same).filter(|_| !self.retry);
+        good.or_else(any).cloned()
+    }
+}
+
+fn busy(outcome: Outcome) -> Result<Firing> {
+    match outcome {
+        Outcome::Timeout(error) if !error.is_timeout() => Err(error),
+        _ => Ok(Firing::Busy),
+    }
+}
