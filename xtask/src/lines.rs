@@ -7,6 +7,7 @@ mod old_and_new;
 mod postgres;
 mod secrets;
 mod sql;
+mod table;
 mod zookeeper;
 
 use crate::line::Bound::{AtLeast, AtMost};
@@ -23,7 +24,9 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
         .chain(postgres::LINES)
+        .chain(table::POSTGRES)
         .chain(mysql::LINES)
+        .chain(table::MYSQL)
         .collect()
 });
 

@@ -6,6 +6,7 @@ mod cycle;
 mod ended;
 mod mysql;
 mod postgres;
+mod table;
 mod tokens;
 mod torture;
 
@@ -174,7 +175,7 @@ pub(crate) fn figures<S: Sql>() -> Vec<Figure> {
 
 /// Runs the measurement that the words name. The last one may be options of the URL, with `?`. `None`: there is no such measurement, or
 /// this was the other side of one.
-pub(crate) fn measured<S: Sql>(words: &[&str]) -> Option<Measured>
+pub(crate) fn measured<S: table::Table>(words: &[&str]) -> Option<Measured>
 where
     Stage<S>: crate::torture::Target,
 {
@@ -202,7 +203,7 @@ where
         }
         ["tokens"] => tokens::crashes::<S>(options),
         ["torture", cycles, seed] => crate::torture::cycles(stage(), number(cycles), number(seed) as u64),
-        _ => return None,
+        ref words => return table::measured::<S>(words),
     })
 }
 
