@@ -29,7 +29,11 @@ pub(super) async fn renewed_past_its_lease(stage: Stage) {
     // On a machine that stalls the lease may be lost. Then the guard must report it.
     if guard.ensure_held().is_ok() {
         assert!(guard.valid_until() > first, "it was never renewed");
-        guard.release().await.expect("it was held");
+        let (began, left) = (Instant::now(), guard.remaining());
+        // The reply to the release may come after the end of so short a lease, which is then no success.
+        if let Err(error) = guard.release().await {
+            assert!(began.elapsed() >= left, "{error}");
+        }
     }
 }
 
