@@ -210,6 +210,7 @@ async fn backend(client: &Client) -> Result<Option<String>, tokio_postgres::Erro
 fn explain(failed: Failed, server: &str) -> Failure {
     match failed {
         Failed::Driver(error) => error::read(&error, server),
+        Failed::Io(error) => error::unconnected(server, error),
         #[cfg(feature = "tls")]
         Failed::Name(error) => {
             Failure::new(ErrorKind::Invalid, format!("{server} has no name that a certificate can have"))
