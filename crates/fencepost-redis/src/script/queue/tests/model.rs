@@ -148,11 +148,8 @@ impl<'a> Model<'a> {
     /// The dead holders are gone, and nothing outlives now plus its length.
     fn of(before: &Seen, world: &'a World) -> Model<'a> {
         let now = world.now;
-        let alive: BTreeMap<_, _> = before
-            .alive
-            .iter()
-            .map(|(process, until)| (process.clone(), (*until).min(now + ALIVE)))
-            .collect();
+        let alive = before.alive.iter().map(|(process, until)| (process.clone(), (*until).min(now + ALIVE)));
+        let alive = alive.collect();
         let mut model = Model {
             world,
             held: BTreeMap::new(),
@@ -180,12 +177,11 @@ impl<'a> Model<'a> {
                     let fading = model.is_dead(&process);
                     model.line.push(Waiter { id, number: Some(number), mode, process, fading });
                 }
-                State::Tombstone
-                    if until > now || number > 0 && first.is_some_and(|first| first < number) =>
-                {
-                    model.tombstones.insert(id, exactly(until));
+                State::Tombstone => {
+                    if until > now || number > 0 && first.is_some_and(|first| first < number) {
+                        model.tombstones.insert(id, exactly(until));
+                    }
                 }
-                State::Tombstone => {}
                 _ if until > now => {
                     let held = Held {
                         states: vec![state],
