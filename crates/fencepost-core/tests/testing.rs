@@ -62,3 +62,13 @@ async fn a_jump_is_a_pause_of_the_process() {
     clock.jump(secs(31));
     assert_eq!(guard.state(), State::Lost(Loss::Expired));
 }
+
+#[tokio::test]
+async fn a_lease_is_in_doubt_at_half_of_its_time() {
+    let (locks, clock, _engine) = testing::client();
+    let start = clock.now();
+    let guard = locks.mutex("feed").unwrap().lock().ttl(secs(30)).no_renewal().await.unwrap();
+    let warned = async { (guard.suspect().await, clock.now().since(start)) };
+    let (warned, ()) = tokio::join!(warned, clock.advance(secs(30)));
+    assert_eq!(warned, (State::Suspect, secs(15)));
+}

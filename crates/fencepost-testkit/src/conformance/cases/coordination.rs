@@ -181,6 +181,8 @@ pub(super) async fn a_walk_comes_back_to_what_was_busy(stage: Stage) {
     let striped = one.striped("stock", 3).expect("a good name");
     let busy = striped.segments()[1].lock().await.expect("it is free");
     let lock = two.striped("stock", 3).expect("a good name");
+    let other = lock.segments()[0].try_lock().await.expect("the engine answers");
+    other.expect("each segment has a lock of its own").release().await.expect("it was held");
     let mut walk = lock.walk();
     let mut seen = Vec::new();
     for _ in 0..2 {
