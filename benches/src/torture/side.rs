@@ -88,8 +88,8 @@ impl Worker {
         {
             (&*self.tally).write_all(b".").expect("a file to count in");
         }
-        // A few hold for long, up to a second: they are renewed, and must be told of their loss.
-        let looks = if rng.chance(1) { rng.below(20) } else { 0 };
+        // 1 % hold for long, up to a second: they are renewed, and must be told of their loss.
+        let looks = if rng.chance(10) { rng.below(20) } else { 0 };
         for look in 0..=looks {
             match look {
                 0 => tokio::task::yield_now().await,
