@@ -1,12 +1,15 @@
 //! One MariaDB server.
 
-use super::{give, output, unprivileged};
+use super::{give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::server::{self, Plan, Server, Standalone, certify, clock, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The server's program.
+const SERVER: &str = "/usr/sbin/mariadbd";
 
 /// A running `mariadbd` with an empty database `fencepost`.
 pub struct MariaDb {
@@ -94,13 +97,15 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
     let data = dir.join("data");
     if !data.exists() {
         give(dir)?;
-        let mut install = unprivileged("mariadb-install-db")?;
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        // Servers that start at the same time would remove each other's temporary tables.
-        install.env("TMPDIR", dir);
-        output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "")?;
+        make_data(Path::new(SERVER), &data, || {
+            let mut install = unprivileged("mariadb-install-db")?;
+            install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+            // Servers that start at the same time would remove each other's temporary tables.
+            install.env("TMPDIR", dir);
+            output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "").map(drop)
+        })?;
     }
-    let mut command = unprivileged("/usr/sbin/mariadbd")?;
+    let mut command = unprivileged(SERVER)?;
     command.env("TMPDIR", dir).current_dir(dir).args(["--no-defaults", "--bind-address=127.0.0.1"]);
     command.arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.arg(format!("--socket={}", dir.join("socket").display()));

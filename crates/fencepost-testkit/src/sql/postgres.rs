@@ -1,6 +1,6 @@
 //! One PostgreSQL server.
 
-use super::{give, output, unprivileged};
+use super::{give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::server::{self, Plan, Server, Standalone, certify, clock};
 use std::io;
@@ -93,9 +93,11 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     let data = dir.join("data");
     if !data.exists() {
         give(dir)?;
-        let mut initdb = unprivileged(programs.join("initdb"))?;
-        initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
-        output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "")?;
+        make_data(&programs.join("postgres"), &data, || {
+            let mut initdb = unprivileged(programs.join("initdb"))?;
+            initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
+            output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "").map(drop)
+        })?;
     }
     let mut command = unprivileged(programs.join("postgres"))?;
     // The socket's folder is the server's own: its usual one belongs to the system's server.
