@@ -30,6 +30,7 @@ impl Namespace for One {
 fencepost_testkit::conformance!(Toys, excused: [
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+    one_leader_that_all_see,
     a_changed_lease_is_not_believed,
     a_detached_lease_ends,
     a_detached_lease_that_has_ended_cannot_be_released,

@@ -175,7 +175,7 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
         match (missing, excused.contains(&name)) {
             (Some(need), true) => println!("excused: {name} needs {need}"),
             (Some(need), false) => panic!(
-                "`{name}` needs {need}, which the engine says it has not: list the case as excused, or see to the engine"
+                "`{name}` needs {need}, which the engine says it has not: list the case as excused, or mend the engine"
             ),
             (None, true) => panic!("`{name}` is listed as excused, but the engine has all that it needs"),
             (None, false) => {
