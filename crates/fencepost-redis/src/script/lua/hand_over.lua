@@ -36,7 +36,7 @@ if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
           if reached == 0 and not cluster then
             set(fields[i], place)
             process.unreached, process.claims = true, process.claims + 1
-            passed, first_left = passed + 10, first_left or number
+            passed, first_left = passed + UNREACHED, first_left or number
           else
             claim.state, claim.deadline, claim.token, claim.since = HANDED, process.alive, token, now
             count(lock, claim, 1)

@@ -20,7 +20,7 @@ use fencepost_core::{Info, Mode};
 use crate::script::queue::{ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
 use crate::script::vote::{RAISE, REFUSED};
 use history::{History, New, Op};
-use layout::{Seen, State};
+use layout::{Seen, State, Told};
 use model::Act;
 use play::play;
 use stage::Stage;
@@ -266,6 +266,21 @@ fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
     }
     let after = stage.call(&[leave(1_001)], 0).unwrap();
     assert!(!after.full && count(&after.seen[0]) == 1, "there is room again");
+}
+
+/// Three processes of a thousand waiters each are killed within the 1.9 s in which they count as alive.
+#[test]
+fn thousands_of_waiters_that_no_message_reaches_do_not_delay_those_behind() {
+    needs!(REDIS);
+    let mut stage = Stage::open("");
+    stage.reset(false);
+    stage.wait_in_line(1..=1, 0);
+    stage.wait_in_line(2..=9_001, 1);
+    stage.wait_in_line(9_002..=9_002, 2);
+    stage.reach(1, false);
+    let after = stage.call(&[(0, Act::Leave { id: 1, tombstone: false })], 0).unwrap();
+    let [(process, Told::Granted(9_002, _))] = &after.told[..] else { panic!("{:?}", after.told) };
+    assert_eq!(*process, stage::process(2));
 }
 
 /// Failures that random histories found once.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, HolderInfo, Name, Runtime, Token, Vote, Want};
+use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Name, Runtime, Token, Vote, Want};
 use fencepost_testkit::redis::{Config, Redis};
 use redis::{Arg, Cmd, Connection, Value};
 
@@ -197,6 +197,20 @@ impl Stage {
             Ok(seen)
         });
         Ok((answer, seen.collect::<Result<_, String>>()?))
+    }
+
+    /// Lets claims of a process wait for the first lock, without a look at each step.
+    pub(super) fn wait_in_line(&mut self, ids: std::ops::RangeInclusive<u128>, sender: usize) {
+        let mut pipe = redis::pipe();
+        for id in ids {
+            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true };
+            let act = Act::Enter { who, ttl: 60_000_000 };
+            pipe.add_command(command(&self.settings[sender], &[(0, act)], None, &self.thread.runtime))
+                .ignore();
+        }
+        self.query::<()>(&pipe);
+        self.mark();
+        self.told().expect("nothing but messages");
     }
 
     /// Calls a script.
