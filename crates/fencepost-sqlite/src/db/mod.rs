@@ -52,6 +52,9 @@ impl Database {
         db.set_prepared_statement_cache_capacity(64);
         // Without this a statement whose parameter could change its plan is compiled again for every new value.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        // A close leaves the log where it is, so that the next process need not make it again: that saves two fsync of a short run.
+        // Also, the log at the path may be that of others if somebody replaced the files.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         let synchronous = match config.durability {
             Durability::Normal => "NORMAL",
             Durability::Full => "FULL",
@@ -91,12 +94,7 @@ impl Database {
     /// Closes the connection for good, and leaves the files at the paths as they are. `why` names the file and its change.
     pub(crate) fn give_up(&self, why: &str) {
         self.changed.get_or_init(|| why.to_owned());
-        if let Some(db) = self.db.lock().take() {
-            // Without it the last close removes the log at the path, which may be that of others.
-            if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-                tracing::warn!(%error, "the connection to changed files is closed as any other");
-            }
-        }
+        drop(self.db.lock().take());
     }
 
     /// Returns whether the connection was given up.
