@@ -57,8 +57,8 @@ pub use guard::holder::{Holder, ReentrantGuard};
 pub use guard::lease::DetachedLease;
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, Begin, Election, Firing, Kind, Leader, Leaders, MultiGuard, MultiLock, Mutex, Once, RwLock,
-    Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+    AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiGuard,
+    MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
 };
 #[cfg(feature = "planted")]
 pub use memory::Bug;

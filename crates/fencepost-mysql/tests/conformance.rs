@@ -70,5 +70,7 @@ fencepost_testkit::conformance!(Named, excused: [
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
     // A named lock ends with its connection.
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
+    a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+    members_enter_and_leave_together, a_dead_member_holds_nobody_up,
     a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
 ]);

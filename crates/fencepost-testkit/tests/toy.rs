@@ -40,6 +40,8 @@ fencepost_testkit::conformance!(Toys, excused: [
     a_waiting_writer_is_not_overtaken,
     crash_frees,
     a_process_that_ends_frees,
+    a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+    members_enter_and_leave_together, a_dead_member_holds_nobody_up,
     detach_and_attach,
     engine_out_of_reach,
     evict_marks,

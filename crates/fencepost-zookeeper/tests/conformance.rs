@@ -144,6 +144,8 @@ mod one {
         excused: [
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+            a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+            members_enter_and_leave_together, a_dead_member_holds_nobody_up,
             detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
@@ -174,6 +176,8 @@ mod three {
         excused: [
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+            a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+            members_enter_and_leave_together, a_dead_member_holds_nobody_up,
             detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow
         ]
@@ -189,6 +193,8 @@ mod kazoo {
         excused: [
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+            a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+            members_enter_and_leave_together, a_dead_member_holds_nobody_up,
             permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
-use crate::lock::{Election, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock};
+use crate::lock::{Barrier, Election, Latch, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::runtime::Runtime;
@@ -128,6 +128,25 @@ impl Client {
     /// [tokens](Capabilities::tokens) or nobody can [look](Capabilities::inspect).
     pub fn election(&self, name: &str) -> Result<Election> {
         Election::new(self.client.clone(), Name::new(name)?)
+    }
+
+    /// A latch that opens once it has been counted down `count` times. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for the generation, or no count or more than
+    /// [`MAX_COUNT`](Latch::MAX_COUNT). [`is_unsupported`](Error::is_unsupported) if the engine has no permits or no
+    /// [detached leases](Capabilities::detach), or nobody can [look](Capabilities::inspect).
+    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        Latch::new(self.client.clone(), Name::new(name)?, count)
+    }
+
+    /// A double barrier for `members` processes. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// As for [`latch`](Client::latch). [`is_unsupported`](Error::is_unsupported) also if the engine has no
+    /// [tokens](Capabilities::tokens).
+    pub fn barrier(&self, name: &str, members: u32) -> Result<Barrier> {
+        Barrier::new(self.client.clone(), Name::new(name)?, members)
     }
 
     /// A resource in `segments` parts, each with a lock of its own. No I/O. All users of a name give the same number.

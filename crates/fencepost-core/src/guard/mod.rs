@@ -299,6 +299,12 @@ impl Guard {
         Ok(DetachedLease::new(&owned.claim, token))
     }
 
+    /// [`detach`](Guard::detach), for another length of the lease.
+    pub(crate) async fn detach_for(self, ttl: Duration) -> Result<DetachedLease> {
+        self.owned.claim.set_ttl(ttl);
+        self.detach().await
+    }
+
     /// The engine's own strength, to be downcast to a type of its crate. A lock that has a [longest time](crate::Acquire::max_hold) is
     /// lost at its end all the same, but released only by its guard.
     pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {

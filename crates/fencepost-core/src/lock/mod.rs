@@ -1,16 +1,21 @@
 //! The locks that users see, all on one mechanism.
 
+mod barrier;
 mod election;
 mod kind;
+mod latch;
 mod multi;
 mod mutex;
 mod once;
+mod polling;
 mod rwlock;
 mod semaphore;
 mod striped;
 
+pub use barrier::{Barrier, Inside};
 pub use election::{Election, Leader, Leaders};
 pub use kind::Kind;
+pub use latch::Latch;
 pub use multi::{AcquireAll, MultiGuard, MultiLock, TryAcquireAll};
 pub use mutex::Mutex;
 pub use once::{Begin, Firing, Once};

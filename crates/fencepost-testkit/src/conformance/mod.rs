@@ -220,6 +220,8 @@ macro_rules! conformance {
             entries_that_come_together
             a_firing_runs_once a_failed_firing_runs_again_where_that_is_asked_for a_start_counts_from_when_it_asked
             one_leader_that_all_see segments_sell_each_piece_once a_walk_comes_back_to_what_was_busy
+            a_latch_opens_with_its_last_count a_count_under_way_opens_nothing members_enter_and_leave_together a_dead_member_holds_nobody_up
+            what_the_engine_cannot_do_is_refused
             the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

@@ -3,6 +3,7 @@
 mod cancel;
 mod closing;
 mod coordination;
+mod gathering;
 mod leases;
 mod line;
 mod load;
@@ -96,6 +97,11 @@ cases! {
     coordination::one_leader_that_all_see [Tokens, Inspect]
     coordination::segments_sell_each_piece_once []
     coordination::a_walk_comes_back_to_what_was_busy []
+    gathering::a_latch_opens_with_its_last_count [Permits, Detach, Inspect]
+    gathering::a_count_under_way_opens_nothing [Permits, Detach, Inspect]
+    gathering::members_enter_and_leave_together [Permits, Detach, Inspect, Tokens]
+    gathering::a_dead_member_holds_nobody_up [Permits, Detach, Inspect, Tokens]
+    gathering::what_the_engine_cannot_do_is_refused []
     runs::the_last_run_is_kept [Inspect, History]
     runs::runs_that_share_or_end_unseen [Inspect, History]
     runs::a_report_arrives_once [Inspect, History]

@@ -1,0 +1,266 @@
+//! A group that begins and ends its work together.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::acquire::Outcome;
+use crate::acquire::options::Request;
+use crate::backend::admission::Mode;
+use crate::backend::capabilities::Tokens;
+use crate::client::handle::Handle;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::lock::polling::{INTERVAL, Looks};
+use crate::name::Name;
+use crate::operator::info::Info;
+use crate::token::Token;
+
+/// How long the engine remembers that a generation has opened, unless the user says otherwise.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// A double barrier: `members` processes enter together, work, and leave together.
+///
+/// A member inside holds a permit of the resource `NAME#barrierG`, where `G` is the [generation](Barrier::generation). Once all
+/// permits are held, a member marks the generation as open, by a detached lease on `NAME#barrierG.open`.
+///
+/// # What is guaranteed
+/// - [`enter`](Barrier::enter) lets nobody in before all members were inside at one moment.
+/// - [`leave`](Inside::leave) lets nobody go before each member has left, or its lease has ended. So a member that was killed holds up
+///   the others for its lease at most.
+/// - A generation is used once: a process that comes later, or is one too many, is refused.
+/// - A call that waits costs two looks per [interval](Barrier::every) to enter, and one to leave. It queues only where more than
+///   `members` processes enter.
+///
+/// # What is not
+/// - A member that was paused past its lease may work on after the others have left. Its [guard](Inside::guard) says that it is lost.
+/// - Members see a change up to one interval late.
+/// - All users of a name and generation give the same number of members.
+#[derive(Clone)]
+#[doc(alias("DistributedDoubleBarrier", "DistributedBarrier", "CyclicBarrier"))]
+pub struct Barrier {
+    client: Handle,
+    name: Name,
+    /// The resource whose permits the members inside hold.
+    inside: Name,
+    /// The resource that is held once all were inside.
+    open: Name,
+    members: u32,
+    keep: Duration,
+    interval: Duration,
+}
+
+/// A member inside a [`Barrier`].
+///
+/// # Drop
+/// Leaves without waiting for the others, as the drop of a [`Guard`] does.
+#[derive(Debug)]
+#[must_use = "the member leaves when this is dropped"]
+pub struct Inside {
+    guard: Guard,
+    barrier: Barrier,
+    /// The greatest token of the members.
+    last: Token,
+}
+
+impl Barrier {
+    /// The most members.
+    pub const MAX_MEMBERS: u32 = 4096;
+
+    pub(crate) fn new(client: Handle, name: Name, members: u32) -> Result<Barrier> {
+        if members == 0 || members > Self::MAX_MEMBERS {
+            return Err(Error::invalid("a barrier has 1 to 4096 members; give another number").of(name));
+        }
+        client.check_mode(Mode::Permits { n: 1, of: members })?;
+        client.require(client.capabilities.detach, "detached leases")?;
+        client.require(client.capabilities.inspect, "way to inspect locks")?;
+        client.check_tokens(Tokens::ClockBounded)?;
+        // There is room for each generation.
+        names_of(&name, u64::MAX)?;
+        let (inside, open) = names_of(&name, 0)?;
+        let keep = KEEP.min(client.capabilities.max_ttl);
+        Ok(Barrier { client, name, inside, open, members, keep, interval: INTERVAL })
+    }
+
+    /// The barrier's name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the barrier of another generation, which nobody has entered yet. The first one is 0. The members agree on the number: each
+    /// counts its rounds, for example.
+    #[must_use]
+    pub fn generation(&self, generation: u64) -> Barrier {
+        let (inside, open) = names_of(&self.name, generation).expect("the longest name was checked");
+        Barrier { inside, open, ..self.clone() }
+    }
+
+    /// Sets how long a generation that has opened is refused to others, by default for 1 day. It is a lease of the engine and has its
+    /// limits.
+    #[must_use]
+    pub fn keep(mut self, keep: Duration) -> Barrier {
+        self.keep = keep;
+        self
+    }
+
+    /// Sets the pause between two looks of a call that waits, by default 100 ms.
+    #[must_use]
+    pub fn every(mut self, interval: Duration) -> Barrier {
+        self.interval = interval;
+        self
+    }
+
+    /// Enters: waits until all members are inside, for at most `limit`.
+    ///
+    /// # Errors
+    /// As for [`Mutex::lock`](crate::Mutex::lock). [`is_timeout`](Error::is_timeout) if members are missing after `limit`: this one is
+    /// outside again. [`is_mismatch`](Error::is_mismatch) if the generation has opened without this member.
+    /// [`is_lost`](Error::is_lost) if its lease ended while it waited.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the member is outside. The others may have seen it inside, and go on without it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let limit = Duration::from_secs(60);
+    /// let batch = locks.barrier("batch", 2)?;
+    /// let member = async {
+    ///     let inside = batch.enter(limit).await?;
+    ///     // … the work of this member …
+    ///     inside.leave(limit).await
+    /// };
+    /// let other = async { batch.enter(limit).await?.leave(limit).await }; // another process, usually
+    /// tokio::try_join!(member, other)?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub async fn enter(&self, limit: Duration) -> Result<Inside> {
+        self.client.check_ttl(self.keep)?;
+        let mut looks = Looks::new(&self.client, self.interval, limit);
+        if self.opened(&mut looks).await?.is_some() {
+            return Err(self.closed());
+        }
+        let request = Request {
+            wait: Some(looks.left()),
+            history: None,
+            ..Request::new(&self.client, &self.inside, Mode::Permits { n: 1, of: self.members }, true)
+        };
+        let guard = match request.run().await? {
+            Outcome::Granted(guard) => guard,
+            // Others are inside. All of them are members, or wait for some.
+            Outcome::Timeout(error) => return Err(error),
+            Outcome::Busy => unreachable!("a claim in line is not answered busy"),
+        };
+        // Dropped or failed below, the guard is given back.
+        loop {
+            guard.ensure_held()?;
+            if let Some(last) = self.opened(&mut looks).await? {
+                if guard.token() > last {
+                    return Err(self.closed());
+                }
+                return Ok(Inside { guard, barrier: self.clone(), last });
+            }
+            let (inside, last) = members(&looks.look(&self.inside).await?);
+            if inside >= self.members {
+                self.mark_open(last).await?;
+            } else if !looks.pause().await? {
+                let message = format!("{inside} of {} members are inside after {limit:?}", self.members);
+                let error = Error::new(ErrorKind::Timeout, message).transient(true);
+                return Err(error.of(self.inside.clone()).on(self.client.engine()));
+            }
+        }
+    }
+
+    /// Notes that all members are inside, with the greatest of their tokens. Another member may be faster.
+    async fn mark_open(&self, last: Token) -> Result<()> {
+        // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
+        let request = Request {
+            renewed: false,
+            history: None,
+            reason: Some(last.get().to_string().into()),
+            ..Request::new(&self.client, &self.open, Mode::Exclusive, false)
+        };
+        match request.run().await? {
+            Outcome::Granted(guard) => guard.detach_for(self.keep).await.map(drop),
+            Outcome::Busy => Ok(()),
+            Outcome::Timeout(error) => Err(error),
+        }
+    }
+
+    /// Returns the greatest token of the members, if all were inside. A mark that is not detached may still vanish.
+    async fn opened(&self, looks: &mut Looks<'_>) -> Result<Option<Token>> {
+        let info = looks.look(&self.open).await?;
+        let mut marks = info.holders().filter(|claim| claim.detached);
+        Ok(marks.find_map(|claim| claim.reason.as_deref()?.parse().ok()).map(Token::new))
+    }
+
+    fn closed(&self) -> Error {
+        let message = "this generation has opened without this member; enter another generation";
+        Error::new(ErrorKind::Mismatch, message).of(self.inside.clone()).on(self.client.engine())
+    }
+}
+
+impl Inside {
+    /// The guard of this member: it tells whether the member is still known as inside.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Leaves: waits until all members have left or are dead, for at most `limit`.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if this member's lease had ended: the others may have left before. [`is_timeout`](Error::is_timeout)
+    /// if a member is inside after `limit`. Errors of the engine, once they last for the client's
+    /// [`outage`](crate::ClientBuilder::outage). The member has left in each case.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the member leaves without waiting for the others.
+    pub async fn leave(self, limit: Duration) -> Result<()> {
+        let Inside { guard, barrier, last } = self;
+        let mut looks = Looks::new(&barrier.client, barrier.interval, limit);
+        // A release that is not confirmed goes on in the background. Until then the member is seen inside, by itself, too.
+        if let Err(error) = guard.release().await
+            && error.is_lost()
+        {
+            return Err(error);
+        }
+        loop {
+            let info = looks.look(&barrier.inside).await?;
+            // One that is too many may be here for a moment.
+            let inside =
+                info.holders().filter(|claim| claim.token.is_some_and(|token| token <= last)).count();
+            if inside == 0 {
+                return Ok(());
+            }
+            if !looks.pause().await? {
+                let message = format!("{inside} members are inside after {limit:?}");
+                let error = Error::new(ErrorKind::Timeout, message).transient(true);
+                let holders = info.holders().cloned().collect();
+                return Err(error.held_by(holders).of(barrier.inside.clone()).on(barrier.client.engine()));
+            }
+        }
+    }
+}
+
+fn names_of(name: &Name, generation: u64) -> Result<(Name, Name)> {
+    let inside = Name::new(&format!("{name}#barrier{generation}"))?;
+    let open = Name::new(&format!("{inside}.open"))?;
+    Ok((inside, open))
+}
+
+/// Returns how many members are inside, and the greatest of their tokens.
+fn members(info: &Info) -> (u32, Token) {
+    let tokens = info.holders().filter_map(|claim| claim.token);
+    tokens.fold((0, Token::default()), |(count, last), token| (count + 1, last.max(token)))
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barrier")
+            .field("name", &self.name)
+            .field("inside", &self.inside)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
+    }
+}
