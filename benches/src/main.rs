@@ -1,5 +1,6 @@
 //! The program that `cargo xtask bench` and `cargo xtask prove` run. Each result is one line of JSON.
 
+mod blocking;
 mod cancelled;
 mod client;
 mod command;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         ["redis-script"] => redis::handoff::script(),
         ["redis-longest"] => redis::handoff::longest(),
         ["redis-owners"] => redis::owners::changes(),
+        ["blocking-cost"] => ratio(&blocking::cost()),
         ["redis-one-task"] => ratio(&redis::cycle::one_task()[0]),
         ["redis-dropped"] => ratio(&redis::cycle::one_task()[1]),
         ["redis-many-tasks"] => ratio(&redis::cycle::many_tasks()),

@@ -1,5 +1,6 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
+mod blocking;
 mod command;
 mod etcd;
 mod mysql;
@@ -19,6 +20,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
     secrets::LINES
         .iter()
         .chain(FIRST)
+        .chain(blocking::LINES)
         .chain(command::LINES)
         .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)

@@ -24,6 +24,7 @@ use crate::figure::{Figure, Measured};
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
     let mut figures = Vec::from(cycle::one_task());
+    figures.push(crate::blocking::cost());
     figures.push(cycle::many_tasks());
     figures.extend(handoff::LINES.map(handoff::rate));
     figures

@@ -25,12 +25,16 @@
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
 //! - `tokio-postgres`: row locks of PostgreSQL in transactions of that driver. It brings `postgres`.
+//! - `blocking`: the module [`blocking`], an API for programs without an async runtime.
+//! - `macros`: the attribute [`macro@locked`], which runs a function under a lock.
 //! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL and PostgreSQL. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
 //! The engine `memory:` is always there. A URL of an engine whose feature is off is refused with an error that names the feature.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod builder;
 pub mod testing;
 
@@ -39,6 +43,8 @@ use std::ops::Deref;
 pub use builder::LocksBuilder;
 #[cfg(feature = "etcd")]
 pub use fencepost_etcd as etcd;
+#[cfg(feature = "macros")]
+pub use fencepost_macros::locked;
 #[cfg(feature = "postgres")]
 pub use fencepost_postgres as postgres;
 #[cfg(feature = "redis")]
@@ -151,6 +157,7 @@ mod pages {
     struct Design;
     #[doc = include_str!("../../../docs/guarantees.md")]
     struct Guarantees;
+    #[cfg(all(feature = "blocking", feature = "macros"))]
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
     #[doc = include_str!("../../../docs/coming-from.md")]

@@ -1,0 +1,124 @@
+//! The arguments of the attribute.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token};
+
+/// The name of the lock and the options.
+pub(crate) struct Options {
+    pub(crate) name: LitStr,
+    /// The values for `{}` in the name.
+    pub(crate) values: Vec<Expr>,
+    pub(crate) wait: Option<TokenStream>,
+    pub(crate) ttl: Option<TokenStream>,
+    pub(crate) on_busy: Option<Expr>,
+    pub(crate) reason: Option<Expr>,
+    pub(crate) locks: Option<Expr>,
+    pub(crate) view: Option<Ident>,
+}
+
+/// One argument behind the name.
+enum Argument {
+    Value(Expr),
+    Option(Ident, Expr),
+}
+
+impl Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> Result<Argument> {
+        if input.peek(Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]) {
+            let option = input.parse()?;
+            input.parse::<Token![=]>()?;
+            return Ok(Argument::Option(option, input.parse()?));
+        }
+        input.parse().map(Argument::Value)
+    }
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> Result<Options> {
+        let rule = "the first argument is the lock's name, a text such as \"order:{id}\"";
+        let name: LitStr = input.parse().map_err(|error| Error::new(error.span(), rule))?;
+        if name.value().is_empty() {
+            return Err(Error::new(name.span(), "a lock's name has at least one character"));
+        }
+        let mut options = Options {
+            name,
+            values: Vec::new(),
+            wait: None,
+            ttl: None,
+            on_busy: None,
+            reason: None,
+            locks: None,
+            view: None,
+        };
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+        let mut seen: Vec<Ident> = Vec::new();
+        for argument in Punctuated::<Argument, Token![,]>::parse_terminated(input)? {
+            match argument {
+                Argument::Option(option, value) => {
+                    if seen.contains(&option) {
+                        return Err(Error::new(option.span(), format!("`{option}` is given twice")));
+                    }
+                    options.set(&option, value)?;
+                    seen.push(option);
+                }
+                Argument::Value(value) if seen.is_empty() => options.values.push(value),
+                Argument::Value(value) => {
+                    let rule = "a value for the name stands behind the name, before the options";
+                    return Err(Error::new(value.span(), rule));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl Options {
+    fn set(&mut self, option: &Ident, value: Expr) -> Result<()> {
+        match option.to_string().as_str() {
+            "wait" => self.wait = Some(duration(value)?),
+            "ttl" => self.ttl = Some(duration(value)?),
+            "on_busy" => self.on_busy = Some(value),
+            "reason" => self.reason = Some(value),
+            "locks" => self.locks = Some(value),
+            "view" => match &value {
+                Expr::Path(path) if path.path.get_ident().is_some() => {
+                    self.view = path.path.get_ident().cloned();
+                }
+                other => return Err(Error::new(other.span(), "`view` is a name for the body's use")),
+            },
+            other => {
+                let message = format!(
+                    "there is no option `{other}`; the options are wait, ttl, on_busy, reason, locks and view"
+                );
+                return Err(Error::new(option.span(), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The units of a duration, in milliseconds. `ms` comes before `s` and `m`.
+const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+/// A text such as `3s`, or an expression that is a `Duration`.
+fn duration(value: Expr) -> Result<TokenStream> {
+    let Expr::Lit(ExprLit { lit, .. }) = &value else { return Ok(quote!(#value)) };
+    let wrong = || {
+        Error::new(
+            lit.span(),
+            "a duration is a number and its unit, such as \"500ms\", \"3s\", \"2m\" or \"1h\"",
+        )
+    };
+    let Lit::Str(text) = lit else { return Err(wrong()) };
+    let text = text.value();
+    let parse =
+        |(unit, length): &(&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*length);
+    let milliseconds = UNITS.iter().find_map(parse).ok_or_else(wrong)?;
+    Ok(quote!(::core::time::Duration::from_millis(#milliseconds)))
+}

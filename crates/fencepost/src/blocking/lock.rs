@@ -1,0 +1,182 @@
+//! The locks, whose requests block.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::drive::complete;
+use super::guard::Guard;
+use super::request::{Blocking, Request};
+use crate::{Acquire, AcquireAll, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll};
+
+macro_rules! lock {
+    ($($name:ident { $($call:ident($($argument:ident: $type:ty)?) -> $request:ident;)* })*) => {$(
+        #[doc = concat!("See [`", stringify!($name), "`](crate::", stringify!($name), "), whose other methods it has, too.")]
+        #[derive(Clone, Debug)]
+        pub struct $name(crate::$name);
+
+        impl $name {
+            $(
+                #[doc = concat!(
+                    "See [`", stringify!($name), "::", stringify!($call), "`](crate::", stringify!($name), "::", stringify!($call), ")."
+                )]
+                pub fn $call(&self $(, $argument: $type)?) -> Request<$request<'_>> {
+                    Request(self.0.$call($($argument)?))
+                }
+            )*
+        }
+
+        impl Deref for $name {
+            type Target = crate::$name;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+
+        impl From<crate::$name> for $name {
+            fn from(lock: crate::$name) -> $name {
+                $name(lock)
+            }
+        }
+    )*};
+}
+
+lock! {
+    Mutex {
+        lock() -> Acquire;
+        try_lock() -> TryAcquire;
+    }
+    RwLock {
+        read() -> Acquire;
+        write() -> Acquire;
+        try_read() -> TryAcquire;
+        try_write() -> TryAcquire;
+    }
+    Semaphore {
+        acquire() -> Acquire;
+        acquire_many(n: u32) -> Acquire;
+        try_acquire() -> TryAcquire;
+        try_acquire_many(n: u32) -> TryAcquire;
+    }
+    MultiLock {
+        lock() -> AcquireAll;
+        try_lock() -> TryAcquireAll;
+    }
+    StripedLock {}
+    Election {
+        campaign() -> Acquire;
+    }
+    Once {
+        begin() -> Begin;
+    }
+}
+
+impl MultiLock {
+    /// See [`MultiLock::kind`](crate::MultiLock::kind).
+    #[must_use]
+    pub fn kind(self, kind: Kind) -> MultiLock {
+        MultiLock(self.0.kind(kind))
+    }
+
+    /// See [`MultiLock::kind_of`](crate::MultiLock::kind_of).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn kind_of(self, name: &str, kind: Kind) -> Result<MultiLock> {
+        self.0.kind_of(name, kind).map(MultiLock)
+    }
+}
+
+impl StripedLock {
+    /// Returns the lock of a segment. `None`: there is no such segment.
+    pub fn segment(&self, number: usize) -> Option<Mutex> {
+        self.0.segments().get(number).cloned().map(Mutex)
+    }
+
+    /// See [`StripedLock::several`](crate::StripedLock::several).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn several(&self, numbers: impl IntoIterator<Item = usize>) -> Result<MultiLock> {
+        self.0.several(numbers).map(MultiLock)
+    }
+
+    /// See [`StripedLock::walk`](crate::StripedLock::walk).
+    pub fn walk(&self) -> Walk<'_> {
+        Walk(self.0.walk())
+    }
+}
+
+/// See [`Walk`](crate::Walk).
+#[derive(Debug)]
+pub struct Walk<'a>(crate::Walk<'a>);
+
+/// The segments: see [`Walk::next`](crate::Walk::next). Drop a guard before you ask for the next.
+impl Iterator for Walk<'_> {
+    type Item = Result<(usize, Guard)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = complete(self.0.next()).transpose()?;
+        Some(next.map(|(number, guard)| (number, guard.into())))
+    }
+}
+
+impl Election {
+    /// See [`Election::leader`](crate::Election::leader).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn leader(&self) -> Result<Option<Leader>> {
+        complete(self.0.leader())
+    }
+
+    /// See [`Election::observe`](crate::Election::observe).
+    pub fn observe(&self, interval: Duration) -> Leaders<'_> {
+        Leaders(self.0.observe(interval))
+    }
+}
+
+/// See [`Leaders`](crate::Leaders).
+#[derive(Debug)]
+pub struct Leaders<'a>(crate::Leaders<'a>);
+
+/// The leaders, without an end: see [`Leaders::next`](crate::Leaders::next).
+impl Iterator for Leaders<'_> {
+    type Item = Result<Option<Leader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(complete(self.0.next()))
+    }
+}
+
+impl Once {
+    /// See [`Once::retry`](crate::Once::retry).
+    #[must_use]
+    pub fn retry(self) -> Once {
+        Once(self.0.retry())
+    }
+}
+
+/// See [`Firing`](crate::Firing).
+#[derive(Debug)]
+#[must_use = "the firing is over when its guard is dropped"]
+pub enum Firing {
+    /// This start runs it.
+    First(Guard),
+    /// It has run already.
+    Already(Run),
+    /// The lock is busy.
+    Busy,
+}
+
+impl Blocking for crate::Firing {
+    type Twin = Firing;
+
+    fn into_blocking(self) -> Firing {
+        match self {
+            crate::Firing::First(guard) => Firing::First(guard.into()),
+            crate::Firing::Already(run) => Firing::Already(run),
+            crate::Firing::Busy => Firing::Busy,
+        }
+    }
+}
