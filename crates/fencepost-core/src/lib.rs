@@ -20,6 +20,7 @@ pub mod sync;
 pub mod testing;
 
 mod acquire;
+mod any_lock;
 mod client;
 mod error;
 mod guard;
@@ -36,6 +37,7 @@ mod validity;
 
 pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
+pub use any_lock::{AcquireAny, AnyLock, TryAcquireAny};
 pub use backend::admission::{self, Mode, Verdict};
 pub use backend::capabilities::{Capabilities, Identity, Tokens};
 pub use backend::claim::{Claim, Vote, Want};

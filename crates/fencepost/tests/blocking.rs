@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fencepost::blocking::{Firing, Guard, Locks, scope};
+use fencepost::blocking::{AnyLock, Firing, Guard, Locks, scope};
 use fencepost::{Error, Eviction, Holder, Kind, Loss, Result, State};
 
 fn locks() -> Locks {
@@ -114,6 +114,10 @@ fn each_primitive_has_its_twin() -> Result<()> {
     guards.release()?;
     assert_eq!(both.lock().run(|locks| locks.len())?, 2);
     assert_eq!(both.lock().call()?.into_guards().len(), 2);
+
+    let any = AnyLock::from(fencepost::AnyLock::from(locks.to_async().mutex("any")?));
+    assert_eq!(any.lock().call()?.guards().len(), 1);
+    assert_eq!(any.try_lock().run(|locks| locks.len())?, Some(1));
 
     let stock = locks.striped("stock", 3)?;
     let busy: Vec<Guard> =

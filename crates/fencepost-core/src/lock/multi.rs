@@ -298,6 +298,12 @@ pub struct MultiGuard {
     guards: Vec<Guard>,
 }
 
+impl From<Guard> for MultiGuard {
+    fn from(guard: Guard) -> MultiGuard {
+        MultiGuard { guards: vec![guard] }
+    }
+}
+
 impl MultiGuard {
     /// The guards, in the order of their names.
     pub fn guards(&self) -> &[Guard] {

@@ -6,7 +6,10 @@ use std::time::Duration;
 use super::drive::complete;
 use super::guard::Guard;
 use super::request::{Blocking, Request};
-use crate::{Acquire, AcquireAll, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll};
+use crate::{
+    Acquire, AcquireAll, AcquireAny, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll,
+    TryAcquireAny,
+};
 
 macro_rules! lock {
     ($($name:ident { $($call:ident($($argument:ident: $type:ty)?) -> $request:ident;)* })*) => {$(
@@ -61,6 +64,10 @@ lock! {
     MultiLock {
         lock() -> AcquireAll;
         try_lock() -> TryAcquireAll;
+    }
+    AnyLock {
+        lock() -> AcquireAny;
+        try_lock() -> TryAcquireAny;
     }
     StripedLock {}
     Election {

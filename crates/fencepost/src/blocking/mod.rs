@@ -41,7 +41,9 @@ use crate::{
 use drive::{complete, drive};
 
 pub use guard::{Guard, MultiGuard, ReentrantGuard};
-pub use lock::{Election, Firing, Leaders, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, Walk};
+pub use lock::{
+    AnyLock, Election, Firing, Leaders, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, Walk,
+};
 pub use request::{Blocking, Options, Request};
 
 /// A client of one engine: see [`Locks`](crate::Locks).
