@@ -13,6 +13,7 @@ use crate::config::{Config, Mode};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
+use crate::row;
 use crate::table;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
@@ -33,8 +34,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
-    if config.mode == Mode::Table {
-        return named(ENGINE, table::open(config, runtime));
+    match config.mode {
+        Mode::Table => return named(ENGINE, table::open(config, runtime)),
+        Mode::Row => return named(ENGINE, row::open(config, runtime)),
+        Mode::Named => {}
     }
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.

@@ -47,6 +47,11 @@ pub(crate) fn held(client: &MysqlClient, key: &str, token: Token) -> Option<Arc<
     client.listed.find(token, |held| &*held.locked.keys.text == key)
 }
 
+/// Returns the number of whole seconds that is not shorter.
+pub(crate) fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+}
+
 impl Server for MysqlServer {
     const ENGINE: &'static str = ENGINE;
     const CANNOT_DETACH: &'static str = "a lock by GET_LOCK ends with its connection and cannot be detached";
@@ -64,7 +69,7 @@ impl Server for MysqlServer {
 
     /// The server counts whole seconds.
     fn idle_for(ttl: Duration) -> Duration {
-        Duration::from_secs(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0))
+        whole_seconds(ttl)
     }
 
     fn keys(&self, want: &Want) -> Key {

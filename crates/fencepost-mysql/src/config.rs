@@ -1,7 +1,7 @@
 //! Reads the URL: `mysql://user:password@host1,host2:3306/database?connections=16`.
 
 use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{ServerUrl, TableName, UrlRules};
+use fencepost_sql::{MYSQL_ROWS, ServerUrl, TableName, UrlRules};
 
 use crate::error::ENGINE;
 
@@ -16,7 +16,7 @@ const RULES: UrlRules =
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
     pub(crate) mode: Mode,
-    /// The lease table of [`Mode::Table`].
+    /// The lease table of [`Mode::Table`], or the rows of [`Mode::Row`].
     pub(crate) table: TableName,
 }
 
@@ -27,6 +27,8 @@ pub(crate) enum Mode {
     Named,
     /// In a lease table.
     Table,
+    /// By rows that open transactions lock.
+    Row,
 }
 
 impl Config {
@@ -39,14 +41,18 @@ impl Config {
         let mode = match address.option("mode") {
             None | Some("named") => Mode::Named,
             Some("table") => Mode::Table,
-            Some(_) => return Err(Error::invalid("mode is named or table")),
+            Some("row") => Mode::Row,
+            Some(_) => return Err(Error::invalid("mode is named, table or row")),
         };
         if mode == Mode::Named && address.option("table").is_some() {
             return Err(Error::invalid(
-                "table names the lease table of mode=table; add mode=table or leave it out",
+                "table names the table of mode=table or mode=row; add mode=table, or leave it out",
             ));
         }
-        let table = TableName::parse(address.option("table").unwrap_or(TableName::DEFAULT))?;
+        let table = TableName::parse(address.option("table").unwrap_or(match mode {
+            Mode::Row => MYSQL_ROWS.table,
+            Mode::Named | Mode::Table => TableName::DEFAULT,
+        }))?;
         Ok(Config { server, mode, table })
     }
 }

@@ -2,39 +2,67 @@
 
 use std::collections::HashMap;
 
-use fencepost_core::{Finding, Report, Result};
+use fencepost_core::{Finding, Report};
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::Server;
+use futures_util::future::try_join;
 
 use crate::client::MysqlClient;
+use crate::conn::channel::Channel;
 use crate::conn::connect::pairs;
+use crate::error;
 
 /// The variables that the checks need. A server returns those that it knows.
-pub(crate) const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', 'log_bin', \
     'sync_binlog', 'max_connections', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')";
 
 /// How many connections the server has.
-pub(crate) const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
+const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
 
-pub(crate) async fn examine(client: &MysqlClient) -> Result<Report> {
-    let connection = client.connection().await?;
-    let mut facts = HashMap::new();
-    for text in [FACTS, CONNECTIONS] {
-        facts.extend(pairs(connection.run(|session| session.query(text)).await?));
-    }
+const SOUND: &str = "a token is on the disk before its lock is granted";
+
+const WEAK: &str =
+    "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back";
+
+const CLOCKS: &str =
+    "idle timeouts count by the server's clock and deadlines by the client's; they need not agree";
+
+pub(crate) async fn examine(client: &MysqlClient) -> fencepost_core::Result<Report> {
+    let server = client.server.name();
+    let facts = client.connection().await?.run(|session| facts(&session.channel, server)).await?;
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     Ok(Report::from(vec![
         version(fact("version")),
         tokens(client),
-        durability(
-            &fact,
-            "a token is on the disk before its lock is granted",
-            "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back",
-        ),
+        durability(&fact, SOUND, WEAK),
         replication(&fact),
         connections(&fact),
-        Finding::ok(
-            "clocks",
-            "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
-        ),
+        Finding::ok("clocks", CLOCKS),
+    ]))
+}
+
+/// Reads the variables and the number of connections.
+pub(crate) async fn facts(channel: &Channel, server: &str) -> Result<HashMap<String, String>, Failure> {
+    let answers = try_join(channel.query(FACTS), channel.query(CONNECTIONS)).await;
+    let (variables, status) = answers.map_err(|error| error::read(error, server))?;
+    Ok(pairs(variables.rows.into_iter().chain(status.rows).collect()))
+}
+
+/// Checks the server of row locks.
+pub(crate) async fn examine_rows(channel: &Channel, server: &str) -> Result<Report, Failure> {
+    let facts = facts(channel, server).await?;
+    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+    Ok(Report::from(vec![
+        version(fact("version")),
+        durability(&fact, SOUND, WEAK),
+        replication(&fact),
+        connections(&fact),
+        Finding::note(
+            "transactions",
+            "each lock keeps a transaction open, and the server keeps the old versions of rows that it has read",
+        )
+        .advice("hold row locks for seconds; use another mode for longer ones"),
+        Finding::ok("clocks", CLOCKS),
     ]))
 }
 

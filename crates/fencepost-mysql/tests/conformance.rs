@@ -1,67 +1,27 @@
 //! Runs the conformance suite on named locks.
 
-use std::sync::Arc;
-use std::time::Duration;
+use fencepost_core::Registry;
+use fencepost_testkit::conformance::hold_elsewhere as hold;
+use fencepost_testkit::sql::{SqlMode, SqlServer};
 
-use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
-use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
-use fencepost_testkit::faults::Faults;
-use fencepost_testkit::needs::{MARIADB, Program};
-use fencepost_testkit::sql::ProxiedMariaDb;
-
-/// Named locks of one server.
-struct Named;
-
-struct Server(ProxiedMariaDb);
-
-impl Fixture for Named {
-    fn needs(&self) -> &'static [Program] {
-        &[MARIADB]
-    }
-
-    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Server(ProxiedMariaDb::start(&()).expect("a server starts"));
-        Box::pin(async { Box::new(server) as Box<dyn Namespace> })
-    }
-}
-
-fn registry() -> Registry {
-    fencepost_mysql::register(Registry::new())
-}
-
-impl Namespace for Server {
-    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_mysql::open(BackendUrl::parse(&self.0.url()).expect("the URL is sound"), runtime))
-    }
-
-    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        Box::pin(async {
-            let held = "SELECT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) IS NOT NULL";
-            let locks = self.0.run(held);
-            Some(locks.expect("the server answers").lines().map(str::to_owned).collect())
-        })
-    }
-
-    fn faults(&self) -> Option<Box<dyn Faults>> {
-        Some(Box::new(self.0.clone()))
-    }
-
-    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
-        Some(Box::new(Holder::start(&self.0.url(), name, ttl)))
-    }
-
-    fn crash_bound(&self, _: Duration) -> Duration {
-        Duration::from_secs(1)
-    }
-}
+static NAMED: SqlMode = SqlMode {
+    server: SqlServer::MariaDb,
+    open: fencepost_mysql::open,
+    register: fencepost_mysql::register,
+    options: "",
+    has_schema: false,
+    leftovers: "SELECT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) IS NOT NULL",
+    ordered_tokens: true,
+    frees_at_once: true,
+};
 
 /// Runs in the other process of a test; does nothing in this one.
 #[test]
 fn hold_elsewhere() {
-    hold(&registry());
+    hold(&fencepost_mysql::register(Registry::new()));
 }
 
-fencepost_testkit::conformance!(Named, excused: [
+fencepost_testkit::conformance!(&NAMED, excused: [
     // GET_LOCK is exclusive.
     shared, readers_go_together, a_waiting_writer_is_not_overtaken, mixed_modes,
     permits, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,

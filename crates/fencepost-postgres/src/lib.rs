@@ -65,7 +65,8 @@ mod table;
 /// Row locks and transactions of tokio-postgres: the only place where types of the driver are public.
 #[cfg(feature = "tokio-postgres")]
 pub mod tokio_postgres {
-    pub use crate::row::native::{LockOptions, RowLock, RowTransaction, lock_in, make_row};
+    pub use crate::row::native::{RowTransaction, lock_in, make_row};
+    pub use fencepost_sql::{LockOptions, RowLock};
 }
 
 pub use backend::open;

@@ -1,80 +1,36 @@
 //! Runs the conformance suite on advisory locks.
 
-use std::sync::Arc;
-use std::time::Duration;
+use fencepost_core::Registry;
+use fencepost_testkit::conformance::hold_elsewhere as hold;
+use fencepost_testkit::sql::{SqlMode, SqlServer};
 
-use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
-use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
-use fencepost_testkit::faults::Faults;
-use fencepost_testkit::needs::{POSTGRES, Program};
-use fencepost_testkit::sql::ProxiedPostgres;
-
-/// Advisory locks of one server, with options of the URL.
-struct Advisory(&'static str);
-
-struct Server(ProxiedPostgres, &'static str);
-
-impl Server {
-    fn url(&self) -> String {
-        format!("{}{}", self.0.url(), self.1)
-    }
-}
-
-impl Fixture for Advisory {
-    fn needs(&self) -> &'static [Program] {
-        &[POSTGRES]
-    }
-
-    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Server(ProxiedPostgres::start(&()).expect("a server starts"), self.0);
-        Box::pin(async { Box::new(server) as Box<dyn Namespace> })
-    }
-}
-
-fn registry() -> Registry {
-    fencepost_postgres::register(Registry::new())
-}
-
-impl Namespace for Server {
-    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_postgres::open(BackendUrl::parse(&self.url()).expect("the URL is sound"), runtime))
-    }
-
-    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        Box::pin(async {
-            let locks = self.0.run("SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory'");
-            Some(locks.expect("the server answers").lines().map(str::to_owned).collect())
-        })
-    }
-
-    fn faults(&self) -> Option<Box<dyn Faults>> {
-        Some(Box::new(self.0.clone()))
-    }
-
-    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
-        Some(Box::new(Holder::start(&self.url(), name, ttl)))
-    }
-
-    fn ordered_tokens(&self) -> bool {
-        false
-    }
-
-    fn crash_bound(&self, _: Duration) -> Duration {
-        Duration::from_secs(1)
+/// Advisory locks, with options of the URL.
+const fn advisory(options: &'static str) -> SqlMode {
+    SqlMode {
+        server: SqlServer::Postgres,
+        open: fencepost_postgres::open,
+        register: fencepost_postgres::register,
+        options,
+        has_schema: false,
+        leftovers: "SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory'",
+        ordered_tokens: false,
+        frees_at_once: true,
     }
 }
 
 /// Runs in the other process of a test; does nothing in this one.
 #[test]
 fn hold_elsewhere() {
-    hold(&registry());
+    hold(&fencepost_postgres::register(Registry::new()));
 }
 
 /// Claims wait in the server's queue.
 mod queue {
     use super::*;
 
-    fencepost_testkit::conformance!(Advisory(""), excused: [
+    static QUEUE: SqlMode = advisory("");
+
+    fencepost_testkit::conformance!(&QUEUE, excused: [
         a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
         a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         // Permits wait for messages.
@@ -91,7 +47,9 @@ mod queue {
 mod quiet {
     use super::*;
 
-    fencepost_testkit::conformance!(Advisory("?wait=quiet"), excused: [
+    static QUIET: SqlMode = advisory("?wait=quiet");
+
+    fencepost_testkit::conformance!(&QUIET, excused: [
         a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
         a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         first_come_first_served, a_waiting_writer_is_not_overtaken,

@@ -1,81 +1,28 @@
 //! Runs the conformance suite on row locks.
 
-use std::sync::Arc;
-use std::time::Duration;
+use fencepost_core::Registry;
+use fencepost_testkit::conformance::hold_elsewhere as hold;
+use fencepost_testkit::sql::{SqlMode, SqlServer};
 
-use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
-use fencepost_sql::{POSTGRES_ROWS as DIALECT, TableName};
-use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
-use fencepost_testkit::faults::Faults;
-use fencepost_testkit::needs::{POSTGRES, Program};
-use fencepost_testkit::sql::ProxiedPostgres;
-
-/// Row locks of one server.
-struct Rows;
-
-struct Server(ProxiedPostgres);
-
-impl Fixture for Rows {
-    fn needs(&self) -> &'static [Program] {
-        &[POSTGRES]
-    }
-
-    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Server(ProxiedPostgres::start(&()).expect("a server starts"));
-        let table = TableName::parse(DIALECT.table).expect("a good name");
-        server.0.run(&DIALECT.schema(&table)).expect("the tables can be made");
-        Box::pin(async { Box::new(server) as Box<dyn Namespace> })
-    }
-}
-
-fn registry() -> Registry {
-    fencepost_postgres::register(Registry::new())
-}
-
-impl Server {
-    fn url(&self) -> String {
-        format!("{}?mode=row&connections=400", self.0.url())
-    }
-}
-
-impl Namespace for Server {
-    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_postgres::open(BackendUrl::parse(&self.url()).expect("the URL is sound"), runtime))
-    }
-
-    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        Box::pin(async {
-            let rows = "SELECT name, token FROM fencepost.row_claim; SELECT pid, state, query FROM pg_stat_activity \
-                WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
-            let rows = self.0.run(rows).expect("the server answers");
-            Some(rows.lines().map(str::to_owned).collect())
-        })
-    }
-
-    fn faults(&self) -> Option<Box<dyn Faults>> {
-        Some(Box::new(self.0.clone()))
-    }
-
-    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
-        Some(Box::new(Holder::start(&self.url(), name, ttl)))
-    }
-
-    fn ordered_tokens(&self) -> bool {
-        false
-    }
-
-    fn crash_bound(&self, _: Duration) -> Duration {
-        Duration::from_secs(1)
-    }
-}
+static ROWS: SqlMode = SqlMode {
+    server: SqlServer::Postgres,
+    open: fencepost_postgres::open,
+    register: fencepost_postgres::register,
+    options: "?mode=row&connections=400",
+    has_schema: true,
+    leftovers: "SELECT name, token FROM fencepost.row_claim; SELECT pid, state, query FROM pg_stat_activity \
+        WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL",
+    ordered_tokens: false,
+    frees_at_once: true,
+};
 
 /// Runs in the other process of a test; does nothing in this one.
 #[test]
 fn hold_elsewhere() {
-    hold(&registry());
+    hold(&fencepost_postgres::register(Registry::new()));
 }
 
-fencepost_testkit::conformance!(Rows, excused: [
+fencepost_testkit::conformance!(&ROWS, excused: [
     // Runs are not kept.
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,

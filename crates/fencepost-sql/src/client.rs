@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{HolderInfo, Name, Runtime, SingleFlight};
+use fencepost_core::{HolderInfo, Runtime, SingleFlight};
 
 use crate::claim::waiter::Waiter;
 use crate::database::{Database, Lane, Results, Statement, Value};
@@ -31,7 +31,7 @@ pub(crate) struct TableClient {
     pub(crate) runtime: Runtime,
     pub(crate) statements: Statements,
     pub(crate) engine: &'static str,
-    prefix: String,
+    pub(crate) prefix: String,
     /// The channel of messages to this client.
     pub(crate) channel: Arc<str>,
     holder: HolderInfo,
@@ -73,16 +73,6 @@ impl TableClient {
             opened: AtomicU64::new(0),
             queued: Mutex::default(),
         })
-    }
-
-    /// Returns the name of a lock in the table.
-    pub(crate) fn stored(&self, name: &str) -> Arc<str> {
-        if self.prefix.is_empty() { name.into() } else { [&*self.prefix, name].concat().into() }
-    }
-
-    /// Returns the name of a lock without the prefix.
-    pub(crate) fn plain(&self, stored: &str) -> Option<Name> {
-        Name::new(stored.strip_prefix(&*self.prefix)?).ok()
     }
 
     /// Runs one statement.

@@ -1,31 +1,32 @@
-//! The driver that the lease table needs, and its connections: each is used for one statement or transaction at a time.
+//! The driver of an engine, and its connections: each is used for one statement or transaction at a time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Report, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
+use crate::connection_locks::ConnectionTask;
 use crate::database::{Answer, Results, Statement};
 use crate::failure::Failure;
+use crate::url::ServerUrl;
 
-/// A driver of one database.
-pub trait Driver: Send + Sync + 'static {
-    /// A connection. Dropping it closes it, and undoes a transaction that was not committed.
-    type Connection: Send + Sync + 'static;
+/// How many connections that nobody uses are kept open.
+const MAX_IDLE: usize = 16;
+
+/// Opens connections to a server, and runs statements on them.
+pub trait Connect: Send + Sync + 'static {
+    /// The driver's side of a connection.
+    type Client: Send + Sync + 'static;
 
     /// Returns where tasks run, and the clock.
     fn runtime(&self) -> &Runtime;
 
-    /// Returns the limits of a client.
-    fn limits(&self) -> Limits;
+    /// Returns the server and the limits of a client.
+    fn url(&self) -> &ServerUrl;
 
-    /// Opens a connection, within a time limit. Runs on the client's own thread.
-    fn connect(self: Arc<Self>) -> Answer<'static, Self::Connection>;
-
-    /// Returns whether a connection has ended.
-    fn has_ended(&self, connection: &Self::Connection) -> bool;
+    /// Opens a connection to one of the URL's hosts, if it accepts writes. Runs on the client's own thread.
+    fn open<'a>(&'a self, host: &'a (String, u16)) -> Answer<'a, Plain<Self::Client>>;
 
     /// Runs statements in order. Outside of a transaction each has its own. The first poll sends.
     ///
@@ -34,11 +35,37 @@ pub trait Driver: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// May be dropped: the statements take effect or not.
-    fn run<'a>(
-        &'a self,
-        connection: &'a Self::Connection,
-        statements: &'a [Statement],
-    ) -> Answer<'a, Results>;
+    fn run<'a>(&'a self, client: &'a Self::Client, statements: &'a [Statement]) -> Answer<'a, Results>;
+}
+
+/// A connection that no lock rests on. Dropping it closes it, and undoes a transaction that was not committed.
+pub struct Plain<C> {
+    /// The driver's side of it.
+    pub client: Arc<C>,
+    /// The driver's task.
+    pub task: ConnectionTask,
+}
+
+impl<C> Plain<C> {
+    /// Opens a connection to the first host that accepts writes. Runs on the client's own thread.
+    ///
+    /// # Errors
+    /// Those of the last host; or the time is over.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn open(connector: &impl Connect<Client = C>) -> Result<Plain<C>, Failure> {
+        connector.url().first(connector.runtime(), |host| connector.open(host)).await
+    }
+}
+
+/// The lease table's statements on a driver.
+pub trait Driver: Send + Sync + 'static {
+    /// Its connections.
+    type Connector: Connect;
+
+    /// Returns what opens connections.
+    fn connector(&self) -> &Arc<Self::Connector>;
 
     /// Returns the statements that begin a transaction (`READ COMMITTED`). The server ends it if its client falls silent.
     fn begin(&self) -> Vec<Statement>;
@@ -49,30 +76,18 @@ pub trait Driver: Send + Sync + 'static {
     /// Returns whether a statement that fails ends its transaction, so that the statements behind it have no effect either.
     fn ends_failed_transactions(&self) -> bool;
 
-    /// Makes the failure of a statement that took too long.
-    fn timeout(&self) -> Failure;
-
     /// Makes sure that messages to this client arrive. Returns `false` where none do.
-    fn listen(self: Arc<Self>, connections: Arc<Connections<Self>>) -> Answer<'static, bool>
-    where
-        Self: Sized;
+    fn listen(self: Arc<Self>, connections: Arc<Connections<Self::Connector>>) -> Answer<'static, bool>;
 
     /// Checks the server. `messages`: whether they arrive.
-    fn examine<'a>(&'a self, connection: &'a Self::Connection, messages: bool) -> Answer<'a, Report>;
+    fn examine<'a>(
+        &'a self,
+        client: &'a <Self::Connector as Connect>::Client,
+        messages: bool,
+    ) -> Answer<'a, Report>;
 
     /// Closes what the driver keeps beside the connections.
     fn close(&self);
-}
-
-/// The limits of a client.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// How many connections it opens at most.
-    pub connections: usize,
-    /// The time limit of a statement.
-    pub timeout: Duration,
-    /// The time limit of an attempt to connect.
-    pub connect_timeout: Duration,
 }
 
 /// Runs work on the client's own thread. The result of work whose caller has left is dropped.
@@ -94,42 +109,49 @@ pub async fn on_own_thread<T: Send + 'static>(
 }
 
 /// Connections of one kind. Each idle one is open.
-pub struct Connections<D: Driver> {
-    driver: Arc<D>,
-    idle: Arc<Idle<D>>,
+pub struct Connections<C: Connect> {
+    connector: Arc<C>,
+    idle: Arc<Idle<C>>,
     permits: Arc<Semaphore>,
 }
 
 /// Connections that nobody uses. `None` once the client is closed.
-type Idle<D> = Mutex<Option<Vec<<D as Driver>::Connection>>>;
+type Idle<C> = Mutex<Option<Vec<Plain<<C as Connect>::Client>>>>;
 
 /// A connection in use. Dropping it closes the connection, unless nothing is under way on it.
-pub struct Used<D: Driver> {
-    driver: Arc<D>,
-    connection: Option<D::Connection>,
-    idle: Arc<Idle<D>>,
+pub struct Used<C: Connect> {
+    connector: Arc<C>,
+    connection: Option<Plain<C::Client>>,
+    idle: Arc<Idle<C>>,
     clean: bool,
     _permit: OwnedSemaphorePermit,
 }
 
-impl<D: Driver> Used<D> {
+impl<C: Connect> Used<C> {
     /// Returns the connection.
-    pub fn connection(&self) -> &D::Connection {
+    pub fn connection(&self) -> &Plain<C::Client> {
         self.connection.as_ref().expect("it is there until it is dropped")
     }
 
     /// Runs statements within the time limit.
     ///
     /// # Errors
-    /// As [`Driver::run`]; or they took too long.
+    /// As [`Connect::run`]; or they took too long.
     ///
     /// # Cancel safety
-    /// As [`Driver::run`].
+    /// As [`Connect::run`].
     pub async fn run(&self, statements: &[Statement]) -> Result<Results, Failure> {
-        let clock = self.driver.runtime().clock();
-        let running = self.driver.run(self.connection(), statements);
-        let limit = clock.now() + self.driver.limits().timeout;
-        clock.within(limit, running).await.unwrap_or_else(|| Err(self.driver.timeout()))
+        self.within(self.connector.run(&self.connection().client, statements)).await
+    }
+
+    /// Waits for work on the connection within the time limit of a statement.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let (clock, url) = (self.connector.runtime().clock(), self.connector.url());
+        let done = clock.within(clock.now() + url.timeout, work).await;
+        done.unwrap_or_else(|| Err(Failure::timeout(&url.to_string())))
     }
 
     /// Notes whether nothing is under way on the connection.
@@ -138,23 +160,23 @@ impl<D: Driver> Used<D> {
     }
 }
 
-impl<D: Driver> Drop for Used<D> {
+impl<C: Connect> Drop for Used<C> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        if !self.clean || self.driver.has_ended(&connection) {
+        if !self.clean || connection.task.has_ended() {
             return;
         }
-        if let Some(idle) = self.idle.lock().as_mut() {
+        if let Some(idle) = self.idle.lock().as_mut().filter(|idle| idle.len() < MAX_IDLE) {
             idle.push(connection);
         }
     }
 }
 
-impl<D: Driver> Connections<D> {
+impl<C: Connect> Connections<C> {
     /// At most `most` connections at a time.
-    pub(crate) fn new(driver: &Arc<D>, most: usize) -> Connections<D> {
+    pub(crate) fn new(connector: &Arc<C>, most: usize) -> Connections<C> {
         Connections {
-            driver: Arc::clone(driver),
+            connector: Arc::clone(connector),
             idle: Arc::new(Mutex::new(Some(Vec::new()))),
             permits: Arc::new(Semaphore::new(most)),
         }
@@ -167,27 +189,43 @@ impl<D: Driver> Connections<D> {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn get(&self) -> Result<Used<D>, Failure> {
-        let (clock, limits) = (self.driver.runtime().clock(), self.driver.limits());
-        let until = clock.now() + limits.timeout + limits.connect_timeout;
+    pub async fn get(&self) -> Result<Used<C>, Failure> {
+        let (clock, url) = (self.connector.runtime().clock(), self.connector.url());
+        let until = clock.now() + url.timeout + url.connect_timeout;
         let permit = clock.within(until, Arc::clone(&self.permits).acquire_owned()).await;
         let busy = || {
             let message = "all connections of this client are busy; raise connections= in the URL, and check the server's load";
             Failure::new(ErrorKind::Unreachable, message)
         };
-        let permit = permit.ok_or_else(busy)?.map_err(|_| Failure::closed())?;
+        self.open(permit.ok_or_else(busy)?.map_err(|_: AcquireError| Failure::closed())?).await
+    }
+
+    /// Returns a connection. `None`: all are in use.
+    pub(crate) async fn try_get(&self) -> Result<Option<Used<C>>, Failure> {
+        match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => self.open(permit).await.map(Some),
+            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::Closed) => Err(Failure::closed()),
+        }
+    }
+
+    async fn open(&self, permit: OwnedSemaphorePermit) -> Result<Used<C>, Failure> {
         let connection = loop {
             match self.idle.lock().as_mut().ok_or_else(Failure::closed)?.pop() {
-                Some(connection) if self.driver.has_ended(&connection) => {}
+                Some(connection) if connection.task.has_ended() => {}
                 other => break other,
             }
         };
         let connection = match connection {
             Some(connection) => connection,
-            None => on_own_thread(self.driver.runtime(), Arc::clone(&self.driver).connect()).await?,
+            None => {
+                let connector = Arc::clone(&self.connector);
+                let opening = async move { Plain::open(&*connector).await };
+                on_own_thread(self.connector.runtime(), opening).await?
+            }
         };
         Ok(Used {
-            driver: Arc::clone(&self.driver),
+            connector: Arc::clone(&self.connector),
             connection: Some(connection),
             idle: Arc::clone(&self.idle),
             clean: false,

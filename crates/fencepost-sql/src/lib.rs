@@ -21,6 +21,7 @@ mod database;
 mod dialect;
 mod driver;
 mod failure;
+mod listing;
 mod names;
 mod operator;
 mod pooled;
@@ -31,11 +32,14 @@ mod table;
 mod url;
 
 pub use database::{Answer, Results, Row, Statement, Value};
-pub use dialect::{Dialect, MYSQL, POSTGRES, POSTGRES_ROWS};
-pub use driver::{Connections, Driver, Limits, Used, on_own_thread};
+pub use dialect::{Dialect, MYSQL, MYSQL_ROWS, POSTGRES, POSTGRES_ROWS};
+pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use names::TableName;
-pub use row::{Renewed, RowDatabase, RowDialect, RowLocks, RowOptions, RowTransaction};
+pub use row::{
+    LockOptions, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
+    RowTransaction, ended_early,
+};
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 

@@ -23,6 +23,9 @@ impl TableName {
     /// The end of the name of the table of claims on row locks.
     pub(crate) const CLAIM: &str = "_claim";
 
+    /// The end of the name of the table of row locks' tokens.
+    pub(crate) const TOKEN: &str = "_token";
+
     /// Checks a name.
     ///
     /// # Errors

@@ -1,48 +1,37 @@
-//! Listing, inspection and eviction.
+//! How claims are listed, and eviction.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, ErrorKind, Eviction, HolderInfo, Info, Listing, Name, Page, Token};
+use fencepost_core::{ClaimInfo, Error, Eviction, HolderInfo, Name, Result, Token};
 
 use crate::claim::line::Line;
 use crate::claim::record::mode_of;
 use crate::client::TableClient;
-use crate::database::Row;
+use crate::database::{Answer, Lane, Results, Row, Statement};
 use crate::failure::Failure;
+use crate::listing::Claims;
 use crate::statements::with;
 
-/// Returns the claims of a lock.
-pub(crate) async fn inspect(client: &TableClient, name: &Name) -> Result<Info, Failure> {
-    let results = client.run(&client.statements.claims, vec![client.stored(name.as_str()).into()]).await?;
-    let claims = results.iter().flatten().map(|row| read(client, row)).collect();
-    Ok(Info::new(name.clone(), None, claims))
-}
-
-/// Returns a page of the locks that somebody holds or waits for.
-pub(crate) async fn list(client: &TableClient, prefix: &str, page: &Page) -> Result<Listing, Failure> {
-    let limit = page.limit.max(1);
-    let after = page.after.as_ref().map_or_else(|| "".into(), |name| client.stored(name.as_str()));
-    let values =
-        vec![client.stored(prefix).into(), after.into(), i64::try_from(limit + 1).unwrap_or(i64::MAX).into()];
-    let results = client.run(&client.statements.names, values).await?;
-    let names: Vec<Arc<str>> = results.iter().flatten().filter_map(|row| row.text(0).cloned()).collect();
-    let more = names.len() > limit;
-    let names = &names[..names.len().min(limit)];
-    let (Some(first), Some(last)) = (names.first(), names.last()) else { return Ok(Listing::default()) };
-    let between = vec![Arc::clone(first).into(), Arc::clone(last).into()];
-    let results = client.run(&client.statements.claims_of_names, between).await?;
-    let mut resources: Vec<Info> = Vec::new();
-    for row in results.iter().flatten() {
-        let Some(stored) = row.text(0).filter(|stored| names.contains(stored)) else { continue };
-        let Some(name) = client.plain(stored) else { continue };
-        match resources.last_mut().filter(|info| info.name == name) {
-            Some(info) => info.claims.push(read(client, row)),
-            None => resources.push(Info::new(name, None, vec![read(client, row)])),
-        }
+impl Claims for TableClient {
+    fn prefix(&self) -> &str {
+        &self.prefix
     }
-    let next = more.then(|| client.plain(last)).flatten();
-    Ok(Listing::new(resources, next))
+
+    fn texts(&self) -> [&Arc<str>; 3] {
+        [&self.statements.claims, &self.statements.names, &self.statements.claims_of_names]
+    }
+
+    fn ask(&self, statement: Statement) -> Answer<'_, Results> {
+        Box::pin(self.run_all(vec![statement], Lane::Claims))
+    }
+
+    fn read(&self, row: &Row) -> ClaimInfo {
+        read(self, row)
+    }
+
+    /// The statements return them in order.
+    fn sort(&self, _: &mut Vec<ClaimInfo>) {}
 }
 
 fn read(client: &TableClient, row: &Row) -> ClaimInfo {
@@ -62,32 +51,31 @@ fn read(client: &TableClient, row: &Row) -> ClaimInfo {
 
 /// Evicts the holder whose grant has `token`. Its session is told by a count in its row, which its next renewal reads before it confirms
 /// anything. If the lock is not freed at once, the end of the holder's lease is written down first.
-pub(crate) async fn evict(
-    client: &TableClient,
-    name: &Name,
-    token: Token,
-    how: &Eviction,
-) -> Result<(), Failure> {
+pub(crate) async fn evict(client: &TableClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
     let mut conflicts = 0;
     loop {
         match try_evict(client, name, token, how).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => return Err(Error::no_grant(name.clone(), token).on(client.engine)),
             Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
+            Err(failure) => return Err(failure.on(client.engine).of(name.clone())),
         }
     }
 }
 
-async fn try_evict(client: &TableClient, name: &Name, token: Token, how: &Eviction) -> Result<(), Failure> {
+/// `false`: no grant has the token.
+async fn try_evict(
+    client: &TableClient,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+) -> std::result::Result<bool, Failure> {
     let stored = client.stored(name.as_str());
     let reason = how.reason.as_deref().unwrap_or_default();
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, &stored).await?;
     let found = line.places.iter().find(|place| place.holds() && place.token.unsigned_abs() == token.get());
-    let Some(place) = found.cloned() else {
-        let message =
-            format!("no holder of this lock has token {token}; look again, it may have been released");
-        return Err(Failure::new(ErrorKind::Mismatch, message));
-    };
+    let Some(place) = found.cloned() else { return Ok(false) };
     line.tell_evicted(client, &place, reason);
     if how.now {
         line.remove(client, &place.owner);
@@ -100,5 +88,5 @@ async fn try_evict(client: &TableClient, name: &Name, token: Token, how: &Evicti
             vec![Arc::clone(&stored).into(), Arc::clone(&place.owner).into(), reason.into()],
         ));
     }
-    line.commit(client, transaction, false).await.map(drop)
+    line.commit(client, transaction, false).await.map(|_| true)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::Report;
 
 use crate::database::{Answer, Database, Lane, Results, Statement, Transaction};
-use crate::driver::{Connections, Driver, Used};
+use crate::driver::{Connect, Connections, Driver, Used};
 use crate::failure::Failure;
 
 /// How many connections are kept for other things than claims: one for renewals, one for messages.
@@ -14,16 +14,17 @@ const RESERVED: usize = 2;
 /// A database behind a driver.
 pub(crate) struct Pooled<D: Driver> {
     driver: Arc<D>,
-    claims: Arc<Connections<D>>,
-    renewals: Connections<D>,
+    claims: Arc<Connections<D::Connector>>,
+    renewals: Connections<D::Connector>,
 }
 
 impl<D: Driver> Pooled<D> {
     pub(crate) fn new(driver: Arc<D>) -> Pooled<D> {
-        let most = driver.limits().connections.saturating_sub(RESERVED).max(1);
+        let connector = driver.connector();
+        let most = connector.url().connections.saturating_sub(RESERVED).max(1);
         Pooled {
-            claims: Arc::new(Connections::new(&driver, most)),
-            renewals: Connections::new(&driver, 1),
+            claims: Arc::new(Connections::new(connector, most)),
+            renewals: Connections::new(connector, 1),
             driver,
         }
     }
@@ -59,10 +60,7 @@ impl<D: Driver> Database for Pooled<D> {
         Box::pin(async move {
             let messages = self.listen().await?;
             let mut used = self.claims.get().await?;
-            let clock = self.driver.runtime().clock();
-            let examining = self.driver.examine(used.connection(), messages);
-            let report = clock.within(clock.now() + self.driver.limits().timeout, examining).await;
-            let report = report.unwrap_or_else(|| Err(self.driver.timeout()));
+            let report = used.within(self.driver.examine(&used.connection().client, messages)).await;
             used.set_clean(report.is_ok());
             report
         })
@@ -78,7 +76,7 @@ impl<D: Driver> Database for Pooled<D> {
 /// A transaction on one connection. Dropping it closes the connection, unless it was committed.
 struct OneTransaction<D: Driver> {
     driver: Arc<D>,
-    used: Used<D>,
+    used: Used<D::Connector>,
     begun: bool,
 }
 

@@ -13,6 +13,7 @@ use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
 use crate::failure::Failure;
+use crate::listing::Claims;
 use crate::statements::with;
 
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.

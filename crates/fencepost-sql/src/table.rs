@@ -15,6 +15,7 @@ use crate::database::Lane;
 use crate::dialect::Dialect;
 use crate::driver::Driver;
 use crate::failure::Failure;
+use crate::listing;
 use crate::names::TableName;
 use crate::operator;
 use crate::pooled::Pooled;
@@ -118,21 +119,18 @@ impl Backend for LeaseTable {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
-            operator::inspect(&self.client, name).await.map_err(|failure| self.error(failure))
+            listing::inspect(&*self.client, name).await.map_err(|failure| self.error(failure))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         Reply::coming(async move {
-            operator::list(&self.client, prefix, page).await.map_err(|failure| self.error(failure))
+            listing::list(&*self.client, prefix, page).await.map_err(|failure| self.error(failure))
         })
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        Reply::coming(async move {
-            let evicted = operator::evict(&self.client, name, token, how).await;
-            evicted.map_err(|failure| self.error(failure).of(name.clone()))
-        })
+        Reply::coming(operator::evict(&self.client, name, token, how))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

@@ -9,6 +9,9 @@ use fencepost_tls::Tls;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
+use crate::database::Answer;
+use crate::failure::Failure;
+
 /// The options of every server's URL.
 const OPTIONS: &[&str] = &[
     "connect_timeout",
@@ -169,10 +172,35 @@ impl ServerUrl {
     }
 
     /// Returns when an attempt to connect that begins now takes too long. The servers are tried in turn.
-    #[must_use]
-    pub fn connect_limit(&self, runtime: &Runtime) -> Moment {
+    fn connect_limit(&self, runtime: &Runtime) -> Moment {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         runtime.clock().now() + self.connect_timeout.saturating_mul(count) + self.timeout
+    }
+
+    /// Tries the servers in turn. Returns what the first one gives that does not fail.
+    ///
+    /// # Errors
+    /// The failure of the last server; or the time is over.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn first<'a, T>(
+        &'a self,
+        runtime: &Runtime,
+        open: impl Fn(&'a (String, u16)) -> Answer<'a, T>,
+    ) -> std::result::Result<T, Failure> {
+        let trying = async {
+            let mut failure = None;
+            for host in &self.hosts {
+                match open(host).await {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => failure = Some(error),
+                }
+            }
+            Err(failure.unwrap_or_else(|| Failure::ended(&self.to_string())))
+        };
+        let opened = runtime.clock().within(self.connect_limit(runtime), trying).await;
+        opened.unwrap_or_else(|| Err(Failure::timeout(&self.to_string())))
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, BytesMut};
 use fencepost_core::Runtime;
 use fencepost_sql::connection_locks::ConnectionTask;
-use mysql_common::constants::{CapabilityFlags, Command};
+use mysql_common::constants::{CapabilityFlags, Command, StatusFlags};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{
     Column, ComStmtExecuteRequestBuilder, CommonOkPacket, ErrPacket, OkPacketDeserializer, StmtPacket,
@@ -26,8 +26,11 @@ use tokio::sync::oneshot;
 use crate::conn::socket::Socket;
 use crate::error::Unanswered;
 
-/// A packet of this length has a second part. No reply to this client is so long.
+/// A packet of this length has a second part. No statement of this client and no row of a reply is so long.
 const SPLIT: usize = 0xff_ffff;
+
+/// The server's error for a packet that is too long.
+const TOO_LONG: u16 = 1153;
 
 /// The statements of one connection.
 pub(crate) struct Channel {
@@ -44,6 +47,10 @@ pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
     /// The number of a prepared statement.
     pub(crate) statement: u32,
+    /// How many parameters a prepared statement has.
+    pub(crate) parameters: u16,
+    /// A transaction is open after the statement.
+    pub(crate) in_transaction: bool,
 }
 
 struct Request {
@@ -94,14 +101,17 @@ impl Channel {
         self.send(Kind::Prepare, [&[Command::COM_STMT_PREPARE as u8], text.as_bytes()].concat())
     }
 
-    /// Runs a prepared statement.
+    /// Runs a prepared statement, which has as many parameters as there are values.
     pub(crate) fn execute(
         &self,
         statement: u32,
         values: &[Value],
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let (request, is_long) = ComStmtExecuteRequestBuilder::new(statement).build(values);
         let mut payload = Vec::new();
-        ComStmtExecuteRequestBuilder::new(statement).build(values).0.serialize(&mut payload);
+        request.serialize(&mut payload);
+        // The request leaves out what makes it too long.
+        payload.resize(if is_long { SPLIT } else { payload.len() }, 0);
         self.send(Kind::Execute, payload)
     }
 
@@ -114,8 +124,13 @@ impl Channel {
     /// Sends now. The reply may be dropped: the statement takes effect.
     fn send(&self, kind: Kind, payload: Vec<u8>) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let (reply, received) = oneshot::channel();
-        // If the task has ended, the request is dropped, and the receiver knows.
-        let _ = self.requests.send(Request { payload, kind, reply });
+        if payload.len() >= SPLIT {
+            let message = "the statement is longer than 16 MiB".to_owned();
+            let _ = reply.send(Err(Unanswered::Refused { code: TOO_LONG, message }));
+        } else {
+            // If the task has ended, the request is dropped, and the receiver knows.
+            let _ = self.requests.send(Request { payload, kind, reply });
+        }
         async move { received.await.unwrap_or(Err(Unanswered::Ended)) }
     }
 }
@@ -218,7 +233,7 @@ impl Drop for Task {
 
 /// Adds a request to `out`. Each begins with the number 0.
 fn frame(out: &mut BytesMut, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("requests are short");
+    let length = u32::try_from(payload.len()).expect("no request is that long");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(payload);
 }
@@ -284,6 +299,7 @@ impl Pending {
             (Stage::First, Kind::Prepare) => {
                 let prepared: StmtPacket = ParseBuf(packet).parse(())?;
                 self.answer.statement = prepared.statement_id();
+                self.answer.parameters = prepared.num_params();
                 let parts = [prepared.num_params(), prepared.num_columns()];
                 let rest =
                     parts.into_iter().filter(|count| *count > 0).map(|count| u64::from(count) + 1).sum();
@@ -300,6 +316,7 @@ impl Pending {
                 let ok = ok.into_inner();
                 (self.answer.affected, self.answer.insert_id) =
                     (ok.affected_rows(), ok.last_insert_id().unwrap_or(0));
+                self.answer.in_transaction = ok.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS);
                 Ok(Some(self.done()))
             }
             (Stage::First, _) => match *packet {
@@ -320,7 +337,12 @@ impl Pending {
                 self.columns.push(ParseBuf(packet).parse(())?);
                 Ok(None)
             }
-            (Stage::Rows, _) if is_end => Ok(Some(self.done())),
+            (Stage::Rows, _) if is_end => {
+                let flags = packet.get(3).copied().unwrap_or(0);
+                self.answer.in_transaction =
+                    u16::from(flags) & StatusFlags::SERVER_STATUS_IN_TRANS.bits() != 0;
+                Ok(Some(self.done()))
+            }
             (Stage::Rows, kind) => {
                 let shape = Arc::clone(&self.shape);
                 let row: Row = match kind {

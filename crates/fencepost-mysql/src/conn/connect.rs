@@ -71,26 +71,14 @@ impl Connector {
         self.found.get()
     }
 
-    /// Opens a connection that the server ends after `idle` without a statement. Runs on the client's own thread.
+    /// Opens a connection to the first server that accepts writes, which ends it after `idle` without a statement. Runs on the client's own
+    /// thread.
     pub(crate) async fn connect(
         self: &Arc<Connector>,
         idle: Duration,
     ) -> Result<(MysqlSession, ConnectionTask), Failure> {
-        let clock = self.runtime.clock();
-        let until = self.config.server.connect_limit(&self.runtime);
-        clock.within(until, self.open(idle)).await.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
-    }
-
-    /// Tries the servers in turn. The first one that accepts writes is used.
-    async fn open(self: &Arc<Connector>, idle: Duration) -> Result<(MysqlSession, ConnectionTask), Failure> {
-        let mut failure = None;
-        for host in &self.config.server.hosts {
-            match self.open_at(host, idle).await {
-                Ok(opened) => return Ok(opened),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| Failure::ended(&self.server)))
+        let open = |host| -> fencepost_sql::Answer<'_, _> { Box::pin(self.open_at(host, idle)) };
+        self.config.server.first(&self.runtime, open).await
     }
 
     async fn open_at(

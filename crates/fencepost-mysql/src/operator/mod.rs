@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fencepost_core::{
-    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
+    ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
 use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::Server;
@@ -142,8 +142,7 @@ pub(crate) async fn evict(
     let why = how.reason.as_deref().unwrap_or_default();
     let found = find(client, &key.text).await?.filter(|held| held.is_current() && held.token == token);
     let Some(found) = found else {
-        let message = format!("no grant has the token {token}; look again");
-        return Err(Error::new(ErrorKind::Mismatch, message).on(ENGINE));
+        return Err(Error::no_grant(name.clone(), token).on(ENGINE));
     };
     if let Some(own) = held(client, &key.text, token) {
         if how.now {

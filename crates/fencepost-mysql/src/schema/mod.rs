@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::{MYSQL, named, on_own_thread};
+use fencepost_sql::{MYSQL, MYSQL_ROWS, named, on_own_thread};
 
 use crate::config::{Config, Mode};
 use crate::conn::connect::Connector;
@@ -23,6 +23,7 @@ fn statements(address: &BackendUrl) -> Result<String> {
              -- SELECT, INSERT, UPDATE and DELETE on it.\n{CREATE_TABLE};\n"
         ),
         Mode::Table => MYSQL.schema(&config.table),
+        Mode::Row => MYSQL_ROWS.schema(&config.table),
     })
 }
 

@@ -1,67 +1,67 @@
-//! Connections of the lease table.
+//! Connections of the lease table and of row locks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fencepost_core::ErrorKind;
 use fencepost_core::sync::Mutex;
-use fencepost_sql::Failure;
-use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_core::{ErrorKind, Runtime};
+use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement};
 use futures_util::future::{try_join, try_join_all};
 
+use crate::config::Mode;
 use crate::conn::channel::Channel;
 use crate::conn::connect::{Connector, all, pairs};
 use crate::error::{self, Unanswered};
-use crate::table::statement::Prepared;
+use crate::table::statement::{self, Prepared};
 
 /// How long a statement waits for a row that others lock, in seconds.
-const ROW_TIMEOUT_SECS: u64 = 3;
+pub(crate) const ROW_TIMEOUT_SECS: u64 = 3;
 
 /// The variables that decide whether a lease table works. A server returns those that it knows.
 const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', \
     'group_replication_single_primary_mode', 'log_bin', 'binlog_format')";
 
-/// A connection, and the statements that were prepared on it, by text.
-pub(crate) struct Plain {
+/// The channel of a connection, and the statements that were prepared on it, by text.
+pub(crate) struct PlainClient {
     pub(crate) channel: Channel,
-    task: ConnectionTask,
     pub(crate) prepared: Mutex<HashMap<Arc<str>, Prepared>>,
 }
 
-impl Plain {
-    pub(crate) fn has_ended(&self) -> bool {
-        self.task.has_ended()
+impl Connect for Connector {
+    type Client = PlainClient;
+
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn url(&self) -> &ServerUrl {
+        &self.config.server
+    }
+
+    fn open<'a>(&'a self, host: &'a (String, u16)) -> Answer<'a, Plain<PlainClient>> {
+        Box::pin(async move {
+            let server = format!("{}:{}", host.0, host.1);
+            let greeted = self.greet(host).await?;
+            let skips = if greeted.mariadb { (10, 6, 0) } else { (8, 0, 1) };
+            if self.config.mode == Mode::Row && greeted.version < skips {
+                let message = format!(
+                    "{server} has no SKIP LOCKED, which mode=row needs; update it to MySQL 8.0.1 or MariaDB 10.6, or use another mode"
+                );
+                return Err(Failure::new(ErrorKind::Configuration, message));
+            }
+            let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
+            let set_up = set_up(greeted.mariadb);
+            let answers = try_join(all(&channel, &set_up), channel.query(FACTS)).await;
+            let (_, facts) = answers.map_err(|error| error::read(error, &server))?;
+            check(&pairs(facts.rows), &server)?;
+            Ok(Plain { client: Arc::new(PlainClient { channel, prepared: Mutex::default() }), task })
+        })
+    }
+
+    fn run<'a>(&'a self, client: &'a PlainClient, statements: &'a [Statement]) -> Answer<'a, Results> {
+        Box::pin(statement::run(client, statements, &self.server))
     }
 }
-
-/// Opens a connection to the first server that accepts writes. Runs on the client's own thread.
-pub(crate) async fn open(connector: &Connector) -> Result<Plain, Failure> {
-    let (clock, config) = (connector.runtime.clock(), &connector.config.server);
-    let until = config.connect_limit(&connector.runtime);
-    let opening = async {
-        let mut failure = Failure::ended(&connector.server);
-        for host in &config.hosts {
-            match open_at(connector, host).await {
-                Ok(connection) => return Ok(connection),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
-    };
-    clock.within(until, opening).await.unwrap_or_else(|| Err(Failure::timeout(&connector.server)))
-}
-
-async fn open_at(connector: &Connector, host: &(String, u16)) -> Result<Plain, Failure> {
-    let server = format!("{}:{}", host.0, host.1);
-    let greeted = connector.greet(host).await?;
-    let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &connector.runtime);
-    let set_up = set_up(greeted.mariadb);
-    let answers = try_join(all(&channel, &set_up), channel.query(FACTS)).await;
-    let (_, facts) = answers.map_err(|error| error::read(error, &server))?;
-    check(&pairs(facts.rows), &server)?;
-    Ok(Plain { channel, task, prepared: Mutex::default() })
-}
-
 /// Sets the session's parameters. The server's own configuration may have limits and modes under which statements fail.
 fn set_up(mariadb: bool) -> [String; 2] {
     let limit = if mariadb { "max_statement_time" } else { "max_execution_time" };
@@ -76,14 +76,14 @@ fn set_up(mariadb: bool) -> [String; 2] {
     ]
 }
 
-/// Refuses servers on which a lease table excludes nobody.
+/// Refuses servers on which a lease table or a row lock excludes nobody.
 fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     let is_on = |name: &str| matches!(fact(name), "ON" | "1");
     let refusal = if is_on("wsrep_on") {
-        "is a node of a Galera cluster, whose nodes have clocks of their own; use another server or engine"
+        "is a node of a Galera cluster, whose nodes have clocks and locks of their own; use another server or engine"
     } else if fact("group_replication_single_primary_mode") == "OFF" {
-        "is a member of a group with several primaries, which have clocks of their own; use a single primary"
+        "is a member of a group with several primaries, which have clocks and locks of their own; use a single primary"
     } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
         "accepts no writes; name the primary in the URL"
     } else if is_on("log_bin") && fact("binlog_format") == "STATEMENT" {
@@ -96,11 +96,11 @@ fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
 
 /// Runs statements without parameters in order, on a connection of their own. Each ends with a semicolon at the end of a line.
 pub(crate) async fn run_batch(connector: &Connector, statements: &str) -> Result<(), Failure> {
-    let connection = open(connector).await?;
+    let connection = Plain::open(connector).await?;
     let clock = connector.runtime.clock();
     let running = async {
         for text in statements.split_inclusive(";\n").filter(|text| is_statement(text)) {
-            connection.channel.query(text).await?;
+            connection.client.channel.query(text).await?;
         }
         Ok(())
     };
@@ -128,7 +128,7 @@ fn refused(error: Unanswered, server: &str) -> Failure {
     }
 }
 
-impl Plain {
+impl PlainClient {
     /// Prepares those of the texts that are not prepared yet, in one round trip. `texts`: as the server reads them, by key.
     pub(crate) async fn prepare(&self, texts: Vec<(Arc<str>, Prepared, String)>) -> Result<(), Unanswered> {
         let preparing: Vec<_> = texts.iter().map(|(_, _, text)| self.channel.prepare(text)).collect();

@@ -2,18 +2,12 @@
 
 use fencepost_core::{Finding, Report};
 use fencepost_sql::Failure;
-use futures_util::future::try_join;
 
 use crate::conn::channel::Channel;
-use crate::conn::connect::pairs;
-use crate::doctor::{CONNECTIONS, FACTS, connections, durability, is_semi_synchronous, version};
-use crate::error;
+use crate::doctor::{connections, durability, facts, is_semi_synchronous, version};
 
 pub(crate) async fn examine(channel: &Channel, server: &str) -> Result<Report, Failure> {
-    let answers = try_join(channel.query(FACTS), channel.query(CONNECTIONS)).await;
-    let (variables, status) = answers.map_err(|error| error::read(error, server))?;
-    let mut facts = pairs(variables.rows);
-    facts.extend(pairs(status.rows));
+    let facts = facts(channel, server).await?;
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
     let replication = match (fact("log_bin") == "ON", is_semi_synchronous(&fact)) {
         (false, _) => Finding::note(

@@ -3,7 +3,7 @@
 pub(crate) mod connection;
 mod doctor;
 mod driver;
-mod statement;
+pub(crate) mod statement;
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         // There are no messages. It names the process in the table of sessions.
         channel: format!("fencepost_{:016x}", runtime.client()),
     };
-    let driver = Arc::new(MysqlDriver { connector: Connector::new(config, runtime.clone())? });
+    let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
     let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
     Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
 }

@@ -12,7 +12,7 @@ use mysql_common::value::Value as DriverValue;
 
 use crate::conn::channel::Answer;
 use crate::error::{self, NO_TABLE, Unanswered};
-use crate::table::connection::Plain;
+use crate::table::connection::PlainClient;
 
 /// How many statements are sent before the first reply is read.
 const MAX_PIPELINED: usize = 25;
@@ -28,7 +28,7 @@ pub(crate) struct Prepared {
 
 /// Runs statements in order. The first poll sends the first of them.
 pub(crate) async fn run(
-    connection: &Plain,
+    connection: &PlainClient,
     statements: &[Statement],
     server: &str,
 ) -> Result<Results, Failure> {
@@ -45,7 +45,7 @@ pub(crate) async fn run(
 }
 
 /// Prepares what is new, in one round trip.
-async fn prepare(connection: &Plain, statements: &[Statement]) -> Result<(), Unanswered> {
+async fn prepare(connection: &PlainClient, statements: &[Statement]) -> Result<(), Unanswered> {
     let mut new = Vec::new();
     {
         let (known, mut seen) = (connection.prepared.lock(), HashSet::new());
@@ -61,7 +61,7 @@ async fn prepare(connection: &Plain, statements: &[Statement]) -> Result<(), Una
 
 /// Sends a statement. The future is that of its reply.
 fn send(
-    connection: &Plain,
+    connection: &PlainClient,
     statement: &Statement,
 ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
     let prepared = connection.prepared.lock().get(&statement.text).cloned();
@@ -136,7 +136,7 @@ fn read(column: &Column, value: DriverValue) -> Value {
 }
 
 /// Reads the error of a statement.
-fn failed(error: Unanswered, server: &str) -> Failure {
+pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
     let code = match &error {
         Unanswered::Refused { code, .. } => Some(*code),
         Unanswered::Ended => None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
-use fencepost_sql::{Failure, dial};
+use fencepost_sql::{Answer, Failure, dial};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -90,38 +90,23 @@ impl Connector {
         Ok(Connector { driver, security, config, runtime, server, direct: Mutex::default(), inbox })
     }
 
-    /// Opens a connection that the server ends after `idle` without a statement. `holds`: it holds locks for many claims, and hears the
+    /// Opens a connection to the first server that accepts writes, which ends it after `idle` without a statement. `holds`: it holds locks for many claims, and hears the
     /// messages of other clients. Runs on the client's own thread.
     pub(crate) async fn connect(
         self: &Arc<Connector>,
         idle: Duration,
         holds: bool,
     ) -> Result<(PostgresSession, ConnectionTask), Failure> {
-        let until = self.config.server.connect_limit(&self.runtime);
-        let opening = async {
-            let (session, task) = self.open(idle).await?;
-            if holds {
-                session.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
-            }
-            Ok((session, task))
+        let open = |host| -> Answer<'_, _> {
+            Box::pin(async move {
+                let (session, task) = self.open_at(host, idle).await?;
+                if holds {
+                    session.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
+                }
+                Ok((session, task))
+            })
         };
-        let opened = self.runtime.clock().within(until, opening).await;
-        opened.unwrap_or_else(|| Err(Failure::timeout(&self.server)))
-    }
-
-    /// Tries the servers in turn. The first one that accepts writes is used.
-    async fn open(
-        self: &Arc<Connector>,
-        idle: Duration,
-    ) -> Result<(PostgresSession, ConnectionTask), Failure> {
-        let mut failure = None;
-        for host in &self.config.server.hosts {
-            match self.open_at(host, idle).await {
-                Ok(opened) => return Ok(opened),
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| Failure::ended(&self.server)))
+        self.config.server.first(&self.runtime, open).await
     }
 
     async fn open_at(

@@ -1,10 +1,8 @@
 //! `mode=row`: a lock is a row that an open transaction has locked. The crate `fencepost-sql` has the mechanism; this is its PostgreSQL.
 
-mod database;
-mod home;
 #[cfg(feature = "tokio-postgres")]
 pub(crate) mod native;
-mod transaction;
+mod server;
 
 use std::sync::Arc;
 
@@ -15,7 +13,6 @@ use tokio::sync::mpsc;
 use crate::config::{Config, LONGEST};
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
-use crate::row::database::PostgresRows;
 
 /// At most `MAX_QUEUED` claims of a process wait for a row at the server, each on a connection; the others wait in the process.
 const MAX_QUEUED: u32 = 8;
@@ -38,7 +35,6 @@ pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<dyn Bac
     // Nobody listens.
     let (ignored, _) = mpsc::unbounded_channel();
     let connector = Arc::new(Connector::new(config, runtime.clone(), ignored)?);
-    let locks =
-        RowLocks::open(Arc::new(PostgresRows::new(&connector)), &POSTGRES_ROWS, options, runtime).await?;
+    let locks = RowLocks::open(connector, &POSTGRES_ROWS, options, runtime).await?;
     Ok(Arc::new(Limit::new(locks, MAX_QUEUED, &engine)))
 }

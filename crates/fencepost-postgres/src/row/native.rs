@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Guard, Name, Result, Token};
-use fencepost_sql::{POSTGRES_ROWS, TableName};
+use fencepost_core::{Error, ErrorKind, Guard, Name, Result};
+use fencepost_sql::{LockOptions, POSTGRES_ROWS, RowLock};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use crate::error::{self, ENGINE};
-use crate::row::transaction::PostgresRow;
+use crate::row::server::PostgresRow;
 
 /// The server in messages: its address is not known here.
 const SERVER: &str = "PostgreSQL";
@@ -57,7 +56,7 @@ impl RowTransaction {
 
     /// Returns the connection on which the transaction is open.
     pub fn client(&self) -> &Client {
-        self.0.client()
+        &self.0.client.driver
     }
 }
 
@@ -67,76 +66,9 @@ impl fmt::Debug for RowTransaction {
     }
 }
 
-/// How a lock in a transaction is taken.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct LockOptions {
-    /// The table of the rows, as in the URL.
-    pub table: String,
-    /// The prefix of the name, as in the URL.
-    pub prefix: String,
-    /// Other shared holders may hold the lock, too.
-    pub shared: bool,
-    /// How long to wait for the lock. `None`: without a limit.
-    pub wait: Option<Duration>,
-}
-
-impl Default for LockOptions {
-    fn default() -> LockOptions {
-        let table = POSTGRES_ROWS.table.to_owned();
-        LockOptions { table, prefix: String::new(), shared: false, wait: None }
-    }
-}
-
-impl LockOptions {
-    /// Sets how long to wait for the lock.
-    #[must_use]
-    pub fn wait(mut self, wait: Duration) -> LockOptions {
-        self.wait = Some(wait);
-        self
-    }
-
-    /// Lets other shared holders hold the lock, too.
-    #[must_use]
-    pub fn shared(mut self) -> LockOptions {
-        self.shared = true;
-        self
-    }
-
-    /// Sets the table and the prefix, as in the URL.
-    #[must_use]
-    pub fn table(mut self, table: impl Into<String>, prefix: impl Into<String>) -> LockOptions {
-        (self.table, self.prefix) = (table.into(), prefix.into());
-        self
-    }
-
-    fn row(&self, name: &str) -> Result<(Name, String, String)> {
-        let table = TableName::parse(&self.table).map_err(|error| error.on(ENGINE))?;
-        let name = Name::new(name).map_err(|error| error.on(ENGINE))?;
-        let stored = format!("{}{name}", self.prefix);
-        Ok((name, table.quoted("", '"'), stored))
-    }
-}
-
-/// A lock that a transaction of the caller holds: until the transaction ends, or goes back to a savepoint before the lock.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[must_use = "the token has to reach what the lock protects"]
-pub struct RowLock {
-    name: Name,
-    token: Token,
-}
-
-impl RowLock {
-    /// The lock's name.
-    pub fn name(&self) -> &Name {
-        &self.name
-    }
-
-    /// The fencing token. It is durable when the transaction has committed: if the server crashes before that, a later lock may get the
-    /// same token.
-    pub fn token(&self) -> Token {
-        self.token
-    }
+fn row(options: &LockOptions, name: &str) -> Result<(Name, String, String)> {
+    let (name, table, stored) = options.row(&POSTGRES_ROWS, name).map_err(|error| error.on(ENGINE))?;
+    Ok((name, table.quoted("", '"'), stored))
 }
 
 /// Makes the row of a lock, unless it is there. Call it once for each name, outside of a transaction: a row that is not committed makes
@@ -148,7 +80,7 @@ impl RowLock {
 /// # Cancel safety
 /// Dropped midway, the row is made or not.
 pub async fn make_row(client: &Client, name: &str, options: &LockOptions) -> Result<()> {
-    let (name, table, stored) = options.row(name)?;
+    let (name, table, stored) = row(options, name)?;
     let text = format!("INSERT INTO {table} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING");
     query(client, &text, &stored).await.map(drop).map_err(|error| failed(&error, &name))
 }
@@ -166,7 +98,7 @@ pub async fn make_row(client: &Client, name: &str, options: &LockOptions) -> Res
 /// # Cancel safety
 /// Dropped midway, the transaction has the lock or not, and the savepoint `fencepost_lock` may be left. Roll it back.
 pub async fn lock_in(transaction: &Transaction<'_>, name: &str, options: &LockOptions) -> Result<RowLock> {
-    let (name, table, stored) = options.row(name)?;
+    let (name, table, stored) = row(options, name)?;
     let sql = |error: tokio_postgres::Error| failed(&error, &name);
     let configuration =
         |message: String| Error::new(ErrorKind::Configuration, message).of(name.clone()).on(ENGINE);
@@ -215,9 +147,9 @@ pub async fn lock_in(transaction: &Transaction<'_>, name: &str, options: &LockOp
         transaction.batch_execute("RELEASE SAVEPOINT fencepost_lock").await.map_err(sql)?;
     }
     // After the lock, or the order of tokens is not that of holders.
-    let token: i64 =
-        transaction.query_typed_one("SELECT nextval('fencepost.token')", &[]).await.map_err(sql)?.get(0);
-    Ok(RowLock { name, token: Token::new(token.unsigned_abs()) })
+    let draw = "SELECT nextval('fencepost.token')";
+    let token: i64 = transaction.query_typed_one(draw, &[]).await.map_err(sql)?.get(0);
+    Ok(RowLock::new(name, token.unsigned_abs()))
 }
 
 async fn query(

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use fencepost_core::{Report, Runtime, SingleFlight};
-use fencepost_sql::{Answer, Connections, Driver, Failure, LeaseTable, Limits, Results, Statement};
+use fencepost_core::{Report, SingleFlight};
+use fencepost_sql::{Answer, Connections, Driver, Failure, LeaseTable, Statement};
 
 use crate::conn::connect::Connector;
 use crate::doctor;
-use crate::table::connection::{Plain, open};
+use crate::table::connection::PlainClient;
 use crate::table::listener::{Listener, Proofs};
-use crate::table::statement;
 
 /// Begins a transaction and sets its limits: the server ends one whose client falls silent, so that it does not keep a lock's row.
 const SETTINGS: &str = "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
@@ -47,31 +46,10 @@ impl PostgresDriver {
 }
 
 impl Driver for PostgresDriver {
-    type Connection = Plain;
+    type Connector = Connector;
 
-    fn runtime(&self) -> &Runtime {
-        &self.connector.runtime
-    }
-
-    fn limits(&self) -> Limits {
-        let config = &self.connector.config.server;
-        Limits {
-            connections: config.connections,
-            timeout: config.timeout,
-            connect_timeout: config.connect_timeout,
-        }
-    }
-
-    fn connect(self: Arc<Self>) -> Answer<'static, Plain> {
-        Box::pin(async move { open(&self.connector).await })
-    }
-
-    fn has_ended(&self, connection: &Plain) -> bool {
-        connection.has_ended()
-    }
-
-    fn run<'a>(&'a self, connection: &'a Plain, statements: &'a [Statement]) -> Answer<'a, Results> {
-        Box::pin(statement::run(&connection.client, statements, &self.connector.server))
+    fn connector(&self) -> &Arc<Connector> {
+        &self.connector
     }
 
     fn begin(&self) -> Vec<Statement> {
@@ -87,11 +65,7 @@ impl Driver for PostgresDriver {
         true
     }
 
-    fn timeout(&self) -> Failure {
-        Failure::timeout(&self.connector.server)
-    }
-
-    fn listen(self: Arc<Self>, connections: Arc<Connections<Self>>) -> Answer<'static, bool> {
+    fn listen(self: Arc<Self>, connections: Arc<Connections<Connector>>) -> Answer<'static, bool> {
         Box::pin(async move {
             let runtime = &self.connector.runtime;
             if let Some(listens) = self.listener.state(runtime.clock().now()) {
@@ -106,8 +80,8 @@ impl Driver for PostgresDriver {
         })
     }
 
-    fn examine<'a>(&'a self, connection: &'a Plain, messages: bool) -> Answer<'a, Report> {
-        Box::pin(doctor::examine_table(&connection.client, &self.connector.server, messages))
+    fn examine<'a>(&'a self, client: &'a PlainClient, messages: bool) -> Answer<'a, Report> {
+        Box::pin(doctor::examine_table(&client.driver, &self.connector.server, messages))
     }
 
     fn close(&self) {

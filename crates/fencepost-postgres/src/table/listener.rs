@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::Moment;
 use fencepost_core::sync::Mutex;
-use fencepost_sql::{Connections, Failure, LeaseTable, Statement, Value};
+use fencepost_sql::{Connect, Connections, Failure, LeaseTable, Plain, Statement, Value};
 use tokio::sync::watch;
 
 use crate::conn::connect::{Connector, session_name};
-use crate::table::connection::{Plain, open};
-use crate::table::driver::PostgresDriver;
-use crate::table::statement;
+use crate::table::connection::PlainClient;
 
 /// The message by which a client proves that messages arrive begins so. A pooler in transaction mode accepts `LISTEN` and delivers nothing.
 pub(crate) const PROOF: &str = "proof ";
@@ -44,7 +42,7 @@ pub(crate) struct Listener {
 
 #[derive(Default)]
 struct State {
-    connection: Option<Plain>,
+    connection: Option<Plain<PlainClient>>,
     opened: u64,
     /// No message arrived. The next try is then.
     retry: Option<Moment>,
@@ -60,7 +58,7 @@ impl Listener {
     pub(crate) fn state(&self, now: Moment) -> Option<bool> {
         let state = self.state.lock();
         match &state.connection {
-            Some(connection) if !connection.running.has_ended() => Some(true),
+            Some(connection) if !connection.task.has_ended() => Some(true),
             _ => state.retry.is_some_and(|retry| now < retry).then_some(false),
         }
     }
@@ -68,17 +66,17 @@ impl Listener {
     /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
     pub(crate) async fn open(
         &self,
-        claims: &Connections<PostgresDriver>,
+        claims: &Connections<Connector>,
         proofs: &Proofs,
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
         let connector = &self.connector;
         let channel = session_name(&connector.runtime);
-        let connection = open(connector).await?;
+        let connection = Plain::open(&**connector).await?;
         let clock = connector.runtime.clock();
         let listen = Statement { text: format!("LISTEN {channel}").into(), values: Vec::new() };
         let limit = clock.now() + connector.config.server.timeout;
-        let listening = statement::run(&connection.client, std::slice::from_ref(&listen), &connector.server);
+        let listening = connector.run(&connection.client, std::slice::from_ref(&listen));
         clock.within(limit, listening).await.unwrap_or_else(|| Err(timeout(connector)))?;
         let number = {
             let mut state = self.state.lock();
@@ -98,7 +96,7 @@ impl Listener {
             clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
         let mut state = self.state.lock();
         if proven {
-            let ended = connection.running.ended();
+            let ended = connection.task.ended();
             connector.runtime.spawn(async move {
                 ended.await;
                 if let Some(table) = table.upgrade() {

@@ -6,6 +6,7 @@ use fencepost_core::{Claim, Mode};
 
 use crate::client::{TableClient, micros};
 use crate::database::Value;
+use crate::listing::Claims;
 
 /// Returns the owner of a claim's row: its id.
 pub(crate) fn owner(claim: &Claim) -> Arc<str> {

@@ -13,6 +13,7 @@ use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
 use crate::failure::Failure;
+use crate::listing::Claims;
 use crate::session::SessionRow;
 use crate::statements::with;
 

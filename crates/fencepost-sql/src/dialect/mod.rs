@@ -1,10 +1,12 @@
 //! The differences between databases.
 
 mod mysql;
+mod mysql_rows;
 mod postgres;
 mod postgres_rows;
 
 pub use mysql::MYSQL;
+pub use mysql_rows::MYSQL_ROWS;
 pub use postgres::POSTGRES;
 pub use postgres_rows::POSTGRES_ROWS;
 

@@ -8,7 +8,8 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
     // Unqualified names depend on the user's search path, and a user may be called as this schema.
     table: "fencepost.row",
     quote: '"',
-    shared: "FOR SHARE",
+    check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 WHERE r.name = ''",
+    shared: "FOR SHARE {skip}",
     make: "INSERT INTO {row} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING",
     begins: "starts_with({0}, {1})",
     open: "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock' \
@@ -21,7 +22,9 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
     grant: &["UPDATE {claim} SET token = nextval('fencepost.token') WHERE id = $1 RETURNING token, \
          set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
          ELSE current_setting('synchronous_commit') END, true)"],
-    terminate: "SELECT pg_terminate_backend(c.connection::int4) FROM {claim} c WHERE c.id = $1 AND {open}",
+    draw: ["SELECT nextval('fencepost.token')"; 2],
+    clean: "DELETE FROM {claim} AS c WHERE NOT ({open})",
+    terminate: &["SELECT pg_terminate_backend(c.connection::int4) FROM {claim} c WHERE c.id = $1 AND {open}"],
     schema,
 };
 

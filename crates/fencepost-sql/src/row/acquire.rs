@@ -10,6 +10,7 @@ use futures_util::future::{Either, select};
 
 use crate::database::{Results, Value};
 use crate::failure::Failure;
+use crate::listing::Claims;
 use crate::row::client::RowClient;
 use crate::row::database::RowTransaction;
 use crate::row::held::Held;

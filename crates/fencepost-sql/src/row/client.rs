@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ClaimId, Loss, Name, Runtime};
+use fencepost_core::{ClaimId, Loss, Runtime};
 
 use crate::database::{Results, Statement};
 use crate::failure::Failure;
 use crate::row::database::RowDatabase;
 use crate::row::held::Held;
+use crate::row::server::mix;
 use crate::row::statements::{RowStatements, with};
 
 /// How often a statement is tried while other transactions are in its way.
@@ -55,16 +56,6 @@ impl RowClient {
         })
     }
 
-    /// Returns the name of a lock's row.
-    pub(crate) fn stored(&self, name: &str) -> Arc<str> {
-        if self.prefix.is_empty() { name.into() } else { [&*self.prefix, name].concat().into() }
-    }
-
-    /// Returns the name of a lock without the prefix.
-    pub(crate) fn plain(&self, stored: &str) -> Option<Name> {
-        Name::new(stored.strip_prefix(&*self.prefix)?).ok()
-    }
-
     /// Returns the number of a new note. It is no secret.
     pub(crate) fn new_note(self: &Arc<RowClient>) -> i64 {
         // The client's number is random: those of its notes are.
@@ -76,8 +67,7 @@ impl RowClient {
                 let _ = client.run(vec![clean]).await;
             });
         }
-        let number = self.runtime.client().wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let note = i64::try_from(number >> 1).unwrap_or(i64::MAX);
+        let note = mix(self.runtime.client(), number);
         self.notes.lock().insert(note);
         note
     }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::database::{Answer, Results, Row, Statement};
 
 /// A database whose transactions lock rows. Each statement has a time limit, if nothing else is said.
-pub trait RowDatabase: Send + Sync + 'static {
+pub(crate) trait RowDatabase: Send + Sync + 'static {
     /// Runs statements in order, each in a transaction of its own, on a connection that has no lock.
     ///
     /// # Errors

@@ -12,7 +12,10 @@ mod database;
 mod entry;
 mod held;
 mod operator;
+mod options;
+mod server;
 mod statements;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +27,18 @@ use fencepost_core::{
 
 use crate::database::Statement;
 use crate::failure::Failure;
+use crate::listing;
 use crate::names::TableName;
 use crate::row::client::RowClient;
 use crate::row::entry::RowEntry;
+use crate::row::server::Rows;
 use crate::row::statements::RowStatements;
 
-pub use database::{Renewed, RowDatabase, RowTransaction};
+pub use database::{Renewed, RowTransaction};
+pub use options::{LockOptions, RowLock};
+pub use server::RowServer;
 pub use statements::RowDialect;
+pub use transaction::{OpenTransaction, ended_early};
 
 /// How row locks are used.
 #[derive(Debug)]
@@ -61,15 +69,15 @@ impl RowLocks {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays at the database.
-    pub async fn open(
-        database: Arc<dyn RowDatabase>,
+    pub async fn open<S: RowServer>(
+        server: Arc<S>,
         dialect: &RowDialect,
         options: RowOptions,
         runtime: Runtime,
     ) -> Result<Arc<RowLocks>> {
         let RowOptions { engine, table, prefix, fair, max_ttl } = options;
         let statements = RowStatements::new(dialect, &table);
-        let client = RowClient::new(database, runtime, statements, engine, prefix);
+        let client = RowClient::new(Arc::new(Rows::new(server)), runtime, statements, engine, prefix);
         let check = Statement { text: Arc::clone(&client.statements.check), values: Vec::new() };
         let results = client.run(vec![check]).await.map_err(|failure| failure.on(engine))?;
         if results.iter().flatten().next().is_none() {
@@ -105,13 +113,13 @@ impl Backend for RowLocks {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
-            operator::inspect(&self.client, name).await.map_err(|failure| self.error(failure))
+            listing::inspect(&*self.client, name).await.map_err(|failure| self.error(failure))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         Reply::coming(async move {
-            operator::list(&self.client, prefix, page).await.map_err(|failure| self.error(failure))
+            listing::list(&*self.client, prefix, page).await.map_err(|failure| self.error(failure))
         })
     }
 

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use crate::database::{Statement, Value};
 use crate::names::TableName;
 
-/// How a database writes what row locks need. `{row}` stands for the table of rows and `{claim}` for that of claims.
+/// How a database writes what row locks need. `{row}` stands for the table of rows, `{claim}` for that of claims and `{token}` for that of
+/// tokens, where the database has one.
 pub struct RowDialect {
     /// The name of the table where the URL gives none.
     pub table: &'static str,
     /// Quotes names.
     pub(crate) quote: char,
-    /// Locks the row for readers, after `SELECT … `.
+    /// Returns a row if the tables are there, and `{row}` has the row of the empty name.
+    pub(crate) check: &'static str,
+    /// Locks the row for readers, after `SELECT … `. `{skip}` stands for `SKIP LOCKED` or nothing.
     pub(crate) shared: &'static str,
     /// Makes the row `$1`, unless it is there.
     pub(crate) make: &'static str,
@@ -27,13 +30,32 @@ pub struct RowDialect {
     pub(crate) hold: &'static [&'static str],
     /// Gives the claim `$1`, which has waited, a fresh token. The last statement returns it.
     pub(crate) grant: &'static [&'static str],
-    /// Ends the connection of the claim `$1`, if its transaction is open.
-    pub(crate) terminate: &'static str,
+    /// Draws a token for the row `$1` in the transaction that has it locked; for shared holders, too.
+    pub(crate) draw: [&'static str; 2],
+    /// Removes the notes of transactions that are not open.
+    pub(crate) clean: &'static str,
+    /// End the connection of the claim `$1`, if its transaction is open. The second may fail if it is not.
+    pub(crate) terminate: &'static [&'static str],
     /// Makes the tables.
     pub(crate) schema: fn(&TableName) -> String,
 }
 
 impl RowDialect {
+    /// Returns the statement that locks the row `$1`, and waits for it or skips it.
+    pub fn lock(&self, table: &TableName, shared: bool, skip: bool) -> String {
+        let lock = if shared { self.shared } else { "FOR UPDATE {skip}" };
+        let lock = lock.replace("{skip}", if skip { "SKIP LOCKED" } else { "" });
+        format!("SELECT 1 FROM {} WHERE name = $1 {lock}", table.quoted("", self.quote))
+    }
+
+    /// Returns the statement that draws a token for the row `$1` in the transaction that has it locked. Shared holders draw one without a
+    /// write: it would make them wait for each other.
+    pub fn draw(&self, table: &TableName, shared: bool) -> String {
+        let [draw, draw_shared] = self.draw;
+        let token = table.quoted(TableName::TOKEN, self.quote);
+        if shared { draw_shared } else { draw }.replace("{token}", &token)
+    }
+
     /// Returns the statements that make the tables, with comments. Running them again changes nothing.
     pub fn schema(&self, table: &TableName) -> String {
         (self.schema)(table)
@@ -57,32 +79,35 @@ pub(crate) struct RowStatements {
     pub(crate) claims_of_names: Arc<str>,
     pub(crate) find: Arc<str>,
     pub(crate) evict: Arc<str>,
-    pub(crate) terminate: Arc<str>,
+    pub(crate) terminate: Vec<Arc<str>>,
 }
 
 impl RowStatements {
     pub(crate) fn new(dialect: &RowDialect, table: &TableName) -> RowStatements {
-        let (row, claim) = (table.quoted("", dialect.quote), table.quoted(TableName::CLAIM, dialect.quote));
+        let quoted = |suffix| table.quoted(suffix, dialect.quote);
+        let (row, claim, token) = (quoted(""), quoted(TableName::CLAIM), quoted(TableName::TOKEN));
         let fill = |text: &str| {
             Arc::<str>::from(
-                text.replace("{open}", dialect.open).replace("{row}", &row).replace("{claim}", &claim),
+                text.replace("{open}", dialect.open)
+                    .replace("{row}", &row)
+                    .replace("{claim}", &claim)
+                    .replace("{token}", &token),
             )
         };
         let begins = |text: &str, start: &str| dialect.begins.replace("{0}", text).replace("{1}", start);
-        let both =
-            |text: &str| ["FOR UPDATE", dialect.shared].map(|lock| fill(&text.replace("{lock}", lock)));
+        let both = |skip| [false, true].map(|shared| dialect.lock(table, shared, skip).into());
         let shown = "SELECT c.name, c.token, c.shared, c.record, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted \
                      FROM {claim} c WHERE {open} AND";
         RowStatements {
-            check: fill("SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 WHERE r.name = ''"),
-            try_lock: both("SELECT 1 FROM {row} WHERE name = $1 {lock} SKIP LOCKED"),
+            check: fill(dialect.check),
+            try_lock: both(true),
             count: fill("SELECT count(*) FROM {row} WHERE name = $1"),
-            lock: both("SELECT 1 FROM {row} WHERE name = $1 {lock}"),
+            lock: both(false),
             make: fill(dialect.make),
             wait: fill(dialect.wait),
             hold: dialect.hold.iter().map(|text| fill(text)).collect(),
             grant: dialect.grant.iter().map(|text| fill(text)).collect(),
-            clean: fill("DELETE FROM {claim} AS c WHERE NOT ({open})"),
+            clean: fill(dialect.clean),
             look: fill("SELECT evicted FROM {claim} WHERE id = $1"),
             claims: fill(&format!("{shown} c.name = $1")),
             names: fill(&format!(
@@ -93,7 +118,7 @@ impl RowStatements {
             claims_of_names: fill(&format!("{shown} c.name >= $1 AND c.name <= $2 ORDER BY c.name")),
             find: fill("SELECT c.id FROM {claim} c WHERE c.name = $1 AND c.token = $2 AND {open}"),
             evict: fill("UPDATE {claim} SET evicted = $2 WHERE id = $1"),
-            terminate: fill(dialect.terminate),
+            terminate: dialect.terminate.iter().map(|text| fill(text)).collect(),
             claim,
         }
     }

@@ -1,10 +1,12 @@
 //! SQL servers: one PostgreSQL, with a pooler, one MariaDB.
 
+mod fixture;
 mod jumps;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
 
+pub use fixture::{SqlMode, SqlServer};
 pub use jumps::hold_through_jumps;
 pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;

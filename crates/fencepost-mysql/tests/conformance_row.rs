@@ -1,0 +1,37 @@
+//! Runs the conformance suite on row locks.
+
+use fencepost_core::Registry;
+use fencepost_testkit::conformance::hold_elsewhere as hold;
+use fencepost_testkit::sql::{SqlMode, SqlServer};
+
+static ROWS: SqlMode = SqlMode {
+    server: SqlServer::MariaDb,
+    open: fencepost_mysql::open,
+    register: fencepost_mysql::register,
+    options: "?mode=row&connections=400",
+    has_schema: true,
+    // The server refreshes its list of transactions only if nobody has read the list for 100 ms.
+    leftovers: "DO SLEEP(0.12); SELECT name, token FROM fencepost_row_claim; \
+        SELECT trx_state, trx_query FROM information_schema.INNODB_TRX",
+    ordered_tokens: false,
+    frees_at_once: true,
+};
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    hold(&fencepost_mysql::register(Registry::new()));
+}
+
+fencepost_testkit::conformance!(&ROWS, excused: [
+    // Runs are not kept.
+    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
+    a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+    // A newcomer may get a released row before the next in the queue, and readers overtake writers.
+    first_come_first_served, a_waiting_writer_is_not_overtaken,
+    // A row has no permits.
+    permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+    // A row lock ends with its transaction.
+    a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
+    a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
+]);

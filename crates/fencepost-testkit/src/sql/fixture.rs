@@ -1,0 +1,128 @@
+//! The conformance suite on an SQL server: what the modes of its engine differ in.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Backend, BackendUrl, Open, Registry, Result, Runtime};
+
+use super::{MariaDb, Postgres};
+use crate::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace};
+use crate::faults::Faults;
+use crate::needs::{MARIADB, POSTGRES, Program};
+use crate::server::{Proxied, Standalone};
+
+/// One mode of an SQL engine. Each namespace is a server of its own.
+pub struct SqlMode {
+    /// The server.
+    pub server: SqlServer,
+    /// The engine's function that opens a URL.
+    pub open: Open,
+    /// Adds the engine to a registry.
+    pub register: fn(Registry) -> Registry,
+    /// The options of the URL, as in `?mode=table`.
+    pub options: &'static str,
+    /// The schema is made first.
+    pub has_schema: bool,
+    /// Statements whose rows are what is left of claims.
+    pub leftovers: &'static str,
+    /// Tokens are in the order of the grants, also of those that hold together.
+    pub ordered_tokens: bool,
+    /// The server frees the locks of a client whose connections end.
+    pub frees_at_once: bool,
+}
+
+/// A server that the suite starts.
+#[derive(Clone, Copy, Debug)]
+pub enum SqlServer {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB.
+    MariaDb,
+}
+
+/// A server that runs statements as an administrator.
+trait Runs: Standalone<Config = ()> {
+    fn run(&self, statements: &str) -> io::Result<String>;
+}
+
+impl Runs for Postgres {
+    fn run(&self, statements: &str) -> io::Result<String> {
+        Postgres::run(self, statements)
+    }
+}
+
+impl Runs for MariaDb {
+    fn run(&self, statements: &str) -> io::Result<String> {
+        MariaDb::run(self, statements)
+    }
+}
+
+struct Space<S> {
+    server: Proxied<S>,
+    mode: &'static SqlMode,
+}
+
+impl<S: Runs> Space<S> {
+    fn start(mode: &'static SqlMode) -> Box<Space<S>> {
+        let space = Space { server: Proxied::start(&()).expect("a server starts"), mode };
+        if mode.has_schema {
+            let schema = (mode.register)(Registry::new()).schema(&space.url()).expect("the URL is sound");
+            space.run(&schema);
+        }
+        Box::new(space)
+    }
+
+    fn url(&self) -> String {
+        format!("{}{}", self.server.url(), self.mode.options)
+    }
+
+    /// Runs statements past the proxy.
+    fn run(&self, statements: &str) -> String {
+        self.server.with(|server: &S| server.run(statements)).expect("the server answers")
+    }
+}
+
+impl Fixture for &'static SqlMode {
+    fn needs(&self) -> &'static [Program] {
+        match self.server {
+            SqlServer::Postgres => &[POSTGRES],
+            SqlServer::MariaDb => &[MARIADB],
+        }
+    }
+
+    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+        let space: Box<dyn Namespace> = match self.server {
+            SqlServer::Postgres => Space::<Postgres>::start(self),
+            SqlServer::MariaDb => Space::<MariaDb>::start(self),
+        };
+        Box::pin(async { space })
+    }
+}
+
+impl<S: Runs + Faults + Send + 'static> Namespace for Space<S> {
+    fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+        let url = BackendUrl::parse(&self.url()).expect("the URL is sound");
+        Box::pin((self.mode.open)(url, runtime))
+    }
+
+    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
+        Box::pin(async { Some(self.run(self.mode.leftovers).lines().map(str::to_owned).collect()) })
+    }
+
+    fn faults(&self) -> Option<Box<dyn Faults>> {
+        Some(Box::new(self.server.clone()))
+    }
+
+    fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
+        Some(Box::new(Holder::start(&self.url(), name, ttl)))
+    }
+
+    fn ordered_tokens(&self) -> bool {
+        self.mode.ordered_tokens
+    }
+
+    fn crash_bound(&self, ttl: Duration) -> Duration {
+        if self.mode.frees_at_once { Duration::from_secs(1) } else { ttl }
+    }
+}
