@@ -41,7 +41,7 @@ pub enum AnyLock {
     Read(RwLock),
     /// One writer: [`RwLock::write`].
     Write(RwLock),
-    /// So many permits: [`Semaphore::acquire_many`].
+    /// A number of permits: [`Semaphore::acquire_many`].
     Permits(Semaphore, u32),
     /// Several names, all or none: [`MultiLock::lock`].
     Multi(MultiLock),

@@ -31,6 +31,8 @@ fencepost_testkit::conformance!(&ROWS, excused: [
     first_come_first_served, a_waiting_writer_is_not_overtaken,
     // A row has no permits.
     permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+    a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
+    members_enter_and_leave_together, a_dead_member_holds_nobody_up,
     // A row lock ends with its transaction.
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
     a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret,
