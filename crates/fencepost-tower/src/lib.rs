@@ -176,7 +176,9 @@ where
                 Err(error) => return Ok(Refusal::Failed(Arc::new(error)).answer()),
             };
             let mut lock = mutex.try_lock();
-            lock = wait.map_or(lock, |wait| mutex.try_lock().wait(wait));
+            if let Some(wait) = wait {
+                lock = lock.wait(wait);
+            }
             if let Some(ttl) = ttl {
                 lock = lock.ttl(ttl);
             }

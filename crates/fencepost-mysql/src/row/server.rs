@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Moment, Report};
+use fencepost_core::{Moment, Report};
 use fencepost_sql::{
     Answer, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, ended_early,
 };
@@ -144,23 +144,6 @@ impl RowServer for Connector {
     #[cfg(not(feature = "mysql_async"))]
     fn native(_: &Arc<MysqlRow>) -> Option<Box<dyn Any + Send>> {
         None
-    }
-
-    fn explain(&self, mut failure: Failure) -> Failure {
-        match failure.kind {
-            ErrorKind::Denied if failure.message.contains("denied a statement") => {
-                failure.message = format!(
-                    "{} denied a statement; grant the user the rights that `fencepost schema` with this URL names in its comments",
-                    self.server
-                );
-            }
-            ErrorKind::Configuration if failure.message.starts_with("a lease table") => {
-                failure.message =
-                    "a table of mode=row is missing; run fencepost schema --apply with this URL".to_owned();
-            }
-            _ => {}
-        }
-        failure
     }
 
     fn examine<'a>(&'a self, client: &'a PlainClient) -> Answer<'a, Report> {

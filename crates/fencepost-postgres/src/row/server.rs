@@ -131,23 +131,6 @@ impl RowServer for Connector {
         None
     }
 
-    fn explain(&self, mut failure: Failure) -> Failure {
-        match failure.kind {
-            ErrorKind::Denied if failure.message.contains("permission denied") => {
-                failure.message = format!(
-                    "{}: permission denied; grant the user the rights that `fencepost schema` with this URL names in its comments",
-                    self.server
-                );
-            }
-            ErrorKind::Configuration if failure.message.starts_with("a lease table") => {
-                failure.message =
-                    "a table of mode=row is missing; run fencepost schema --apply with this URL".to_owned();
-            }
-            _ => {}
-        }
-        failure
-    }
-
     fn examine<'a>(&'a self, client: &'a PlainClient) -> Answer<'a, Report> {
         Box::pin(doctor::examine_rows(&client.driver, &self.server))
     }

@@ -80,7 +80,7 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
         }
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             failure.message = format!(
-                "{server}: permission denied; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables, and \
+                "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables, and \
                  USAGE on their schema"
             );
         }

@@ -51,8 +51,23 @@ pub trait RowServer: Connect + Sized {
     /// Returns the holder's view of the transaction: a type of the engine's crate.
     fn native(open: &Arc<OpenTransaction<Self>>) -> Option<Box<dyn Any + Send>>;
 
-    /// Names the tables and rights of row locks in a failure.
-    fn explain(&self, failure: Failure) -> Failure;
+    /// Names the tables and rights of row locks in a failure of a statement, whose message is about a lease table.
+    fn explain(&self, mut failure: Failure) -> Failure {
+        match failure.kind {
+            ErrorKind::Denied if failure.message.contains("denied a statement") => {
+                failure.message = format!(
+                    "{} denied a statement; grant the user the rights that `fencepost schema` with this URL names in its comments",
+                    self.url()
+                );
+            }
+            ErrorKind::Configuration if failure.message.starts_with("a lease table") => {
+                failure.message =
+                    "a table of mode=row is missing; run fencepost schema --apply with this URL".to_owned();
+            }
+            _ => {}
+        }
+        failure
+    }
 
     /// Checks the server. Nothing is changed.
     fn examine<'a>(&'a self, client: &'a Self::Client) -> Answer<'a, Report>;

@@ -7,7 +7,7 @@ WAITS = 1; HANDED = 2; HOLDS = 3; EVICTED = 4; TOMBSTONE = 5
 -- two TOMB; a lock has at most TOMBS of them.
 LIVE = 1900000; TOMB = 60000000; TOMBS = 1000
 -- One call clears away at most MOST dead claims, admits five times as many, reads about SCAN fields in search of the dead, and passes over
--- at most OVER claims in the line. A process that no message reaches counts as UNREACHED of these.
+-- at most OVER claims in the line. The first place of a process that no message reaches counts as UNREACHED.
 MOST = 100; SCAN = 1000; OVER = 10000; UNREACHED = 50
 -- Formats, see layout.lua. TERMS_START: where the terms of a CLAIM begin. KIND: the first byte of the names of fields c and p.
 SUMMARY = '>BBI4I4dddddddI4I4'; SCANNED = '>d'; IDLE_SUMMARY = '>Bdddd'; SENDER = '>dc16BB'; REQUEST = '>Bddc16BB'; TERMS = '>BI4I4c16'
