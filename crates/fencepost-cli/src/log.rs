@@ -122,18 +122,23 @@ pub(crate) fn set_up(args: &GlobalArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes over what the environment says: for the processes between the command and the program.
+/// Takes over the form that the environment names: for the processes between the command and the program.
 pub(crate) fn set_up_inner() {
-    let variable = |name| std::env::var(name).unwrap_or_default();
-    let format = match &*variable(VARIABLE) {
-        "json" => Some(Format::Json),
-        "text" => Some(Format::Text),
+    let format = match std::env::var(VARIABLE).as_deref() {
+        Ok("json") => Some(Format::Json),
+        Ok("text") => Some(Format::Text),
         _ => None,
     };
     let _ = CHOICE.set(Choice { format, ..Choice::default() });
-    about(variable("FENCEPOST_NAME").lines());
-    let tokens = variable("FENCEPOST_TOKEN").lines().filter_map(|token| token.parse().ok()).collect();
-    subject().tokens = tokens;
+}
+
+/// The lines are from now on about the grant that the program finds in this environment.
+pub(crate) fn about_grant(environment: &[(String, String)]) {
+    let variable = |name| {
+        environment.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value.as_str()).lines()
+    };
+    about(variable("FENCEPOST_NAME"));
+    subject().tokens = variable("FENCEPOST_TOKEN").filter_map(|token| token.parse().ok()).collect();
 }
 
 /// Names the locks that the lines are about from now on.

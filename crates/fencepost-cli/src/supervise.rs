@@ -2,7 +2,6 @@
 //! the program.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
@@ -14,7 +13,9 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::exit::LOST;
-use crate::guardian::{self, Event, Link, Order, Plan, Why, fault_point, floor, grace, nanos, now};
+use crate::guardian::{
+    self, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace, nanos, now,
+};
 use crate::holding::Pin;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
@@ -50,8 +51,9 @@ pub(crate) enum OnLost {
 /// One program to be run.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
-    pub(crate) program: &'a [OsString],
-    pub(crate) environment: &'a [(&'static str, String)],
+    /// The guardian that was started for it, or why there is none.
+    pub(crate) guardian: io::Result<IdleGuardian>,
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) ttl: Duration,
     pub(crate) grace: Duration,
     pub(crate) limit: Option<u64>,
@@ -122,8 +124,7 @@ pub(crate) async fn supervise(
             asked_to_end: false,
         });
     }
-    let link = Link::start(Plan {
-        program: job.program,
+    let begin = Begin {
         environment: job.environment,
         end,
         latest,
@@ -137,9 +138,9 @@ pub(crate) async fn supervise(
         limit: job.limit,
         foreground,
         blocked: signals.blocked().to_vec(),
-        lock: job.pin.lock,
         over: job.pin.over,
-    })?;
+    };
+    let link = Link::begin(job.guardian?, &Plan { begin, lock: job.pin.lock })?;
     let mut watch = Watch {
         link,
         terminal,

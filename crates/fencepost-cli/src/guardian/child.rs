@@ -4,34 +4,68 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{getpgrp, getppid};
+use nix::unistd::{Pid, getpgrp, getppid};
 
 use super::protocol::{Setup, receive_start};
-use super::{CHILD, fault_point, now};
+use super::{CHILD, fault_point, now, pass_on};
+use crate::log;
 use crate::terminal::Terminal;
+
+/// The guardian's side of a child that has not been told to begin. It ends when this is dropped.
+pub(super) struct Child {
+    pub(super) near: UnixStream,
+    pub(super) pid: Pid,
+}
+
+impl Child {
+    /// Starts it; the signals that it is to have blocked are blocked now.
+    pub(super) fn start(program: &[OsString]) -> io::Result<Self> {
+        let (near, far) = UnixStream::pair()?;
+        // Its messages are read when it has ended.
+        near.set_nonblocking(true)?;
+        let child = Command::new("/proc/self/exe")
+            .arg0("fencepost")
+            .arg(CHILD)
+            .args(program)
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
+        Ok(Self { near, pid })
+    }
+}
 
 /// Becomes the program in the arguments; returns only with the exit code of a failure. The guardian's end of the socket on stdin is
 /// closed by the program's start, and gets a byte if the lease is over.
 pub(crate) fn main(program: &[OsString]) -> u8 {
-    let start = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let start = start.and_then(|socket| receive_start::<Setup>(&socket).map(|start| (start, socket)));
-    let (Ok(((setup, descriptors), mut guardian)), [name, rest @ ..]) = (start, program) else {
-        error!("{CHILD} is for fencepost's own use: try 'fencepost run --help'");
-        return 125;
-    };
-    let Some(stdin) = descriptors.into_iter().next() else { return 125 };
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
         error!("cannot tie the program to the life of its guardian: {error}");
         return 125;
     }
-    // The guardian may have died before the call above; the kernel then tells nobody.
+    let start = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let start = start.and_then(|socket| receive_start::<Setup>(&socket).map(|start| (start, socket)));
+    let (setup, descriptors, mut guardian) = match start {
+        Ok((Some((setup, descriptors)), guardian)) => (setup, descriptors, guardian),
+        // The lock was not to be had.
+        Ok((None, _)) => return 0,
+        Err(_) => return misused(),
+    };
+    log::about_grant(&setup.environment);
+    let [name, rest @ ..] = program else { return misused() };
+    let mut descriptors = descriptors.into_iter();
+    let Some(stdin) = descriptors.next() else { return 125 };
+    if let Some(error) = descriptors.next().and_then(|lock| pass_on(lock).err()) {
+        error!("cannot pass the lock on to the program: {error}");
+        return 125;
+    }
+    // The guardian may have died before its death was to be told; the kernel then tells nobody.
     if getppid().as_raw() != setup.guardian {
         return 125;
     }
@@ -53,7 +87,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
         let _ = guardian.write_all(&[0]);
         return 125;
     }
-    let error = Command::new(name).args(rest).stdin(Stdio::from(stdin)).exec();
+    let error = Command::new(name).args(rest).envs(setup.environment).stdin(Stdio::from(stdin)).exec();
     let name = name.display();
     match error.kind() {
         io::ErrorKind::NotFound => {
@@ -76,4 +110,9 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
             126
         }
     }
+}
+
+fn misused() -> u8 {
+    error!("{CHILD} is for fencepost's own use: try 'fencepost run --help'");
+    125
 }

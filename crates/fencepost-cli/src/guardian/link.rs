@@ -15,26 +15,57 @@ use tokio::net::UnixStream;
 
 use super::GUARDIAN;
 use super::protocol::{Begin, Event, Frame, Inbox, Order, send_start};
+use crate::log;
 
-/// The program to run, and how.
+/// How to run the program.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) program: &'a [OsString],
-    pub(crate) environment: &'a [(&'static str, String)],
-    pub(crate) end: u64,
-    pub(crate) latest: u64,
-    pub(crate) grace: u64,
-    pub(crate) floor: u64,
-    pub(crate) notice: Option<u64>,
-    pub(crate) limit: Option<u64>,
-    pub(crate) foreground: bool,
-    pub(crate) blocked: Vec<i32>,
+pub(crate) struct Plan {
+    pub(crate) begin: Begin,
     /// The descriptor that keeps the grant at the engine. All that the program starts inherits it.
     pub(crate) lock: Option<OwnedFd>,
-    pub(crate) over: Option<Vec<u8>>,
 }
 
-/// A running guardian. Dropping it closes the socket, upon which the guardian kills.
+/// A guardian that runs nothing yet. Its start takes a few milliseconds, which pass while the lock is asked for. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct IdleGuardian {
+    near: StdStream,
+    /// `None`: it has begun.
+    pid: Option<Pid>,
+}
+
+impl IdleGuardian {
+    /// Starts a guardian for `program`.
+    ///
+    /// # Errors
+    ///
+    /// No process could be made.
+    pub(crate) fn start(program: &[OsString]) -> io::Result<Self> {
+        let (near, far) = StdStream::pair()?;
+        near.set_nonblocking(true)?;
+        let guardian = Command::new("/proc/self/exe")
+            .arg0("fencepost")
+            .arg(GUARDIAN)
+            .args(program)
+            .envs(log::format().map(|format| (log::VARIABLE, format.as_str())))
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(guardian.id()).map(Pid::from_raw).map_err(io::Error::other)?;
+        Ok(Self { near, pid: Some(pid) })
+    }
+}
+
+impl Drop for IdleGuardian {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            // The kernel kills its child with it.
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, None);
+        }
+    }
+}
+
+/// A guardian that runs the program. Dropping it closes the socket, upon which the guardian kills.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: UnixStream,
@@ -45,37 +76,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts a guardian and tells it to begin.
-    pub(crate) fn start(plan: Plan<'_>) -> io::Result<Self> {
-        let (near, far) = StdStream::pair()?;
-        near.set_nonblocking(true)?;
+    /// Tells the guardian to begin.
+    pub(crate) fn begin(mut guardian: IdleGuardian, plan: &Plan) -> io::Result<Self> {
         // All that can fail comes before the guardian may start the program.
-        let out = near.try_clone()?;
-        let stream = UnixStream::from_std(near)?;
-        let guardian = Command::new("/proc/self/exe")
-            .arg0("fencepost")
-            .arg(GUARDIAN)
-            .args(plan.program)
-            .envs(plan.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::from(OwnedFd::from(far)))
-            .process_group(0)
-            .spawn()?;
-        let pid = i32::try_from(guardian.id()).map(Pid::from_raw).map_err(io::Error::other)?;
-        let begin = Begin {
-            end: plan.end,
-            latest: plan.latest,
-            grace: plan.grace,
-            floor: plan.floor,
-            notice: plan.notice,
-            limit: plan.limit,
-            foreground: plan.foreground,
-            blocked: plan.blocked,
-            over: plan.over,
-        };
+        let (out, stream) = (guardian.near.try_clone()?, UnixStream::from_std(guardian.near.try_clone()?)?);
         let stdin = io::stdin();
         let descriptors: Vec<_> =
             [Some(stdin.as_fd()), plan.lock.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
-        send_start(&out, &begin, &descriptors)?;
+        send_start(&out, &plan.begin, &descriptors)?;
+        let pid = guardian.pid.take().ok_or_else(|| io::Error::other("it has begun before"))?;
         Ok(Self { stream, out, inbox: Inbox::default(), pid })
     }
 

@@ -20,12 +20,10 @@ mod tree;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use fencepost_core::Backoff;
 use nix::errno::Errno;
@@ -39,14 +37,17 @@ use nix::unistd::{Pid, getpid, getppid};
 
 pub(crate) use child::main as child_main;
 pub(crate) use fault::fault_point;
-pub(crate) use link::{Link, Plan};
-pub(crate) use protocol::{Event, Order, Why};
+pub(crate) use link::{IdleGuardian, Link, Plan};
+pub(crate) use protocol::{Begin, Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
 pub(crate) use tree::{own_children, signal_descendants};
 
+use child::Child;
 use phase::{Phase, ROUNDS, Step};
-use protocol::{Begin, Frame, Inbox, Setup, receive_start, send_start};
+use protocol::{Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
+
+use crate::log;
 
 /// The hidden subcommand of the guardian.
 pub(crate) const GUARDIAN: &str = "__guardian";
@@ -81,7 +82,7 @@ struct Guardian {
 /// Runs as the guardian: control socket on stdin, the program in the arguments. The exit code is only seen
 /// by the wrapper's `wait`.
 pub(crate) fn main(program: &[OsString]) -> u8 {
-    match Guardian::start(program).and_then(Guardian::watch) {
+    match Guardian::start(program).and_then(|guardian| guardian.map_or(Ok(()), Guardian::watch)) {
         Ok(()) => 0,
         Err(error) => {
             error!("the guardian failed: {error}");
@@ -91,7 +92,8 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
 }
 
 impl Guardian {
-    fn start(program: &[OsString]) -> io::Result<Self> {
+    /// Returns `None` if the wrapper has closed its end before anything was run.
+    fn start(program: &[OsString]) -> io::Result<Option<Self>> {
         let known: SigSet = Signal::iterator().collect();
         let before = SigSet::thread_get_mask()?;
         known.thread_block()?;
@@ -105,14 +107,17 @@ impl Guardian {
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let (mut begin, descriptors) = receive_start::<Begin>(&control)?;
+        // Its start takes time, which passes while the wrapper asks for the lock.
+        let child = Child::start(program);
+        let Some((mut begin, descriptors)) = receive_start::<Begin>(&control)? else { return Ok(None) };
+        log::about_grant(&begin.environment);
         let own = known.iter().filter(|signal| !before.contains(*signal)).map(|signal| signal as i32);
         begin.blocked.extend(own);
         control.set_nonblocking(true)?;
         let mut descriptors = descriptors.into_iter();
         let stdin =
             descriptors.next().ok_or_else(|| io::Error::other("the program's stdin did not arrive"))?;
-        let _lock = descriptors.next().map(pass_on).transpose()?;
+        let lock = descriptors.next().map(pass_on).transpose()?;
 
         let mut guardian = Self {
             control,
@@ -131,42 +136,38 @@ impl Guardian {
         fault_point("guardian");
         if now() >= guardian.begin.latest {
             guardian.refuse();
-            return Ok(guardian);
+            return Ok(Some(guardian));
         }
-        match guardian.spawn(program, stdin) {
-            Ok(()) => guardian.say(Event::Started(guardian.child.as_raw())),
+        match child {
+            Ok(child) => {
+                let descriptors = [Some(stdin.as_fd()), lock.as_ref().map(AsFd::as_fd)];
+                guardian.begin(child, &descriptors.into_iter().flatten().collect::<Vec<_>>());
+                guardian.say(Event::Started(guardian.child.as_raw()));
+            }
             Err(error) => {
                 guardian.ended = true;
                 guardian.say(Event::Failed(error.raw_os_error().unwrap_or(0)));
             }
         }
-        Ok(guardian)
+        Ok(Some(guardian))
     }
 
-    fn spawn(&mut self, program: &[OsString], stdin: OwnedFd) -> io::Result<()> {
+    /// Tells the child to become the program.
+    fn begin(&mut self, child: Child, descriptors: &[BorrowedFd<'_>]) {
         let setup = Setup {
             guardian: getpid().as_raw(),
             latest: self.begin.latest,
             foreground: self.begin.foreground,
             blocked: self.begin.blocked.clone(),
+            environment: std::mem::take(&mut self.begin.environment),
         };
-        let (near, far) = UnixStream::pair()?;
-        // A child that has died reads nothing; `reap` reports its end. Its messages are read when it has ended.
-        near.set_nonblocking(true)?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("fencepost")
-            .arg(CHILD)
-            .args(program)
-            .stdin(Stdio::from(OwnedFd::from(far)))
-            .process_group(0)
-            .spawn()?;
-        self.child = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
-        let _ = send_start(&near, &setup, &[stdin.as_fd()]);
-        self.late = Some(near);
-        Ok(())
+        // A child that has died reads nothing; `reap` reports its end.
+        let _ = send_start(&child.near, &setup, descriptors);
+        self.child = child.pid;
+        self.late = Some(child.near);
     }
 
-    /// Tells the wrapper that nothing is run.
+    /// Tells the wrapper that nothing is run. A child that was not told to begin ends when its socket is closed.
     fn refuse(&mut self) {
         self.ended = true;
         self.forsaken = true;

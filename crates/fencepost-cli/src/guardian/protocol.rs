@@ -14,7 +14,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// All that the guardian must know before it starts the program. The program itself stands in its argv.
+/// All that the guardian must know before the program starts. The program itself stands in its argv.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Begin {
     /// The lease's end as known at the start, in nanoseconds of CLOCK_BOOTTIME.
@@ -36,6 +36,8 @@ pub(crate) struct Begin {
     pub(crate) blocked: Vec<i32>,
     /// The file in which the end of the grant is written when the wrapper cannot release it.
     pub(crate) over: Option<Vec<u8>>,
+    /// What the program finds in its environment besides its caller's.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// All that the guardian's child must know before it becomes the program.
@@ -49,6 +51,8 @@ pub(super) struct Setup {
     pub(super) foreground: bool,
     /// The signals to be unblocked.
     pub(super) blocked: Vec<i32>,
+    /// What the program finds in its environment besides its caller's.
+    pub(super) environment: Vec<(String, String)>,
 }
 
 /// A message from the wrapper to its guardian.
@@ -221,13 +225,16 @@ pub(super) fn send_start(
     to.write_all(&body)
 }
 
-/// Waits for what [`send_start`] sends. The descriptors come close-on-exec.
-pub(super) fn receive_start<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
+/// Waits for what [`send_start`] sends. The descriptors come close-on-exec. `None`: the other end was closed, and nothing is to be run.
+pub(super) fn receive_start<T: DeserializeOwned>(from: &UnixStream) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(&mut length)];
     let got = recvmsg(from.as_fd(), &mut buffers, &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+    if got.bytes == 0 {
+        return Ok(None);
+    }
     if got.bytes != length.len() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -240,7 +247,7 @@ pub(super) fn receive_start<T: DeserializeOwned>(from: &UnixStream) -> io::Resul
     let mut body = vec![0; usize::try_from(u32::from_be_bytes(length)).map_err(io::Error::other)?];
     let mut from = from;
     from.read_exact(&mut body)?;
-    Ok((serde_json::from_slice(&body)?, descriptors))
+    Ok(Some((serde_json::from_slice(&body)?, descriptors)))
 }
 
 #[cfg(test)]
@@ -296,11 +303,12 @@ mod tests {
             foreground: false,
             blocked: vec![15],
             over: Some(b"/a\xff".to_vec()),
+            environment: vec![("NAME".to_owned(), "a\nb".to_owned())],
         };
         let (reader, writer) = io::pipe().unwrap();
         send_start(&near, &begin, &[writer.as_fd()]).unwrap();
         drop(writer);
-        let (heard, mut descriptors) = receive_start::<Begin>(&far).unwrap();
+        let (heard, mut descriptors) = receive_start::<Begin>(&far).unwrap().unwrap();
         assert_eq!(heard, begin);
         let mut pipe = std::fs::File::from(descriptors.pop().unwrap());
         pipe.write_all(b"x").unwrap();

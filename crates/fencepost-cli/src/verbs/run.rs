@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use crate::cli::{LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_rea
 use crate::connect::{Options, close, connect, connect_pinned, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
-use crate::guardian::{grace, nanos, now, own_children};
+use crate::guardian::{IdleGuardian, grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
@@ -166,6 +167,14 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     }
 }
 
+/// What is there before the lock is asked for.
+struct Prepared<'a> {
+    label: String,
+    ttl: Duration,
+    guardian: io::Result<IdleGuardian>,
+    strangers: &'a HashSet<i32>,
+}
+
 /// One grant, from the wait to the release.
 async fn round(
     args: &Args,
@@ -184,6 +193,8 @@ async fn round(
         release: Some(args.release.release_wait),
         history: true,
     };
+    let guardian = IdleGuardian::start(&args.program);
+    let prepared = Prepared { label, ttl, guardian, strangers };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
         match args.on_lost {
@@ -198,7 +209,7 @@ async fn round(
     let request = Request { locks: &locks, names: &args.names, mode: &args.mode, wait, ttl, once };
     let answer = request.get(signals).await;
     let outcome = match answer {
-        Ok(Answer::Held(holding)) => held(args, ttl, holding, label, strangers, &mut end, signals).await,
+        Ok(Answer::Held(holding)) => held(args, prepared, holding, &mut end, signals).await,
         Ok(Answer::Already(message)) => {
             info!("{message}; nothing was run (--once-per)");
             Ok(Round::Done(0))
@@ -224,13 +235,12 @@ async fn round(
 /// Runs the program under the lock and releases it.
 async fn held(
     args: &Args,
-    ttl: Duration,
+    prepared: Prepared<'_>,
     mut holding: Holding,
-    label: String,
-    strangers: &HashSet<i32>,
     end: &mut End,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
+    let Prepared { label, ttl, guardian, strangers } = prepared;
     let since = now();
     // A signal that came while the grant was on its way: no program is started only to be ended.
     while let Some(signal) = signals.pending() {
@@ -249,17 +259,15 @@ async fn held(
             return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
         }
     };
-    let mut environment = vec![
+    let environment = [
         ("FENCEPOST_NAME", holding.names()),
         ("FENCEPOST_TOKEN", holding.tokens()),
         ("FENCEPOST_HOLDER", label),
         ("FENCEPOST_DEADLINE_MS", deadline(holding.remaining()).to_string()),
     ];
-    // For the processes between this one and the program, and for a fencepost that the program calls.
-    environment.extend(log::format().map(|format| (log::VARIABLE, format.as_str().to_owned())));
     let job = Job {
-        program: &args.program,
-        environment: &environment,
+        guardian,
+        environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
         ttl,
         grace: args.grace.unwrap_or(GRACE),
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
