@@ -8,6 +8,9 @@ use fencepost_sql::Failure;
 /// The server's error for a table that does not exist.
 pub(crate) const NO_TABLE: u16 = 1146;
 
+/// The server's error for a user without rights on the database.
+pub(crate) const NO_ACCESS: u16 = 1044;
+
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "mysql";
 
@@ -32,7 +35,7 @@ pub(crate) fn read(error: Unanswered, server: &str) -> Failure {
             Denied,
             "refuses this user and password; check them, and from which hosts the user may connect",
         ),
-        1044 | 1142 | 1143 | 1227 | 1410 => failure(
+        NO_ACCESS | 1142 | 1143 | 1227 | 1410 => failure(
             Denied,
             "denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the table fencepost_token",
         ),

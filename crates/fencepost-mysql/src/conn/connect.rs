@@ -18,7 +18,7 @@ use crate::conn::session::MysqlSession;
 use crate::conn::socket::Security;
 use crate::conn::statements::{CREATE_TABLE, Statements, TRY_AND_DRAW};
 use crate::error;
-use crate::error::{NO_TABLE, Unanswered};
+use crate::error::{NO_ACCESS, NO_TABLE, Unanswered};
 
 /// The oldest version of MySQL: sessions hold more than one lock.
 const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);
@@ -240,6 +240,10 @@ fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
 
 fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
     match refused {
+        Refused::Server { code: NO_ACCESS, message } => {
+            let advice = "denies this user the database; grant the rights that `fencepost schema` with this URL names in its comments";
+            Failure::new(ErrorKind::Denied, format!("{server} {advice}")).because(message)
+        }
         Refused::Server { code, message } => error::read(Unanswered::Refused { code, message }, server),
         Refused::Io(error) => error::unconnected(server, error),
         Refused::NoTls => Failure::new(

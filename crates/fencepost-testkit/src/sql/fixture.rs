@@ -1,16 +1,15 @@
 //! The conformance suite on an SQL server: what the modes of its engine differ in.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Backend, BackendUrl, Open, Registry, Result, Runtime};
 
-use super::{MariaDb, Postgres};
+use super::{MariaDb, Postgres, Runs};
 use crate::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace};
 use crate::faults::Faults;
 use crate::needs::{MARIADB, POSTGRES, Program};
-use crate::server::{Proxied, Standalone};
+use crate::server::Proxied;
 
 /// One mode of an SQL engine. Each namespace is a server of its own.
 pub struct SqlMode {
@@ -39,23 +38,6 @@ pub enum SqlServer {
     Postgres,
     /// MariaDB.
     MariaDb,
-}
-
-/// A server that runs statements as an administrator.
-trait Runs: Standalone<Config = ()> {
-    fn run(&self, statements: &str) -> io::Result<String>;
-}
-
-impl Runs for Postgres {
-    fn run(&self, statements: &str) -> io::Result<String> {
-        Postgres::run(self, statements)
-    }
-}
-
-impl Runs for MariaDb {
-    fn run(&self, statements: &str) -> io::Result<String> {
-        MariaDb::run(self, statements)
-    }
 }
 
 struct Space<S> {

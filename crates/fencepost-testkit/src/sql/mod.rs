@@ -5,6 +5,7 @@ mod jumps;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
+pub mod rows;
 
 pub use fixture::{SqlMode, SqlServer};
 pub use jumps::hold_through_jumps;
@@ -12,6 +13,7 @@ pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
 
+use crate::server::Standalone;
 use nix::unistd::{Uid, User};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -21,6 +23,27 @@ use std::process::{Command, Stdio};
 
 /// The user under which a server runs if the test runs as root: PostgreSQL refuses root.
 const USER: &str = "nobody";
+
+/// A server that runs statements as an administrator.
+pub trait Runs: Standalone<Config = ()> {
+    /// Runs statements. Returns a line for each row.
+    ///
+    /// # Errors
+    /// Returns the server's message for the first statement that fails.
+    fn run(&self, statements: &str) -> io::Result<String>;
+}
+
+impl Runs for Postgres {
+    fn run(&self, statements: &str) -> io::Result<String> {
+        Postgres::run(self, statements)
+    }
+}
+
+impl Runs for MariaDb {
+    fn run(&self, statements: &str) -> io::Result<String> {
+        MariaDb::run(self, statements)
+    }
+}
 
 /// Returns a command that runs `program` as [`USER`] if the test runs as root, else as the test's user.
 fn unprivileged(program: impl AsRef<OsStr>) -> io::Result<Command> {

@@ -1,0 +1,189 @@
+//! Tests of guards.
+
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Eviction, Loss};
+
+use super::{RowEngine, RowServer, SOON, connect, lock, registry, sell};
+use crate::wait::eventually;
+
+/// The change and the lock commit together.
+#[doc(hidden)]
+pub async fn a_release_commits_the_change<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let (client, other) = (server.connect().await, server.connect().await);
+    let mut guard = lock(&client, "stock/42").await;
+    let token = guard.token();
+    sell::<R>(&mut guard).await;
+    assert_eq!(server.pieces(), "10", "nothing is committed yet");
+    let mutex = other.mutex("stock/42").expect("a good name");
+    assert!(mutex.try_lock().await.expect("busy is no error").is_none());
+    guard.release().await.expect("it was held");
+    assert_eq!(server.pieces(), "7");
+    let next = mutex.try_lock().await.expect("no error").expect("it is free");
+    assert!(next.token() > token);
+    next.release().await.expect("it was held");
+    assert_eq!(server.open(), "0");
+    client.close().await;
+    other.close().await;
+}
+
+#[doc(hidden)]
+pub async fn a_drop_rolls_the_change_back<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let client = server.connect().await;
+    let mut guard = lock(&client, "stock/42").await;
+    sell::<R>(&mut guard).await;
+    drop(guard);
+    lock(&client, "stock/42").await.release().await.expect("it was held");
+    assert_eq!(server.pieces(), "10");
+    client.close().await;
+}
+
+/// The holder is told at once when its session ends: the test prints the time. Another client gets the lock, and nothing was written.
+#[doc(hidden)]
+pub async fn a_holder_whose_session_is_ended_is_told<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let (client, other) = (server.connect().await, server.connect().await);
+    let mut guard = lock(&client, "stock/42").await;
+    sell::<R>(&mut guard).await;
+    R::end_session(&server.server);
+    let start = Instant::now();
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    println!("told after {:?}", start.elapsed());
+    assert_eq!(lost, Loss::SessionEnded);
+    let next = lock(&other, "stock/42").await;
+    assert!(next.token() > guard.token());
+    assert!(guard.release().await.expect_err("it was lost").is_lost());
+    assert_eq!(server.pieces(), "10");
+    next.release().await.expect("it was held");
+    client.close().await;
+    other.close().await;
+}
+
+/// A silent holder's statement keeps its lock, and a renewal waits behind it. If it lasts longer than the lease, the lock is lost and
+/// nothing is committed.
+#[doc(hidden)]
+pub async fn a_renewal_waits_for_a_statement_of_the_holder<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let (client, other) = (server.connect().await, server.connect().await);
+    let mutex = client.mutex("stock/42").expect("a good name");
+    // Each statement takes longer than a third of the lease, and all of them longer than the lease.
+    let mut guard = mutex.lock().ttl(Duration::from_secs(6)).await.expect("it is free");
+    for _ in 0..3 {
+        R::execute(&mut guard, &R::SLEEP.replace("{}", "2.5")).await.expect("it is open");
+        guard.ensure_held().expect("a renewal got through");
+    }
+    sell::<R>(&mut guard).await;
+    guard.release().await.expect("it was held");
+    assert_eq!(server.pieces(), "7");
+    let mut guard = mutex.lock().ttl(Duration::from_secs(1)).await.expect("it is free");
+    sell::<R>(&mut guard).await;
+    let sleep = R::SLEEP.replace("{}", "600");
+    let long = R::execute(&mut guard, &sleep);
+    let next = async { lock(&other, "stock/42").await };
+    // The lock is free only when the statement has been ended.
+    let (long, next) = tokio::time::timeout(SOON, async { tokio::join!(long, next) }).await.expect("it ends");
+    long.expect_err("it was ended");
+    assert!(guard.ensure_held().expect_err("its lease is over").is_lost());
+    assert!(guard.release().await.expect_err("its lease is over").is_lost());
+    assert_eq!(server.pieces(), "7");
+    next.release().await.expect("it was held");
+    client.close().await;
+    other.close().await;
+}
+
+/// One thousand guards and waiters that are dropped at random moments leave no transaction and no note.
+#[doc(hidden)]
+pub async fn drops_at_random_moments_leave_nothing<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let client = connect::<R>(&format!("{}&connections=60", server.url())).await.expect("it answers");
+    let mut tasks = Vec::new();
+    for task in 0..20_u64 {
+        let client = client.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut granted = 0;
+            for round in 0..50_u64 {
+                let micros = (task * 50 + round).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 300_000;
+                let mutex = client.mutex(&format!("lock/{}", (task + round) % 5)).expect("a good name");
+                let request = mutex.lock().into_future();
+                if let Ok(guard) = tokio::time::timeout(Duration::from_micros(micros), request).await {
+                    drop(guard.expect("no connection is missing"));
+                    granted += 1;
+                }
+            }
+            granted
+        }));
+    }
+    let mut granted = 0;
+    for task in tasks {
+        granted += task.await.expect("no task panics");
+    }
+    println!("{granted} of 1000 were granted");
+    eventually(SOON, "no transaction is open", || async { server.open() == "0" }).await;
+    let notes = format!("SELECT count(*) FROM {}", R::CLAIMS);
+    eventually(SOON, "no note is left", || async { server.run(&notes) == "0" }).await;
+    for name in 0..5 {
+        lock(&client, &format!("lock/{name}")).await.release().await.expect("it was held");
+    }
+    client.close().await;
+}
+
+/// A row that somebody deletes is made again. A client refuses a lock for which it has no connection.
+#[doc(hidden)]
+pub async fn rows_and_connections_that_are_missing<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let client = connect::<R>(&format!("{}&connections=2", server.url())).await.expect("it answers");
+    lock(&client, "one").await.release().await.expect("it was held");
+    server.run(&format!("DELETE FROM {} WHERE name = 'one'", R::ROWS));
+    let (one, two) = (lock(&client, "one").await, lock(&client, "two").await);
+    let error = client.mutex("three").expect("a good name").lock().await.expect_err("there is no connection");
+    assert!(error.to_string().contains("raise connections="), "{error}");
+    one.release().await.expect("it was held");
+    lock(&client, "three").await.release().await.expect("it was held");
+    two.release().await.expect("it was held");
+    client.close().await;
+}
+
+#[doc(hidden)]
+pub async fn tables_and_rights_that_are_missing<R: RowEngine>() {
+    let bare = RowServer::<R>::bare();
+    let error = connect::<R>(&bare.url()).await.expect_err("there are no tables");
+    assert!(error.is_configuration() && error.to_string().contains("fencepost schema --apply"), "{error}");
+    let server = RowServer::<R>::start().await;
+    server.run(R::MAKE_USER);
+    let app = server.url().replace(R::ADMINISTRATOR, "app@");
+    let error = connect::<R>(&app).await.expect_err("it has no rights");
+    assert!(error.is_denied() && error.to_string().contains("fencepost schema"), "{error}");
+    // The comments of the schema name the rights.
+    let schema = registry::<R>().schema(&app).expect("a good URL");
+    for right in schema.lines().filter_map(|line| line.strip_prefix("--     ")) {
+        server.run(right);
+    }
+    let client = connect::<R>(&app).await.expect("it has all rights");
+    lock(&client, "lock").await.release().await.expect("it was held");
+    let error = match client.semaphore("pool", 3) {
+        Ok(semaphore) => semaphore.acquire().await.expect_err("there are no permits"),
+        Err(error) => error,
+    };
+    assert!(error.is_unsupported(), "{error}");
+    client.close().await;
+}
+
+/// An eviction at once ends the holder's session.
+#[doc(hidden)]
+pub async fn an_eviction_at_once_undoes_the_change<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let (client, operator) = (server.connect().await, server.connect().await);
+    let mut guard = lock(&client, "stock/42").await;
+    sell::<R>(&mut guard).await;
+    operator.evict("stock/42", guard.token(), &Eviction::new(true)).await.expect("it is held");
+    tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    lock(&operator, "stock/42").await.release().await.expect("it was held");
+    assert!(guard.release().await.expect_err("it was evicted").is_lost());
+    assert_eq!(server.pieces(), "10");
+    let report = operator.examine().await.expect("it answers");
+    assert!(format!("{report:?}").contains("transactions"), "{report:?}");
+    client.close().await;
+    operator.close().await;
+}
