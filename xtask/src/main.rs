@@ -24,6 +24,7 @@ mod rare;
 mod runner;
 mod suite;
 mod test;
+mod test_programs;
 mod tree;
 mod workspace;
 

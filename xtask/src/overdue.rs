@@ -1,8 +1,8 @@
 //! Names and kills tests that run too long.
 //!
 //! The test harness prints a line for each test that has run for 60 s (`ANNOUNCED`), and its result when it ends. This
-//! module reads both from the output of `cargo test`. A test that ends neither way in time hangs: its program is killed, and
-//! `cargo test --no-fail-fast` goes on with the next program.
+//! module reads both from the output of `cargo test`, or of a test program. A test that ends neither way in time hangs: its program is
+//! killed, and the others run.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -40,8 +40,8 @@ impl Overdue {
         }
     }
 
-    /// Reads what came since the last call. Kills the programs that `runner` started if one of their tests is overdue.
-    pub(crate) fn check(&mut self, runner: Pid) {
+    /// Reads what came since the last call. Says whether a test is overdue now, whose program is to be killed.
+    pub(crate) fn check(&mut self) -> bool {
         let now = Instant::now();
         let mut new = Vec::new();
         if let Ok(mut file) = File::open(&self.output)
@@ -55,11 +55,9 @@ impl Overdue {
         if !overdue.is_empty() {
             self.killed.extend(overdue);
             self.slow.clear();
-            for child in children(runner) {
-                // It may just have ended.
-                let _ = kill(child, Signal::SIGKILL);
-            }
+            return true;
         }
+        false
     }
 
     /// The tests whose program was killed for them.
@@ -90,7 +88,14 @@ impl Overdue {
     }
 }
 
-/// The processes that `parent` started.
+/// Kills the processes that `parent` started: the test program that cargo runs.
+pub(crate) fn kill_children(parent: Pid) {
+    for child in children(parent) {
+        // It may just have ended.
+        let _ = kill(child, Signal::SIGKILL);
+    }
+}
+
 fn children(parent: Pid) -> Vec<Pid> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

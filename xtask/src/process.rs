@@ -1,6 +1,6 @@
 //! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
 
-use crate::overdue::Overdue;
+use crate::overdue::{Overdue, kill_children};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -9,17 +9,20 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// The group that runs now (0: none), for the thread that passes signals on.
-static GROUP: AtomicI32 = AtomicI32::new(0);
+/// The groups that run now, for the thread that passes signals on.
+static GROUPS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn groups() -> MutexGuard<'static, Vec<i32>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How many lines of a failed program's output are shown.
 const TAIL: usize = 80;
 
-/// Ends the running program together with xtask.
+/// Ends the running programs together with xtask.
 ///
 /// Children are started in groups of their own, so the terminal's Ctrl-C reaches xtask alone. The signals are handled, not
 /// blocked: what xtask starts would inherit a blocked signal, and so would every program that a test starts.
@@ -27,7 +30,7 @@ pub(crate) fn stop_children_on_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            kill_group(GROUP.load(Ordering::SeqCst));
+            groups().iter().copied().for_each(kill_group);
             std::process::exit(128 + signal);
         }
     });
@@ -46,6 +49,8 @@ pub(crate) struct Program {
     shown: String,
     limit: Duration,
     each_test: Option<Duration>,
+    /// It starts test programs, as cargo does.
+    starts_tests: bool,
     log: PathBuf,
 }
 
@@ -65,7 +70,7 @@ impl Program {
             shown.push(' ');
             shown.push_str(argument);
         }
-        Program { command, shown, limit: Duration::from_secs(900), each_test: None, log }
+        Program { command, shown, limit: Duration::from_secs(900), each_test: None, starts_tests: false, log }
     }
 
     /// Adds a variable to the program's environment.
@@ -80,8 +85,13 @@ impl Program {
         self
     }
 
-    /// Bounds the time that each test of a `cargo test` may take. A program with a longer test is killed, and the run fails
-    /// with the test's name.
+    /// Says that it starts test programs, as cargo does.
+    pub(crate) fn starts_tests(mut self) -> Program {
+        self.starts_tests = true;
+        self
+    }
+
+    /// Bounds the time that each test may take. A test program with a longer test is killed, and the run fails with the test's name.
     pub(crate) fn each_test(mut self, limit: Duration) -> Program {
         self.each_test = Some(limit);
         self
@@ -101,14 +111,15 @@ impl Program {
         let mut child = self.command.spawn().map_err(|error| fail(format!("does not start: {error}")))?;
 
         let group = i32::try_from(child.id()).unwrap_or(0);
-        GROUP.store(group, Ordering::SeqCst);
+        groups().push(group);
         let (ended, timer) = mpsc::channel::<()>();
         let deadline = Instant::now() + self.limit;
         let overdue = self.each_test.map(|limit| Overdue::new(&self.log, limit));
-        let watch = std::thread::spawn(move || watch(group, deadline, overdue, &timer));
+        let starts_tests = self.starts_tests;
+        let watch = std::thread::spawn(move || watch(group, starts_tests, deadline, overdue, &timer));
         let status = child.wait();
         drop(ended);
-        GROUP.store(0, Ordering::SeqCst);
+        groups().retain(|running| *running != group);
         // A child that still runs in its group would disturb the next step.
         kill_group(group);
         let (late, overdue) = watch.join().unwrap_or_default();
@@ -140,6 +151,7 @@ impl Program {
 /// whether the deadline passed, and the overdue tests.
 fn watch(
     group: i32,
+    starts_tests: bool,
     deadline: Instant,
     mut overdue: Option<Overdue>,
     ended: &mpsc::Receiver<()>,
@@ -153,8 +165,9 @@ fn watch(
             kill_group(group);
             break true;
         }
-        if let Some(overdue) = &mut overdue {
-            overdue.check(Pid::from_raw(group));
+        if overdue.as_mut().is_some_and(Overdue::check) {
+            // Cargo goes on with the next test program.
+            if starts_tests { kill_children(Pid::from_raw(group)) } else { kill_group(group) }
         }
     };
     (late, overdue.map(Overdue::killed).unwrap_or_default())
@@ -247,8 +260,10 @@ mod tests {
     fn a_test_that_hangs_is_named_and_only_its_program_is_killed() {
         let script = "sh -c 'echo test a::hangs has been running for over 60 seconds; sleep 600'; echo next";
         let folder = tempfile::tempdir().expect("a folder");
-        let ran = program(script, &folder).each_test(Duration::from_secs(60));
-        let error = ran.run().err().expect("it hangs");
+        let ran = |script| program(script, &folder).each_test(Duration::from_secs(60));
+        let error = ran(script).starts_tests().run().err().expect("it hangs");
         assert!(error.contains("a::hangs") && error.ends_with("next"), "{error}");
+        let error = ran(script).run().err().expect("it hangs");
+        assert!(error.contains("a::hangs") && !error.ends_with("next"), "{error}");
     }
 }

@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
 use crate::metadata::Metadata;
-use crate::process::{Output, Program};
+use crate::process::Program;
 use crate::runner::{Done, Runner, passed};
+use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
 use crate::{deny, dist, drivers, english, features, layout, packages, rare, suite, tree};
 use std::num::NonZeroUsize;
@@ -40,7 +41,7 @@ fn quick(workspace: &Workspace) -> bool {
 
 fn tests_of(workspace: &Workspace, which: &[&str]) -> Result<Done, String> {
     let arguments = [&["test"], which].concat();
-    counted(&threads(workspace.cargo("quick", &arguments).each_test(EACH_TEST)).run()?)
+    counted(&threads(workspace.cargo("quick", &arguments).each_test(EACH_TEST)).run()?.text)
 }
 
 fn format(workspace: &Workspace) -> Result<Done, String> {
@@ -82,7 +83,16 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
         passed()
     });
-    run.step("each feature alone", || features::alone(workspace, metadata));
+    run.step("each feature alone", || {
+        let is_source = |path: &Path| {
+            path.starts_with("crates/fencepost/tests")
+                || path.starts_with("crates") && path.components().any(|folder| folder.as_os_str() == "src")
+        };
+        let input = |path: &Path| rare::is_build_input(path) || is_source(path);
+        rare::check(workspace, extent.all, "each feature alone", input, || {
+            features::alone(workspace, metadata)
+        })
+    });
     run.step("macOS", || {
         let sources = ["core", "etcd", "quorum", "redis", "tls"];
         let sources = sources.map(|name| Path::new("crates").join(format!("fencepost-{name}")).join("src"));
@@ -96,8 +106,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         })
     });
     run.step("tests are built", || {
-        let arguments = ["test", "--workspace", "--all-targets", "--no-run"];
-        workspace.cargo("tests are built", &[&arguments[..], &METRICS].concat()).run()?;
+        workspace.cargo("tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
         passed()
     });
     run.step("tests", || tests(workspace));
@@ -106,7 +115,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
             .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &METRICS[..]].concat())
             .each_test(EACH_TEST)
             .run()?;
-        counted(&output)
+        counted(&output.text)
     });
     run.step("planted bugs are caught", || planted(workspace, metadata));
     let of_sqlite = |path: &Path| rare::is_build_input(path) || path.starts_with("crates/fencepost-sqlite");
@@ -126,6 +135,9 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     Ok(run.finish())
 }
 
+/// How many test programs run at a time.
+const LANES: usize = 2;
+
 /// The time that a test may run.
 const EACH_TEST: Duration = Duration::from_secs(120);
 
@@ -135,11 +147,11 @@ const METRICS: [&str; 2] = ["--features", "fencepost-core/metrics"];
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
 fn tests(workspace: &Workspace) -> Result<Done, String> {
     if packages::missing().is_empty() {
-        return counted(&all_tests(workspace).env("FENCEPOST_PROGRAMS", "required").run()?);
+        return counted(&all_tests(workspace, ("FENCEPOST_PROGRAMS", "required"))?);
     }
     let list = workspace.scratch("skipped-tests");
     std::fs::write(&list, "").map_err(|error| format!("{}: {error}", list.display()))?;
-    let outcome = counted(&all_tests(workspace).env("FENCEPOST_SKIPPED", &list.to_string_lossy()).run()?)?;
+    let outcome = counted(&all_tests(workspace, ("FENCEPOST_SKIPPED", &list.to_string_lossy()))?)?;
     let skipped = std::fs::read_to_string(&list).map_or(0, |list| list.lines().count());
     Ok(match outcome {
         // The harness counts a skipped test as passed.
@@ -148,13 +160,17 @@ fn tests(workspace: &Workspace) -> Result<Done, String> {
     })
 }
 
-/// All tests but those in documentation.
-fn all_tests(workspace: &Workspace) -> Program {
-    let arguments = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
-    let tests = workspace.cargo("tests", &[&arguments[..], &METRICS].concat());
-    // 390 s of a core here, so a machine half as fast that gives one core alone still ends in time.
-    let tests = tests.limit(Duration::from_secs(1_800)).each_test(EACH_TEST);
-    threads(tests)
+/// The arguments of cargo for all tests but those in documentation.
+const ALL_TESTS: [&str; 5] = ["test", "--workspace", "--all-targets", METRICS[0], METRICS[1]];
+
+/// Runs all tests but those in documentation, with a variable in their environment, and returns what they print.
+fn all_tests(workspace: &Workspace, variable: (&str, &str)) -> Result<String, String> {
+    let programs = TestProgram::all(workspace, &ALL_TESTS)?;
+    let of_rust = workspace.program("libraries of Rust", "rustc", &["--print", "target-libdir"]).run()?;
+    test_programs::run(programs, LANES, |program| {
+        let tests = threads(program.program(workspace, of_rust.text.trim()).each_test(EACH_TEST));
+        tests.env(variable.0, variable.1)
+    })
 }
 
 /// Sets the number of tests that run at a time.
@@ -169,8 +185,8 @@ fn threads(tests: Program) -> Program {
 }
 
 /// The number of tests that ran, read from the harness's own lines; none at all is a failure.
-fn counted(output: &Output) -> Result<Done, String> {
-    let count = passed_tests(&output.text);
+fn counted(text: &str) -> Result<Done, String> {
+    let count = passed_tests(text);
     if count == 0 { Err("no test ran".to_owned()) } else { Ok(Done::Passed(format!("{count} tests"))) }
 }
 
@@ -211,7 +227,7 @@ fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
         return Err(format!("{package} has no feature `{feature}`"));
     }
     let arguments = ["test", "--profile", "planted", "--package", package, "--features", feature];
-    counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?)
+    counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?.text)
 }
 
 #[cfg(test)]

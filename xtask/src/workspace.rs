@@ -42,12 +42,19 @@ impl Workspace {
     /// `cargo arguments…` in another folder.
     pub(crate) fn cargo_in(&self, folder: &Path, step: &str, arguments: &[&str]) -> Program {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        Program::new(&cargo, arguments, folder, self.log(step)).env("CARGO_TERM_COLOR", "never")
+        Program::new(&cargo, arguments, folder, self.log(step))
+            .starts_tests()
+            .env("CARGO_TERM_COLOR", "never")
     }
 
     /// Any program in the root, its output kept under the step's name.
     pub(crate) fn program(&self, step: &str, program: &str, arguments: &[&str]) -> Program {
         Program::new(program, arguments, &self.root, self.log(step))
+    }
+
+    /// Any program in another folder, its output kept under the step's name.
+    pub(crate) fn program_in(&self, folder: &Path, step: &str, program: &str, arguments: &[&str]) -> Program {
+        Program::new(program, arguments, folder, self.log(step))
     }
 
     /// The paths of all files that belong to the tree, from its root: what git tracks, and what it would.
