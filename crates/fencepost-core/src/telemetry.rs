@@ -28,6 +28,9 @@ mod count {
         count("fencepost_releases_total", "Locks that were released");
         count("fencepost_losses_total", "Locks that were lost");
         count("fencepost_renewal_failures_total", "Renewals that were not confirmed");
+        metrics::describe_gauge!("fencepost_degraded", Count, "Clients whose engine is away");
+        count("fencepost_switches_total", "Times that an engine was found away or back");
+        count("fencepost_degraded_grants_total", "Grants that were made without the engine");
     }
 
     pub(super) fn outcome(engine: &'static str, outcome: &'static str) {
@@ -58,6 +61,24 @@ mod count {
         metrics::counter!("fencepost_losses_total", "engine" => engine, "why" => why).increment(1);
     }
 
+    pub(super) fn switched(engine: &'static str, policy: &'static str, to: &'static str) {
+        let degraded = metrics::gauge!("fencepost_degraded", "engine" => engine, "policy" => policy);
+        if to == "away" {
+            degraded.increment(1);
+        } else {
+            degraded.decrement(1);
+        }
+        if to != "gone" {
+            metrics::counter!("fencepost_switches_total", "engine" => engine, "policy" => policy, "to" => to)
+                .increment(1);
+        }
+    }
+
+    pub(super) fn granted_degraded(engine: &'static str, policy: &'static str) {
+        metrics::counter!("fencepost_degraded_grants_total", "engine" => engine, "policy" => policy)
+            .increment(1);
+    }
+
     pub(super) fn renewal_failed(engine: &'static str) {
         metrics::counter!("fencepost_renewal_failures_total", "engine" => engine).increment(1);
     }
@@ -74,6 +95,8 @@ mod count {
     pub(super) fn released(_: &'static str, _: &'static str, _: Duration) {}
     pub(super) fn lost(_: &'static str, _: &'static str, _: Duration) {}
     pub(super) fn renewal_failed(_: &'static str) {}
+    pub(super) fn switched(_: &'static str, _: &'static str, _: &'static str) {}
+    pub(super) fn granted_degraded(_: &'static str, _: &'static str) {}
 }
 
 /// Tells the recorder the units of the metrics.
@@ -251,4 +274,26 @@ pub fn session_renewal_failed(engine: &'static str, validity: &Validity, failure
         tracing::warn!(engine, why, "session renewal failed");
     }
     validity.renewal_failed(Some(failure));
+}
+
+/// The circuit breaker of a client has opened: its engine is away.
+pub(crate) fn engine_away(engine: &'static str, policy: &'static str) {
+    count::switched(engine, policy, "away");
+    tracing::warn!(engine, policy, "lock engine away");
+}
+
+/// The engine is back.
+pub(crate) fn engine_back(engine: &'static str, policy: &'static str) {
+    count::switched(engine, policy, "back");
+    tracing::warn!(engine, policy, "lock engine back");
+}
+
+/// A client that was degraded is gone.
+pub(crate) fn degraded_client_gone(engine: &'static str, policy: &'static str) {
+    count::switched(engine, policy, "gone");
+}
+
+/// A lock was granted without the engine.
+pub(crate) fn granted_degraded(engine: &'static str, policy: &'static str) {
+    count::granted_degraded(engine, policy);
 }

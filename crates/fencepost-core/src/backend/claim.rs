@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
+use crate::backend::degraded::Mark;
 use crate::error::Error;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -56,6 +57,8 @@ pub struct Claim {
     pub history: Option<Duration>,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
+    /// The worth of its grant, if a layer made it while the engine was away.
+    pub(crate) degraded: Mark,
     exit_code: OnceLock<i32>,
     released: AtomicBool,
     ttl: AtomicU64,
@@ -79,6 +82,7 @@ impl Claim {
             runtime,
             vote: None,
             history: None,
+            degraded: Mark::default(),
             exit_code: OnceLock::new(),
             released: AtomicBool::new(false),
             note: AtomicU64::new(0),
@@ -105,6 +109,11 @@ impl Claim {
     /// Notes the exit code of the work, for the engine to keep with the [run](Claim::history). The first one counts.
     pub fn report(&self, exit_code: i32) {
         let _ = self.exit_code.set(exit_code);
+    }
+
+    /// Returns the exit code of the work, if it was reported.
+    pub(crate) fn exit_code(&self) -> Option<i32> {
+        self.exit_code.get().copied()
     }
 
     /// Its holder calls for its release: the work is done.

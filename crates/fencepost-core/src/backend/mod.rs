@@ -75,6 +75,7 @@ pub mod admission;
 pub(crate) mod capabilities;
 pub(crate) mod claim;
 pub(crate) mod claim_id;
+pub(crate) mod degraded;
 pub(crate) mod limit;
 pub(crate) mod local_queue;
 pub(crate) mod record;

@@ -14,6 +14,7 @@ use crate::client::handle::Handle;
 use crate::client::registry::Registry;
 use crate::client::shared::ClientShared;
 use crate::client::url::BackendUrl;
+use crate::degrade::{Degrade, Policy};
 use crate::error::{Error, Result};
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
@@ -36,6 +37,7 @@ pub struct ClientBuilder {
     replicas: u32,
     history: History,
     tokens: Tokens,
+    degrade: Degrade,
     runtime: Option<Runtime>,
 }
 
@@ -61,6 +63,7 @@ impl Default for ClientBuilder {
             replicas: 0,
             history: History::None,
             tokens: Tokens::None,
+            degrade: Degrade::fail_closed(),
             runtime: None,
         }
     }
@@ -154,6 +157,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets what the client does while its engine is away; by default it fails. With another policy, [`connect`](ClientBuilder::connect)
+    /// makes a client also while the engine is away, after [`attempt_timeout`](ClientBuilder::attempt_timeout).
+    ///
+    /// Each policy has its price. The longest lease becomes that of the policy, and there are no detached leases. See [`Degrade`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use fencepost_core::{Client, Degrade, Registry};
+    ///
+    /// let builder = Client::builder().degrade(Degrade::local_only());
+    /// let locks = builder.connect(&Registry::new(), "memory:").await?;
+    /// let guard = locks.mutex("stock/42")?.lock().await?;
+    /// if let Some(degraded) = guard.degraded() {
+    ///     eprintln!("stock/42: this lock {degraded}");
+    /// }
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn degrade(mut self, degrade: Degrade) -> ClientBuilder {
+        self.degrade = degrade;
+        self
+    }
+
     /// Runs on another clock and host: for simulations. The client then has no thread.
     #[must_use]
     pub fn runtime(mut self, runtime: Runtime) -> ClientBuilder {
@@ -177,7 +203,11 @@ impl ClientBuilder {
             self.history = History::Required(keep);
         }
         let bounds = (self.connect_wait, self.attempt_timeout);
-        let backend = connect::open(registry, url, &runtime, bounds).await;
+        let lease = self.ttl.unwrap_or(Client::DEFAULT_TTL);
+        let backend = match self.degrade.policy {
+            Policy::Closed => connect::open(registry, url, &runtime, bounds).await,
+            _ => connect::open_degraded(registry, url, &runtime, bounds, (&self.degrade, lease)).await,
+        };
         let backend = backend.map_err(Error::without_effect)?;
         self.finish(backend, runtime, thread)
     }
@@ -203,7 +233,11 @@ impl ClientBuilder {
     /// cannot do what is required of it; what `make` says.
     pub fn open(self, make: impl FnOnce(&Runtime) -> Result<Arc<dyn Backend>>) -> Result<Client> {
         let (runtime, thread) = self.start()?;
-        let backend = make(&runtime)?;
+        let mut backend = make(&runtime)?;
+        if self.degrade.policy != Policy::Closed {
+            let lease = self.ttl.unwrap_or(Client::DEFAULT_TTL);
+            backend = connect::degraded(backend, &self.degrade, lease, &runtime)?;
+        }
         self.finish(backend, runtime, thread)
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::client::registry::Registry;
+use crate::degrade::{Degrade, DegradeLayer, Policy, Stand};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
 use crate::runtime::Runtime;
 use crate::time::Backoff;
 
@@ -47,5 +49,64 @@ pub(crate) async fn open(
         tracing::debug!(error = %last, "the engine is away, connecting again");
         clock.sleep_until((now + backoff.pause()).min(deadline)).await;
         until = deadline;
+    }
+}
+
+/// Puts the layer of `degrade` before the engine that `url` names. That engine may be away: it is opened later then. `ttl` is the
+/// client's lease.
+pub(crate) async fn open_degraded(
+    registry: &Registry,
+    url: &str,
+    runtime: &Runtime,
+    bounds: (Option<Duration>, Duration),
+    (degrade, ttl): (&Degrade, Duration),
+) -> Result<Arc<dyn Backend>> {
+    let clock = runtime.clock();
+    let scheme = registry.scheme(url)?;
+    let opened = clock.within(clock.now() + bounds.1, registry.open(url, runtime.clone())).await;
+    let primary = match opened {
+        Some(Ok(engine)) => Ok(engine),
+        Some(Err(error)) if !error.is_unreachable() => return Err(error),
+        Some(Err(_)) | None => {
+            let (registry, url, runtime) = (registry.clone(), url.to_owned(), runtime.clone());
+            let opener = move || -> crate::degrade::Opening {
+                let (registry, url, runtime) = (registry.clone(), url.clone(), runtime.clone());
+                Box::pin(async move { registry.open(&url, runtime).await })
+            };
+            Err((scheme, Box::new(opener) as crate::degrade::Opener))
+        }
+    };
+    let stand = match &degrade.policy {
+        Policy::Fallback(url) => {
+            let fallback = open(registry, url, runtime, bounds).await;
+            Stand::Fallback(fallback.map_err(|error| {
+                let message = "the fallback engine cannot be opened; a client needs it at its start";
+                Error::new(error.kind(), message).because_of(error)
+            })?)
+        }
+        policy => stand(policy)?,
+    };
+    Ok(Arc::new(DegradeLayer::new(primary, stand, degrade, ttl, runtime)?))
+}
+
+/// Puts the layer of `degrade` before `engine`.
+pub(crate) fn degraded(
+    engine: Arc<dyn Backend>,
+    degrade: &Degrade,
+    ttl: Duration,
+    runtime: &Runtime,
+) -> Result<Arc<dyn Backend>> {
+    let layer = DegradeLayer::new(Ok(engine), stand(&degrade.policy)?, degrade, ttl, runtime)?;
+    Ok(Arc::new(layer))
+}
+
+/// Returns the part that grants while the engine is away, where no other engine does.
+fn stand(policy: &Policy) -> Result<Stand> {
+    match policy {
+        Policy::Local => Ok(Stand::Local(Memory::new())),
+        Policy::Open => Ok(Stand::Open),
+        Policy::Closed | Policy::Fallback(_) => Err(Error::invalid(
+            "a fallback is opened by its URL; connect the client, or make a `DegradeLayer` of two engines",
+        )),
     }
 }

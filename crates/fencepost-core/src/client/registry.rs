@@ -76,6 +76,16 @@ impl Registry {
         open(address, runtime).await
     }
 
+    /// Returns the scheme of `url`.
+    ///
+    /// # Errors
+    /// Those of [`open`](Registry::open) for a bad URL.
+    pub(crate) fn scheme(&self, url: &str) -> Result<&'static str> {
+        let (address, _) = self.find(url)?;
+        let known = self.schemes().find(|scheme| *scheme == address.scheme);
+        Ok(known.unwrap_or_default())
+    }
+
     fn find(&self, url: &str) -> Result<(BackendUrl, Open)> {
         let address = BackendUrl::parse(url)?;
         match self.schemes.iter().find(|(scheme, _)| *scheme == address.scheme) {

@@ -14,6 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
+use crate::backend::degraded::Degraded;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
@@ -67,6 +68,12 @@ impl Guard {
     /// The fencing token of this grant: greater than that of every earlier grant of the resource.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// Returns what this grant is worth, if it was made while the engine was away: see [`Degrade`](crate::Degrade). `None`: the engine
+    /// granted it, or has confirmed it since.
+    pub fn degraded(&self) -> Option<Degraded> {
+        self.owned.claim.degraded.get()
     }
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.

@@ -25,7 +25,8 @@ use crate::validity::Loss;
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        let all = Capabilities { replicas: false, ..Capabilities::full("memory") };
+        let clock_tokens = self.rules.clock_offset.is_some();
+        let all = Capabilities { replicas: false, clock_tokens, ..Capabilities::full("memory") };
         match self.rules.kind {
             // A process that holds gets whatever else it asks for at once: past the others in queue, uncounted, and beside
             // its own detached leases.

@@ -51,6 +51,14 @@ impl Memory {
         Memory::of(Kind::Processes, Planted::default())
     }
 
+    /// An engine whose tokens are at least the time of its clients' wall clock plus `offset` microseconds, as those of Redis or SQLite are:
+    /// for tests of layers that compare the tokens of two engines.
+    pub fn with_clock_tokens(offset: i64) -> Arc<Memory> {
+        let mut rules = Rules::new(Kind::Claims, Planted::default());
+        rules.clock_offset = Some(offset);
+        Memory::with(rules)
+    }
+
     /// An engine with a bug, for proving the checker.
     #[cfg(feature = "planted")]
     pub fn with_bug(bug: Bug) -> Arc<Memory> {
@@ -62,13 +70,17 @@ impl Memory {
     }
 
     fn of(kind: Kind, planted: Planted) -> Arc<Memory> {
+        Memory::with(Rules::new(kind, planted))
+    }
+
+    fn with(rules: Rules) -> Arc<Memory> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|me| Memory {
             shards: std::array::from_fn(|_| Mutex::default()),
             me: me.clone(),
             validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
-            rules: Rules::new(kind, planted),
+            rules,
             runs: KeptRuns::default(),
         })
     }

@@ -299,7 +299,7 @@ impl Queue {
             return Token::new(u64::from(self.held.holders()) + 1);
         }
         let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
-        proposal.and_then(|token| rules.take_token(token)).unwrap_or_else(|| rules.next_token())
+        proposal.and_then(|token| rules.take_token(token)).unwrap_or_else(|| rules.token_for(claim))
     }
 
     pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, rules: &Rules) -> usize {

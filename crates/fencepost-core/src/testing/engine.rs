@@ -33,7 +33,12 @@ pub struct TestEngine {
 
 impl TestEngine {
     pub(super) fn new(clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
-        TestEngine { memory: Memory::new(), faults: Arc::default(), clock, host }
+        TestEngine::over(Memory::new(), clock, host)
+    }
+
+    /// An engine over this memory.
+    pub(crate) fn over(memory: Arc<Memory>, clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
+        TestEngine { memory, faults: Arc::default(), clock, host }
     }
 
     /// Makes one more client under test, as of another process of the program.
@@ -43,7 +48,11 @@ impl TestEngine {
 
     /// Returns the engine with its faults, for a client with options of its own.
     pub fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(Tested { memory: Arc::clone(&self.memory), faults: Arc::clone(&self.faults) })
+        Arc::new(Tested {
+            memory: Arc::clone(&self.memory),
+            faults: Arc::clone(&self.faults),
+            clock: self.clock.clone(),
+        })
     }
 
     /// Makes a client whose requests have no faults, as of another program that uses the same locks.
@@ -89,6 +98,22 @@ impl TestEngine {
         self.faults.set(name, None);
     }
 
+    /// Makes the engine go away for the clients under test: each request for any lock fails as [`fail`](TestEngine::fail) makes one fail.
+    /// [`ErrorKind::Unreachable`] stands for a server that is down: see [`Degrade`](crate::Degrade).
+    pub fn fail_all(&self, kind: ErrorKind) {
+        self.faults.set_all(Some(Fault::Fails(kind)));
+    }
+
+    /// Makes each request for any lock take effect only after `by`. `Duration::MAX`: never, as at a server that hangs.
+    pub fn slow_all(&self, by: Duration) {
+        self.faults.set_all(Some(Fault::Slow(by)));
+    }
+
+    /// Ends the fault of the whole engine. Faults of single locks stay.
+    pub fn heal_all(&self) {
+        self.faults.set_all(None);
+    }
+
     /// Takes the lock from all who hold it, as an engine does that has lost its data. Their guards report
     /// [`Loss::Deleted`](crate::Loss::Deleted) at once, and the lock is free. Returns how many held it.
     ///
@@ -108,6 +133,7 @@ impl std::fmt::Debug for TestEngine {
 struct Tested {
     memory: Arc<Memory>,
     faults: Arc<Faults>,
+    clock: Clock,
 }
 
 impl Backend for Tested {
@@ -135,5 +161,12 @@ impl Backend for Tested {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.memory.evict(name, token, how)
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        match self.faults.of_all() {
+            None => Reply::ready(Ok(())),
+            Some(fault) => Reply::coming(fault.strike(&self.clock)),
+        }
     }
 }

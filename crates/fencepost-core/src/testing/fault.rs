@@ -33,7 +33,11 @@ impl Fault {
 
 /// The locks that a test has named, or the client has used.
 #[derive(Default)]
-pub(super) struct Faults(Mutex<HashMap<String, Lock>>);
+pub(super) struct Faults {
+    locks: Mutex<HashMap<String, Lock>>,
+    /// A fault of all locks.
+    all: Mutex<Option<Fault>>,
+}
 
 struct Lock {
     number: u64,
@@ -46,7 +50,15 @@ impl Faults {
     }
 
     pub(super) fn of(&self, name: &str) -> Option<Fault> {
-        self.0.lock().get(name).and_then(|lock| lock.fault)
+        self.of_all().or_else(|| self.locks.lock().get(name).and_then(|lock| lock.fault))
+    }
+
+    pub(super) fn set_all(&self, fault: Option<Fault>) {
+        *self.all.lock() = fault;
+    }
+
+    pub(super) fn of_all(&self) -> Option<Fault> {
+        *self.all.lock()
     }
 
     /// Returns a number that no other lock has.
@@ -55,7 +67,7 @@ impl Faults {
     }
 
     fn on<T>(&self, name: &str, work: impl FnOnce(&mut Lock) -> T) -> T {
-        let mut locks = self.0.lock();
+        let mut locks = self.locks.lock();
         let number = locks.len() as u64;
         work(locks.entry(name.to_owned()).or_insert(Lock { number, fault: None }))
     }

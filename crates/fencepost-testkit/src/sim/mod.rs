@@ -17,4 +17,4 @@ mod worker;
 pub use cancel::{GiveUp, unless};
 pub use executor::{Executor, Ran};
 pub use rng::Rng;
-pub use setup::{Engine, LONGEST_LEASE, Report, Setup, simulate};
+pub use setup::{Engine, LONGEST_LEASE, Layer, Report, Setup, simulate, simulate_layered};

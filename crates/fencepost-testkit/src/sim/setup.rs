@@ -18,6 +18,9 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(5);
 /// Makes the engine under test on the clock of a simulation.
 pub type Engine<'a> = &'a (dyn Fn(&Clock) -> Arc<dyn Backend> + Sync);
 
+/// Makes the layer of one client over its network to the engine under test.
+pub type Layer<'a> = &'a (dyn Fn(&Runtime, Arc<dyn Backend>) -> Arc<dyn Backend> + Sync);
+
 /// The size of a run, and its faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
@@ -27,22 +30,30 @@ pub struct Setup {
     pub odds: Odds,
     /// How many times a client is stopped or killed, or the wall clock stepped.
     pub troubles: u32,
+    /// Whether the wall clock is stepped.
+    pub steps: bool,
     /// The engine's promise of a prompt grant in such a run.
     pub prompt: Duration,
 }
 
 impl Setup {
     /// A network without faults, and clients that never stop. Here every promise is strict.
-    pub const CALM: Setup = Setup { claims: 400, odds: Odds::NONE, troubles: 0, prompt: Duration::ZERO };
+    pub const CALM: Setup =
+        Setup { claims: 400, odds: Odds::NONE, troubles: 0, steps: true, prompt: Duration::ZERO };
 
     /// A network with faults, and clients that are stopped and killed.
     pub const ROUGH: Setup =
-        Setup { claims: 400, odds: Odds::BAD, troubles: 8, prompt: Duration::from_secs(6) };
+        Setup { claims: 400, odds: Odds::BAD, troubles: 8, steps: true, prompt: Duration::from_secs(6) };
 
     /// Clients that are paused and a wall clock that is stepped, on a network without faults. No driver
     /// causes such faults.
-    pub const PAUSES: Setup =
-        Setup { claims: 400, odds: Odds::NONE, troubles: 12, prompt: Duration::from_millis(100) };
+    pub const PAUSES: Setup = Setup {
+        claims: 400,
+        odds: Odds::NONE,
+        troubles: 12,
+        steps: true,
+        prompt: Duration::from_millis(100),
+    };
 
     /// Returns the setup with this name. The file of kept seeds uses the names.
     pub fn named(name: &str) -> Option<Setup> {
@@ -91,6 +102,14 @@ impl Report {
 /// # Panics
 /// Panics if the engine returns an error to an operator. No engine of the simulation does that.
 pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
+    simulate_layered(seed, setup, engine, &|_, network| network)
+}
+
+/// Runs the seed with a layer of each client's own.
+///
+/// # Panics
+/// As [`simulate`] does.
+pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Layer<'_>) -> Report {
     let mut rng = Rng::new(seed);
     let mut executor = Executor::new(rng.draw());
     let clock = executor.clock().clone();
@@ -105,15 +124,17 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     let resources: Arc<[Resource]> =
         (0..1 + rng.below(3)).map(|number| Resource::new(number, &mut rng)).collect();
     let crew = Arc::new(Crew::new(clients, tasks));
-    let mut faults = Vec::new();
+    let (mut faults, mut fair) = (Vec::new(), true);
     for client in 1..=clients {
         let chaos = Arc::new(Chaos::new(bare.clone(), clock.clone(), rng.draw(), setup.odds));
         faults.push(chaos.clone());
-        let witness: Arc<dyn Backend> = Arc::new(Witness::new(chaos, recorder.clone()));
         // Spread like real ones: a quorum derives ids from these, and would derive equal ids from small
         // numbers.
         let spread = u64::from(client).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let runtime = Runtime::for_client(spread, clock.clone(), executor.host(client));
+        let layer = layer(&runtime, chaos);
+        fair &= layer.capabilities().fair;
+        let witness: Arc<dyn Backend> = Arc::new(Witness::new(layer, recorder.clone()));
         let builder =
             Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(LONGEST_LEASE);
         // The checker expects answers to depend on the timeout alone.
@@ -134,7 +155,7 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
             executor.host(client).spawn(Box::pin(worker.run()));
         }
     }
-    troubles::plan(&mut executor, &mut rng, setup.troubles, &crew, &recorder);
+    troubles::plan(&mut executor, &mut rng, (setup.troubles, setup.steps), &crew, &recorder);
     let limit = start + Duration::from_secs(3600 * 24);
     let ran = executor.run(limit, || crew.is_done());
     // The entries of dropped futures and lost releases end with their leases. The waiters of a dead client
@@ -144,10 +165,9 @@ pub fn simulate(seed: u64, setup: &Setup, engine: Engine<'_>) -> Report {
     clock.advance_to(settled);
     note_leftovers(&*bare, &recorder);
     let history = recorder.history();
-    let capabilities = bare.capabilities();
     let promises = Promises {
         ordered_tokens: true,
-        fair: capabilities.fair,
+        fair,
         prompt: Some(setup.prompt),
         bound: Some(Duration::ZERO),
         linger: 4 * setup.odds.delay,

@@ -48,11 +48,12 @@ impl Crew {
     }
 }
 
-/// Plans this number of faults at random moments of the first minutes. At most one client dies.
+/// Plans this number of faults at random moments of the first minutes. At most one client dies. The wall clock is stepped if `steps`
+/// says so.
 pub(super) fn plan(
     executor: &mut Executor,
     rng: &mut Rng,
-    troubles: u32,
+    (troubles, steps): (u32, bool),
     crew: &Arc<Crew>,
     recorder: &Recorder,
 ) {
@@ -75,7 +76,9 @@ pub(super) fn plan(
         if rng.chance(300) {
             // Up to 1 h in either direction.
             let micros = rng.below(7_200_000_000) as i64 - 3_600_000_000;
-            executor.at(at, move |executor| executor.clock().step_wall(micros));
+            if steps {
+                executor.at(at, move |executor| executor.clock().step_wall(micros));
+            }
         } else {
             let client = 1 + rng.below(clients) as u32;
             let pause = Duration::from_nanos(rng.below(2 * LONGEST_LEASE.as_nanos() as u64));

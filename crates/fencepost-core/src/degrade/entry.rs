@@ -1,0 +1,387 @@
+//! One claim at the engines of the layer.
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::engines::{Engines, Plan, Role};
+use super::held::{AllHeld, Held, HeldPart};
+use super::join::{Job, all, unless};
+use super::part::Part;
+use super::session::DegradeSession;
+use crate::backend::admission::Mode;
+use crate::backend::claim::Claim;
+use crate::backend::degraded::Degraded;
+use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::cleanup::Cleanup;
+use crate::telemetry;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// The clock of the fallback may be ahead of the primary's by as much: so long a claim waits until the primary's token is greater.
+const LONGEST_SKEW: Duration = Duration::from_secs(1);
+
+pub(super) struct DegradeEntry {
+    engines: Arc<Engines>,
+    all: Arc<AllHeld>,
+    held: Arc<Held>,
+    max_ttl: Duration,
+    claim: Arc<Claim>,
+    /// In the order in which they were asked for.
+    parts: Vec<Part>,
+    /// The number of parts that were made.
+    made: u32,
+    /// The plan of the last attempt.
+    plan: Option<Plan>,
+    /// Completes when the plan has changed.
+    change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// When the fallback's grant was made, if the primary was asked right after that.
+    granted_at: Option<Moment>,
+    token: Option<Token>,
+    left: Option<Removed>,
+}
+
+impl DegradeEntry {
+    pub(super) fn new(
+        engines: &Arc<Engines>,
+        all: &Arc<AllHeld>,
+        max_ttl: Duration,
+        claim: Arc<Claim>,
+    ) -> Self {
+        DegradeEntry {
+            engines: Arc::clone(engines),
+            all: Arc::clone(all),
+            held: Arc::default(),
+            max_ttl,
+            claim,
+            parts: Vec::new(),
+            made: 0,
+            plan: None,
+            change: None,
+            granted_at: None,
+            token: None,
+            left: None,
+        }
+    }
+
+    /// One that has nothing at the engines.
+    pub(super) fn gone(engines: &Arc<Engines>, all: &Arc<AllHeld>, claim: Arc<Claim>) -> Self {
+        let mut entry = DegradeEntry::new(engines, all, Duration::ZERO, claim);
+        entry.left = Some(Removed::Nothing);
+        entry
+    }
+
+    async fn drive(&mut self) -> Result<Attempt> {
+        if let Some(token) = self.token.filter(|_| self.left.is_none()) {
+            return Ok(if self.claim.is_valid() { Attempt::Granted(token) } else { Attempt::Gone });
+        }
+        if self.left.is_some() {
+            return Ok(Attempt::Gone);
+        }
+        if self.claim.ttl() > self.max_ttl {
+            let (ttl, most) = (self.claim.ttl(), self.max_ttl);
+            return Err(Error::invalid(format!(
+                "a lease of {ttl:?} is longer than the longest one, {most:?}"
+            )));
+        }
+        let engines = Arc::clone(&self.engines);
+        self.change = None;
+        loop {
+            let mut changes = engines.changes();
+            let plan = engines.plan();
+            self.plan = Some(plan);
+            if let Some(until) = plan.wait {
+                self.parts.clear();
+                if !self.claim.join && until > engines.clock.now() + engines.interval {
+                    return Err(engines.nobody(until));
+                }
+                engines.clock.within(until, changes.changed()).await;
+                continue;
+            }
+            self.keep_parts_of(&plan);
+            if let Some(answer) = self.ask_all(&plan).await? {
+                return Ok(answer);
+            }
+            if let Some(answer) = self.conclude(&plan).await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Drops the parts that the plan does not have, and those that came too early: the fallback is asked first.
+    fn keep_parts_of(&mut self, plan: &Plan) {
+        self.parts.retain(|part| plan.roles.contains(&part.role));
+        let fits = self.parts.iter().zip(plan.roles).take_while(|(part, role)| part.role == **role).count();
+        self.parts.truncate(fits);
+    }
+
+    /// Asks the engines in their order. `None`: all have granted the claim, or the plan is another one now.
+    async fn ask_all(&mut self, plan: &Plan) -> Result<Option<Attempt>> {
+        for (at, role) in plan.roles.iter().enumerate() {
+            if self.parts.get(at).is_some_and(Part::is_granted) {
+                continue;
+            }
+            if at == self.parts.len() {
+                let part = self.make(*role)?;
+                self.parts.push(part);
+            }
+            let engines = Arc::clone(&self.engines);
+            let part = &mut self.parts[at];
+            let answer = match part.attempt() {
+                Reply::Ready(answer) => {
+                    answer.ok_or_else(|| Error::new(ErrorKind::Internal, "an empty reply"))?
+                }
+                coming => {
+                    let changed = changed(Arc::clone(&engines), plan.roles);
+                    match unless(changed, engines.watched(*role, coming)).await {
+                        Some(answer) => answer,
+                        None => return Ok(None),
+                    }
+                }
+            };
+            match answer? {
+                Attempt::Granted(token) => {
+                    part.token = Some(token);
+                    self.granted_at = Some(self.engines.clock.now()).filter(|_| at == 0);
+                    if *role == Role::Primary {
+                        self.engines.learn_offset(token);
+                    }
+                }
+                Attempt::Gone => {
+                    self.parts.clear();
+                    self.left = Some(Removed::Nothing);
+                    return Ok(Some(Attempt::Gone));
+                }
+                blocked @ Attempt::Blocked { .. } => {
+                    self.granted_at = None;
+                    if self.claim.join {
+                        self.claim.validity.waiting(self.engines.clock.now(), self.claim.ttl());
+                    } else {
+                        self.leave_parts(Cleanup::Withdraw).await;
+                        self.parts.clear();
+                    }
+                    return Ok(Some(blocked));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn make(&mut self, role: Role) -> Result<Part> {
+        self.made += 1;
+        let Some(engine) = self.engines.get(role) else { return Err(self.engines.primary.not_open()) };
+        let has = engine.capabilities();
+        let lacks = match self.claim.want().mode {
+            Mode::Shared if !has.shared => "shared holders",
+            Mode::Permits { .. } if !has.permits => "permits",
+            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.join)),
+        };
+        Err(Error::unsupported(has.engine, lacks))
+    }
+
+    /// Makes the grant of what the engines have granted. `None`: the plan is another one now, or a part has to be asked for again.
+    async fn conclude(&mut self, plan: &Plan) -> Result<Option<Attempt>> {
+        let engines = Arc::clone(&self.engines);
+        let now = engines.clock.now();
+        if !self.parts.iter().map(|part| part.role).eq(plan.roles.iter().copied())
+            || !self.parts.iter().all(Part::is_granted)
+        {
+            return Ok(None);
+        }
+        let current = engines.plan();
+        // Both engines always suffice.
+        let suffices = plan.roles.len() == 2 || (current.roles == plan.roles && current.wait.is_none());
+        if engines.has_fallback() && !suffices {
+            return Ok(None);
+        }
+        if self.parts.iter().any(|part| !part.claim.is_valid()) {
+            self.parts.clear();
+            self.left = Some(Removed::Nothing);
+            return Ok(Some(Attempt::Gone));
+        }
+        if engines.has_fallback() && plan.roles.len() == 2 && !self.tokens_grow(now).await? {
+            return Ok(None);
+        }
+        let token = match self.parts.last().and_then(|part| part.token) {
+            Some(token) if plan.degraded != Some(Degraded::LocalOnly) => token,
+            _ => engines.own_token(),
+        };
+        let lives = match &self.parts[..] {
+            [first, second] => vec![Arc::clone(&first.claim.validity), Arc::clone(&second.claim.validity)],
+            [only] => vec![Arc::clone(&only.claim.validity), Arc::clone(&only.claim.validity)],
+            _ => Vec::new(),
+        };
+        if !lives.is_empty() {
+            self.claim.validity.rest_on(2, lives);
+        }
+        self.share();
+        let sent = self.held.lock().confirmed_at(&engines, now);
+        self.claim.confirm(sent, self.claim.ttl());
+        self.token = Some(token);
+        self.claim.degraded.set(plan.degraded);
+        if plan.degraded.is_some() {
+            telemetry::granted_degraded(engines.primary.name(), engines.policy());
+        }
+        Ok(Some(Attempt::Granted(token)))
+    }
+
+    /// Returns whether the primary's token is greater than the fallback's: the token of both is the primary's. If it is not, the primary's
+    /// grant is given back and asked for again.
+    async fn tokens_grow(&mut self, now: Moment) -> Result<bool> {
+        let [first, second] = &self.parts[..] else { return Ok(true) };
+        let (Some(fallback), Some(primary)) = (first.token, second.token) else { return Ok(false) };
+        let behind = Duration::from_micros(fallback.get().saturating_sub(primary.get()));
+        let elapsed = self.granted_at.map_or(Duration::MAX, |at| now.since(at));
+        let ahead =
+            Duration::from_micros(primary.get().saturating_sub(fallback.get())).saturating_sub(elapsed);
+        if behind > LONGEST_SKEW || ahead > self.max_ttl {
+            let (skew, which) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
+            let message = format!(
+                "the clock of the primary engine is {skew:?} {which} the fallback's, so tokens would not grow over a switch; \
+                 synchronise the clocks"
+            );
+            return Err(Error::new(ErrorKind::Configuration, message).on(self.engines.primary.name()));
+        }
+        if primary > fallback {
+            return Ok(true);
+        }
+        if let Some(mut part) = self.parts.pop() {
+            // Dropped after an error, it is removed in the background.
+            let _ = part.leave(Cleanup::Withdraw, &self.claim).await;
+        }
+        self.engines.clock.sleep_until(now + behind + Duration::from_micros(1)).await;
+        Ok(false)
+    }
+
+    /// Shows the parts to the renewal.
+    fn share(&self) {
+        let mut held = self.held.lock();
+        if held.added.is_none() && self.token.is_none() {
+            held.parts = self.parts.iter().map(HeldPart::of).collect();
+        }
+        drop(held);
+        self.all.add(self.claim.id, &self.held);
+    }
+
+    /// Asks each engine to leave nothing. Returns what each has removed.
+    async fn leave_parts(&mut self, how: Cleanup) -> Vec<Result<Removed>> {
+        let claim = &self.claim;
+        let jobs =
+            self.parts.iter_mut().map(|part| Box::pin(part.leave(how, claim)) as Job<'_, Result<Removed>>);
+        all(jobs.collect()).await
+    }
+
+    async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
+        if let Some(left) = self.left {
+            return Ok(left);
+        }
+        let granted = self.token.is_some();
+        // The part that stands for the grant: a fallback that was asked beside it does not matter any more.
+        let needed: Vec<Role> = {
+            let mut held = self.held.lock();
+            held.leaving = true;
+            self.parts.extend(held.added.take());
+            held.parts.iter().map(|part| part.role).collect()
+        };
+        let roles: Vec<Role> = self.parts.iter().map(|part| part.role).collect();
+        let mut removed = Removed::Nothing;
+        let mut released = granted;
+        for (role, left) in roles.into_iter().zip(self.leave_parts(how).await) {
+            match left? {
+                Removed::Nothing => released &= !needed.contains(&role),
+                Removed::Released | Removed::Withdrawn => removed = Removed::Withdrawn,
+            }
+        }
+        let removed = if !granted {
+            removed
+        } else if released && (!self.parts.is_empty() || self.claim.is_valid()) {
+            Removed::Released
+        } else {
+            Removed::Nothing
+        };
+        self.parts.clear();
+        self.left = Some(removed);
+        self.all.remove(self.claim.id);
+        Ok(removed)
+    }
+}
+
+/// Completes when the plan has other engines than these.
+async fn changed(engines: Arc<Engines>, roles: &'static [Role]) {
+    let mut changes = engines.changes();
+    loop {
+        let plan = engines.plan();
+        if plan.roles != roles || plan.wait.is_some() {
+            return;
+        }
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+impl Entry for DegradeEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(self.drive())
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        let Some(plan) = self.plan else { return Poll::Ready(()) };
+        let engines = &self.engines;
+        let change = self.change.get_or_insert_with(|| Box::pin(changed(Arc::clone(engines), plan.roles)));
+        if change.as_mut().poll(cx).is_ready() {
+            self.change = None;
+            return Poll::Ready(());
+        }
+        match self.parts.iter_mut().find(|part| !part.is_granted()) {
+            Some(part) => part.poll_wait(cx, until),
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.share();
+        let (mut id, mut renews) = (0, self.token.is_some());
+        for part in &self.held.lock().parts {
+            id |= match part.role {
+                Role::Primary => 1,
+                Role::Second => 2,
+            };
+            renews |= part.renewal.is_some();
+        }
+        let session = Arc::new(DegradeSession::new(&self.engines, &self.all, id));
+        renews.then(|| Renewal { claim: Arc::clone(&self.claim), session })
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        Reply::coming(self.leave(Cleanup::Withdraw))
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        Reply::coming(self.leave(Cleanup::Release))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::ready(Err(Error::unsupported(
+            self.engines.primary.name(),
+            "detached leases with a degrade policy",
+        )))
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        match &mut self.parts[..] {
+            [only] => only.native(),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for DegradeEntry {
+    fn drop(&mut self) {
+        self.all.remove(self.claim.id);
+    }
+}

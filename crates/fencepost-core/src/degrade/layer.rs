@@ -1,0 +1,214 @@
+//! The layer as an engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::engines::{Engines, Role, Stand};
+use super::entry::DegradeEntry;
+use super::held::AllHeld;
+use super::info::{joined, joined_pages};
+use super::join::both;
+use super::policy::Degrade;
+use super::primary::{Needs, Opener, Primary, gated};
+use crate::backend::capabilities::{Capabilities, Tokens};
+use crate::backend::claim::Claim;
+use crate::backend::{Backend, Entry, Reply};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::Report;
+use crate::runtime::Runtime;
+use crate::token::Token;
+
+/// The longest lease, unless the options say another.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A layer that goes on while its engine, the *primary*, is away: see [`Degrade`] for the policies, what they guarantee and what they do
+/// not. [`ClientBuilder::degrade`](crate::ClientBuilder::degrade) puts it before an engine.
+pub struct DegradeLayer {
+    engines: Arc<Engines>,
+    all: Arc<AllHeld>,
+    max_ttl: Duration,
+}
+
+impl DegradeLayer {
+    /// Makes a layer with a fallback. `options` gives the longest lease, which is 30 s by default, and the
+    /// probe interval.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) if an engine has no [clock tokens](Capabilities::clock_tokens) or no leases as long as the
+    /// longest one.
+    pub fn with_fallback(
+        primary: Arc<dyn Backend>,
+        fallback: Arc<dyn Backend>,
+        options: &Degrade,
+        runtime: &Runtime,
+    ) -> Result<DegradeLayer> {
+        DegradeLayer::new(Ok(primary), Stand::Fallback(fallback), options, LEASE, runtime)
+    }
+
+    /// Makes a layer over a primary, or over one that is away and is opened later.
+    pub(crate) fn new(
+        primary: Result<Arc<dyn Backend>, (&'static str, Opener)>,
+        stand: Stand,
+        options: &Degrade,
+        ttl: Duration,
+        runtime: &Runtime,
+    ) -> Result<DegradeLayer> {
+        let (max_ttl, interval) = (options.max_ttl.unwrap_or(ttl), options.interval);
+        if interval < Degrade::SHORTEST_INTERVAL || interval > max_ttl {
+            let message = format!(
+                "a probe interval of {interval:?} is out of bounds; give one from {:?} to the longest lease, {max_ttl:?}",
+                Degrade::SHORTEST_INTERVAL
+            );
+            return Err(Error::invalid(message));
+        }
+        let needs = Needs { max_ttl, clock_tokens: matches!(stand, Stand::Fallback(_)) };
+        let stand = match stand {
+            Stand::Fallback(engine) => {
+                needs.check(&*engine)?;
+                Stand::Fallback(gated(engine))
+            }
+            other => other,
+        };
+        let primary = match primary {
+            Ok(engine) => Primary::opened(engine, needs)?,
+            Err((name, opener)) => Primary::away(name, opener, needs),
+        };
+        let clock = runtime.clock().clone();
+        let settling = if options.hasty { Duration::ZERO } else { max_ttl + interval };
+        let engines = Arc::new(Engines::new(primary, stand, clock, options.name(), (settling, interval)));
+        engines.start_probes(runtime);
+        Ok(DegradeLayer { engines, all: Arc::default(), max_ttl })
+    }
+
+    /// The engines that operators look at: the primary first.
+    fn seen(&self) -> (Option<&dyn Backend>, Option<&dyn Backend>) {
+        let plan = self.engines.plan();
+        // While nobody grants, the fallback may still have holders.
+        let waits = |role| plan.wait.is_some() && role == Role::Second;
+        let at = |role| {
+            self.engines
+                .get(role)
+                .map(|engine| &**engine)
+                .filter(|_| plan.roles.contains(&role) || waits(role))
+        };
+        // The client's own locks are at the primary as well, unless that is away.
+        let local = matches!(self.engines.stand, Stand::Local(_));
+        let primary = at(Role::Primary);
+        (primary, at(Role::Second).filter(|_| !local || primary.is_none()))
+    }
+
+    fn away(&self) -> Error {
+        Error::new(ErrorKind::Unreachable, "the engine is away; check it").on(self.engines.primary.name())
+    }
+}
+
+impl Backend for DegradeLayer {
+    fn capabilities(&self) -> Capabilities {
+        let second = self.engines.get(Role::Second).map(|engine| engine.capabilities());
+        let first = self.engines.primary.capabilities().or_else(|| second.clone());
+        let mut all = first.unwrap_or_else(|| Capabilities::full(self.engines.primary.name()));
+        if let Some(second) = second {
+            all.shared &= second.shared;
+            all.permits &= second.permits;
+            all.modes = all.modes.or(second.modes);
+            all.inspect &= second.inspect;
+            all.evict &= second.evict;
+            all.history &= second.history;
+            all.replicas &= second.replicas;
+            all.min_ttl = all.min_ttl.max(second.min_ttl);
+        }
+        all.engine = self.engines.primary.name();
+        (all.fair, all.fair_permits, all.detach) = (false, false, false);
+        // Without the engine nobody knows the tokens of other processes.
+        all.tokens = if self.engines.has_fallback() { Tokens::ClockBounded } else { Tokens::None };
+        all.clock_tokens = self.engines.has_fallback();
+        all.max_ttl = self.max_ttl;
+        all
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        Box::new(DegradeEntry::new(&self.engines, &self.all, self.max_ttl, claim))
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        // Core does not ask for it: there are no detached leases.
+        Box::new(DegradeEntry::gone(&self.engines, &self.all, claim))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.inspect(name),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                let (first, second) = both(primary.inspect(name), second.inspect(name)).await;
+                Ok(joined(first?, second?))
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.list(prefix, page),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                let (first, second) = both(primary.list(prefix, page), second.list(prefix, page)).await;
+                Ok(joined_pages(first?, second?, page))
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.evict(name, token, how),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                match both(primary.evict(name, token, how), second.evict(name, token, how)).await {
+                    (Ok(()), _) | (_, Ok(())) => Ok(()),
+                    (Err(error), Err(other)) if error.is_mismatch() => Err(other),
+                    (Err(error), Err(_)) => Err(error),
+                }
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        match self.seen() {
+            (Some(first), _) | (None, Some(first)) => first.reach(),
+            (None, None) => Reply::ready(Ok(())),
+        }
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        match self.engines.primary.get() {
+            Some(primary) => primary.examine(),
+            None => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn leave_caller_runtime(&self) {
+        for role in [Role::Primary, Role::Second] {
+            if let Some(engine) = self.engines.get(role) {
+                engine.leave_caller_runtime();
+            }
+        }
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(async move {
+            let close = async |role| {
+                if let Some(engine) = self.engines.get(role) {
+                    engine.close().await;
+                }
+            };
+            both(close(Role::Primary), close(Role::Second)).await;
+        })
+    }
+}
+
+impl Drop for DegradeLayer {
+    fn drop(&mut self) {
+        self.engines.layer_is_gone();
+    }
+}

@@ -1,0 +1,22 @@
+//! Policies for the time in which the engine is away.
+
+mod breaker;
+mod engines;
+mod entry;
+mod held;
+mod info;
+mod join;
+mod layer;
+mod part;
+mod policy;
+mod primary;
+mod session;
+
+pub(crate) use engines::Stand;
+pub use layer::DegradeLayer;
+pub use policy::Degrade;
+pub(crate) use policy::Policy;
+pub(crate) use primary::{Opener, Opening};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The primary engine, which may be away when the client starts.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::capabilities::{Capabilities, Identity};
+use crate::backend::local_queue::LocalQueue;
+use crate::backend::{Backend, Reply};
+use crate::error::{Error, ErrorKind, Result};
+
+/// An engine that is being opened.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
+/// Opens the primary again.
+pub(crate) type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
+
+/// The primary engine. Until it is open, its requests fail as those to an engine that is away.
+pub(super) struct Primary {
+    name: &'static str,
+    open: OnceLock<Arc<dyn Backend>>,
+    opener: Option<Opener>,
+    /// The longest lease of this client, and whether clock tokens are needed.
+    needs: Needs,
+}
+
+/// The needs of the layer, which both engines have to meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Needs {
+    pub(super) max_ttl: std::time::Duration,
+    pub(super) clock_tokens: bool,
+}
+
+impl Needs {
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported).
+    pub(super) fn check(self, engine: &dyn Backend) -> Result<()> {
+        let has = engine.capabilities();
+        let lacks = if self.clock_tokens && !has.clock_tokens {
+            "its tokens are not made of its clock, so they would not grow over a switch; a fallback needs two engines with clock tokens, \
+             like redis: and mysql:"
+        } else if self.max_ttl > has.max_ttl || self.max_ttl < has.min_ttl {
+            "it has no leases as long as the longest one of the degrade layer; give another `max_ttl`"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Unsupported, lacks).on(has.engine))
+    }
+}
+
+/// An engine that tells the claims of a client apart.
+pub(super) fn gated(engine: Arc<dyn Backend>) -> Arc<dyn Backend> {
+    match engine.capabilities().identity {
+        Identity::Claim => engine,
+        Identity::Process => Arc::new(LocalQueue::new(engine)),
+    }
+}
+
+impl Primary {
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) if it lacks what is needed.
+    pub(super) fn opened(engine: Arc<dyn Backend>, needs: Needs) -> Result<Primary> {
+        needs.check(&*engine)?;
+        let name = engine.capabilities().engine;
+        Ok(Primary { name, open: OnceLock::from(gated(engine)), opener: None, needs })
+    }
+
+    /// One that is away.
+    pub(super) fn away(name: &'static str, opener: Opener, needs: Needs) -> Primary {
+        Primary { name, open: OnceLock::new(), opener: Some(opener), needs }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(super) fn get(&self) -> Option<&Arc<dyn Backend>> {
+        self.open.get()
+    }
+
+    /// The capabilities, once they are known.
+    pub(super) fn capabilities(&self) -> Option<Capabilities> {
+        self.get().map(|engine| engine.capabilities())
+    }
+
+    /// The error of a request before it is open.
+    pub(super) fn not_open(&self) -> Error {
+        Error::new(ErrorKind::Unreachable, "the engine has not been reached since the start; check it")
+            .on(self.name)
+    }
+
+    /// Asks whether it answers, and opens it if it is not open.
+    pub(super) fn probe(&self) -> Reply<'_, Result<()>> {
+        if let Some(engine) = self.get() {
+            return engine.reach();
+        }
+        Reply::coming(async move {
+            let Some(opener) = &self.opener else { return Err(self.not_open()) };
+            let engine = opener().await?;
+            if let Err(error) = self.needs.check(&*engine) {
+                tracing::error!(%error, "the engine cannot be used with its fallback, and stays away");
+                return Err(Error::new(ErrorKind::Unreachable, "the engine cannot be used").because(error));
+            }
+            let _ = self.open.set(gated(engine));
+            Ok(())
+        })
+    }
+}

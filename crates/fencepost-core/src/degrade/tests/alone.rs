@@ -1,0 +1,164 @@
+//! Policies without a second engine.
+
+use super::{Degrade, INTERVAL, LEASE, MS, client};
+use crate::backend::degraded::Degraded;
+use crate::error::ErrorKind;
+use crate::validity::{Loss, State};
+use std::time::Duration;
+
+fn policies() -> [(Degrade, Degraded); 2] {
+    [
+        (Degrade::local_only().probe_interval(INTERVAL), Degraded::LocalOnly),
+        (Degrade::fail_open().probe_interval(INTERVAL), Degraded::Unprotected),
+    ]
+}
+
+#[tokio::test]
+async fn an_engine_that_refuses_is_done_without_until_it_is_back() {
+    for (degrade, degraded) in policies() {
+        let (locks, clock, engine) = client(degrade);
+        let guard = locks.mutex("a").unwrap().lock().await.unwrap();
+        assert_eq!(guard.degraded(), None);
+        guard.release().await.unwrap();
+        engine.fail_all(ErrorKind::Unreachable);
+        let guard = {
+            let mutex = locks.mutex("a").unwrap();
+            let attempt = tokio::spawn(async move { mutex.lock().wait(5 * INTERVAL).await });
+            clock.advance(INTERVAL).await;
+            attempt.await.unwrap().unwrap()
+        };
+        assert_eq!(guard.degraded(), Some(degraded));
+        clock.advance(3 * LEASE).await;
+        guard.ensure_held().unwrap();
+        guard.release().await.unwrap();
+        let guard = locks.mutex("a").unwrap().try_lock().await.unwrap().unwrap();
+        assert_eq!(guard.degraded(), Some(degraded));
+        engine.heal_all();
+        clock.advance(INTERVAL).await;
+        let other = locks.mutex("b").unwrap().try_lock().await.unwrap().unwrap();
+        assert_eq!(other.degraded(), None, "the engine is back");
+        assert_eq!(guard.degraded(), Some(degraded), "that grant stays what it was");
+        clock.advance(3 * LEASE).await;
+        guard.release().await.unwrap();
+        other.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_returns_in_time_while_the_engine_hangs() {
+    for (degrade, degraded) in policies() {
+        let (locks, clock, engine) = client(degrade);
+        engine.slow_all(Duration::MAX);
+        let begin = clock.now();
+        let wait = |wait: Duration| {
+            let mutex = locks.mutex(&format!("{wait:?}")).unwrap();
+            tokio::spawn(async move { mutex.lock().wait(wait).await })
+        };
+        // The breaker opens after two probes: the first begins after half an interval, and each lasts for that.
+        let (short, long) = (wait(Duration::ZERO), wait(2 * INTERVAL));
+        clock.advance(INTERVAL).await;
+        let error = short.await.unwrap().unwrap_err();
+        assert!(
+            error.is_unreachable() && clock.now() == begin + INTERVAL,
+            "the attempt limit is 1 s: {error}"
+        );
+        clock.advance(INTERVAL).await;
+        let guard = long.await.unwrap().unwrap();
+        assert_eq!(guard.degraded(), Some(degraded));
+        let guard = locks.mutex("c").unwrap().try_lock().await.unwrap().unwrap();
+        assert_eq!(guard.degraded(), Some(degraded), "nothing is waited for any more");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_of_the_engine_lasts_as_long_as_its_lease() {
+    for (degrade, _) in policies() {
+        let (locks, clock, engine) = client(degrade);
+        let guard = locks.mutex("a").unwrap().lock().await.unwrap();
+        engine.fail_all(ErrorKind::Unreachable);
+        clock.advance(LEASE - 300 * MS).await;
+        assert_eq!((guard.state(), guard.degraded()), (State::Suspect, None));
+        clock.advance(300 * MS).await;
+        assert_eq!(guard.state(), State::Lost(Loss::Expired));
+    }
+}
+
+#[tokio::test]
+async fn local_only_excludes_within_the_client_all_the_time() {
+    let (locks, clock, engine) = client(Degrade::local_only().probe_interval(INTERVAL));
+    let mutex = locks.mutex("a").unwrap();
+    let before = mutex.lock().await.unwrap();
+    engine.fail_all(ErrorKind::Unreachable);
+    clock.advance(INTERVAL).await;
+    assert!(mutex.try_lock().await.unwrap().is_none(), "it is held by this client");
+    clock.advance(LEASE).await;
+    assert!(before.ensure_held().is_err());
+    drop(before);
+    let during = mutex.try_lock().await.unwrap().unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    engine.heal_all();
+    clock.advance(INTERVAL).await;
+    assert!(mutex.try_lock().await.unwrap().is_none(), "also after the engine's return");
+    assert!(engine.other().mutex("a").unwrap().try_lock().await.unwrap().is_some(), "but not others");
+    during.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_in_line_goes_on_when_the_engine_goes_away() {
+    for (degrade, degraded) in policies() {
+        let (locks, clock, engine) = client(degrade);
+        let other = engine.busy("a").await.unwrap();
+        let mutex = locks.mutex("a").unwrap();
+        let waits = tokio::spawn(async move { mutex.lock().await });
+        clock.advance(LEASE).await;
+        assert!(!waits.is_finished());
+        engine.fail_all(ErrorKind::Unreachable);
+        let probe = locks.mutex("b").unwrap();
+        let fails = tokio::spawn(async move { probe.lock().wait(INTERVAL).await });
+        clock.advance(INTERVAL).await;
+        drop(fails.await.unwrap().unwrap());
+        let guard = waits.await.unwrap().unwrap();
+        assert_eq!(guard.degraded(), Some(degraded));
+        engine.heal_all();
+        clock.advance(LEASE).await;
+        other.release().await.unwrap();
+        guard.release().await.unwrap();
+        clock.advance(2 * LEASE).await;
+        let info = engine.other().inspect("a").await.unwrap();
+        assert!(info.claims.is_empty(), "nothing is left at the engine: {info:?}");
+    }
+}
+
+#[tokio::test]
+async fn dropped_at_any_poll_nothing_is_left() {
+    for (degrade, _) in policies() {
+        for polls in 0..6 {
+            let (locks, clock, engine) = client(degrade.clone());
+            engine.slow_all(10 * MS);
+            let mutex = locks.mutex("a").unwrap();
+            let mut call = Box::pin(std::future::IntoFuture::into_future(mutex.lock()));
+            for _ in 0..polls {
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                if call.as_mut().poll(&mut cx).is_ready() {
+                    break;
+                }
+                clock.advance(5 * MS).await;
+            }
+            drop(call);
+            clock.advance(LEASE).await;
+            engine.heal_all();
+            assert!(mutex.try_lock().await.unwrap().is_some(), "{polls}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_too_long_is_refused() {
+    let (locks, _, _) = client(Degrade::fail_open().max_ttl(LEASE));
+    let error = locks.mutex("a").unwrap().lock().ttl(LEASE + MS).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    let (other, _, engine) = crate::testing::client();
+    let builder = crate::client::Client::builder().runtime(other.runtime().clone());
+    let wrong = builder.degrade(Degrade::fail_open().probe_interval(MS)).open(|_| Ok(engine.backend()));
+    assert!(wrong.unwrap_err().to_string().contains("probe interval"));
+}
