@@ -36,7 +36,7 @@ pub(crate) struct Begin {
     pub(crate) blocked: Vec<i32>,
     /// The file in which the end of the grant is written when the wrapper cannot release it.
     pub(crate) over: Option<Vec<u8>>,
-    /// What the program finds in its environment besides its caller's.
+    /// The program finds this in its environment besides what its caller set.
     pub(crate) environment: Vec<(String, String)>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Setup {
     pub(super) foreground: bool,
     /// The signals to be unblocked.
     pub(super) blocked: Vec<i32>,
-    /// What the program finds in its environment besides its caller's.
+    /// The program finds this in its environment besides what its caller set.
     pub(super) environment: Vec<(String, String)>,
 }
 

@@ -167,7 +167,7 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     }
 }
 
-/// What is there before the lock is asked for.
+/// The state of a round before the lock is asked for.
 struct Prepared<'a> {
     label: String,
     ttl: Duration,
