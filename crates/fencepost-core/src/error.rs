@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Lost,
     /// The call would wait for its own holder; nothing was sent.
     WouldDeadlock,
+    /// Another shared holder waits to become exclusive; the lock is held as before.
+    UpgradeConflict,
     /// The engine cannot be reached, or did not answer in time.
     Unreachable,
     /// The engine refuses us: password, permissions.
@@ -95,6 +97,17 @@ impl Error {
     /// The grant of `resource` is gone.
     pub fn lost(resource: impl Into<Arc<str>>, loss: Loss) -> Error {
         Error::lost_as(resource, loss, &loss)
+    }
+
+    /// Makes the error of a request whose time limit is over.
+    pub(crate) fn no_answer() -> Error {
+        Error::new(ErrorKind::Unreachable, Error::NO_ANSWER)
+    }
+
+    /// Makes the error of an upgrade that would wait for another upgrade, which waits for it.
+    pub fn upgrade_conflict(resource: impl Into<Arc<str>>) -> Error {
+        let message = "another reader upgrades this lock and waits for the other readers; release the read lock, then acquire the write lock";
+        Error::new(ErrorKind::UpgradeConflict, message).of(resource)
     }
 
     /// Makes the error of an eviction whose grant is not there: the operator has to look again.
@@ -224,6 +237,11 @@ impl Error {
     /// The call would wait for a lock that its own [`Holder`](crate::Holder) has; nothing was sent.
     pub fn is_would_deadlock(&self) -> bool {
         self.0.kind == ErrorKind::WouldDeadlock
+    }
+
+    /// Another holder of the read lock upgrades it already, and waits for this one: see [`Guard::upgrade`](crate::Guard::upgrade).
+    pub fn is_upgrade_conflict(&self) -> bool {
+        self.0.kind == ErrorKind::UpgradeConflict
     }
 
     /// The engine cannot be reached, or did not answer in time.

@@ -60,6 +60,7 @@ pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;
 pub use guard::holder::{Holder, ReentrantGuard};
 pub use guard::lease::DetachedLease;
+pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
     AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiGuard,

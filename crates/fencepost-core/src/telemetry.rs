@@ -1,7 +1,7 @@
 //! Metrics by the `metrics` facade behind the feature `metrics`, and `tracing` events always. docs/metrics.md lists them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tracing::Level;
@@ -156,6 +156,11 @@ pub(crate) fn attached(engine: &'static str, lock: &Name, token: Token) {
     tracing::debug!(%lock, engine, token = token.get(), "lock attached");
 }
 
+/// Tells that a held lock was upgraded or downgraded, as `what` says.
+pub(crate) fn turned(engine: &'static str, lock: &Name, token: Token, what: &'static str) {
+    tracing::debug!(%lock, engine, token = token.get(), "{what}");
+}
+
 /// The lock is held.
 const HELD: u8 = 0;
 /// The release is under way. Its reply decides whether the lock was lost.
@@ -167,7 +172,7 @@ const TOLD: u8 = 2;
 pub(crate) struct Holding {
     engine: &'static str,
     lock: Name,
-    token: Token,
+    token: AtomicU64,
     clock: Clock,
     since: Moment,
     phase: AtomicU8,
@@ -187,6 +192,7 @@ impl Holding {
         }
         count::granted(engine);
         let (clock, since, phase) = (clock.clone(), clock.now(), AtomicU8::new(HELD));
+        let token = AtomicU64::new(token.get());
         let holding = Arc::new(Holding { engine, lock: lock.clone(), token, clock, since, phase });
         validity.observe(Arc::<Holding>::clone(&holding));
         // It may have ended before it was observed.
@@ -194,6 +200,11 @@ impl Holding {
             holding.lost(why, validity.detail());
         }
         Some(holding)
+    }
+
+    /// From now on its grant has this token.
+    pub(crate) fn set_token(&self, token: Token) {
+        self.token.store(token.get(), Ordering::Relaxed);
     }
 
     /// From now on the reply to the release decides: see [`released`](Holding::released) and
@@ -241,7 +252,7 @@ impl Holding {
     }
 
     fn fields(&self, held: Duration) -> (&Name, &'static str, u64, f64) {
-        (&self.lock, self.engine, self.token.get(), held.as_secs_f64())
+        (&self.lock, self.engine, self.token.load(Ordering::Relaxed), held.as_secs_f64())
     }
 }
 

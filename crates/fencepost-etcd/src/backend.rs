@@ -56,6 +56,7 @@ impl Backend for EtcdBackend {
         // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities.replicas = false;
         capabilities.min_ttl = SHORTEST;
         capabilities

@@ -56,6 +56,7 @@ impl Backend for MysqlBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities.shared = false;
         capabilities.permits = false;
         if self.client.server.found().no_tokens.is_some() {

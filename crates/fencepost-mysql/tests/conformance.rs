@@ -22,6 +22,8 @@ fn hold_elsewhere() {
 }
 
 fencepost_testkit::conformance!(&NAMED, excused: [
+    a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
+    an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
     // GET_LOCK is exclusive.
     shared, readers_go_together, a_waiting_writer_is_not_overtaken, mixed_modes,
     permits, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,

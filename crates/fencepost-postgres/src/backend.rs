@@ -58,6 +58,7 @@ impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities.fair = !self.client.server.waits_quietly();
         // Permits always wait quietly.
         capabilities.fair_permits = false;

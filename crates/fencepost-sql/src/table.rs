@@ -106,6 +106,7 @@ impl Backend for LeaseTable {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities
     }
 

@@ -274,6 +274,14 @@ impl Entry for Troubled {
         troubled!(self.plan, Result::is_ok, self.inner.raise(to))
     }
 
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.upgrade(join))
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.downgrade())
+    }
+
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         self.inner.native()
     }

@@ -172,6 +172,14 @@ impl Entry for Witnessed {
         self.inner.raise(to)
     }
 
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
+        self.inner.upgrade(join)
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
+        self.inner.downgrade()
+    }
+
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         self.inner.native()
     }

@@ -44,6 +44,7 @@ impl Backend for ZooBackend {
         let layout = &self.client.config.layout;
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities.shared = layout.has_shared();

@@ -142,6 +142,8 @@ mod one {
     fencepost_testkit::conformance!(
         One,
         excused: [
+            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
@@ -174,6 +176,8 @@ mod three {
     fencepost_testkit::conformance!(
         Three,
         excused: [
+            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
@@ -191,6 +195,8 @@ mod kazoo {
     fencepost_testkit::conformance!(
         Kazoo,
         excused: [
+            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,

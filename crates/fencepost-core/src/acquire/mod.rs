@@ -19,7 +19,7 @@ use crate::acquire::options::{Request, options};
 use crate::acquire::outage::{Outage, unrenewed_error};
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
-use crate::backend::{Attempt, Reply};
+use crate::backend::{Attempt, Entry, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -149,7 +149,8 @@ impl Request<'_> {
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));
-            match self.stand(&mut owned, deadline, deadline.max(start + client.attempt_timeout)).await? {
+            let first = deadline.max(start + client.attempt_timeout);
+            match self.stand(&mut owned, deadline, first, Ask::Grant).await? {
                 Stand::Granted(grant) => {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
                     let now = client.runtime.clock().now();
@@ -187,7 +188,13 @@ impl Request<'_> {
     }
 
     /// One claim from its first attempt to its end. The first attempt may last until `first`.
-    async fn stand(&self, owned: &mut Owned, deadline: Moment, first: Moment) -> Result<Stand> {
+    pub(crate) async fn stand(
+        &self,
+        owned: &mut Owned,
+        deadline: Moment,
+        first: Moment,
+        ask: Ask,
+    ) -> Result<Stand> {
         let clock = self.client.runtime.clock();
         let mut outage = Outage::default();
         let mut blockers = Blockers::new(self, deadline, first);
@@ -196,7 +203,7 @@ impl Request<'_> {
             let mut asked = Moment::ZERO;
             let patience = self.patience(&owned.claim().validity);
             // Dropped at any await below, or left by `?`: `owned` withdraws.
-            let (answer, heard) = match owned.entry().attempt() {
+            let (answer, heard) = match ask.send(owned.entry(), self.join) {
                 Reply::Ready(answer) => (answer, false),
                 coming => {
                     asked = clock.now();
@@ -220,7 +227,9 @@ impl Request<'_> {
                     } else if let Some(error) = given_up() {
                         return Err(error);
                     }
-                    owned.keep();
+                    if ask == Ask::Grant {
+                        owned.keep();
+                    }
                     again.unwrap_or(Moment::NEVER)
                 }
                 Some(Err(error)) => {
@@ -313,7 +322,7 @@ impl Request<'_> {
         Stand::Over { holders, failure }
     }
 
-    fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
+    pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
         // The rest of a longer wait is no round number.
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
         let failed =
@@ -354,8 +363,25 @@ enum Woken {
     Time,
 }
 
+/// The request that a claim repeats while it waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Grant,
+    /// Its shared grant is to become exclusive.
+    Upgrade,
+}
+
+impl Ask {
+    fn send(self, entry: &mut dyn Entry, join: bool) -> Reply<'_, Result<Attempt>> {
+        match self {
+            Ask::Grant => entry.attempt(),
+            Ask::Upgrade => entry.upgrade(join),
+        }
+    }
+}
+
 /// How a claim's stand in line ended.
-enum Stand {
+pub(crate) enum Stand {
     Granted(Token),
     Busy,
     Gone,

@@ -18,6 +18,8 @@ pub struct Capabilities {
     pub fair_permits: bool,
     /// Shared holders are possible.
     pub shared: bool,
+    /// A shared holder can become exclusive before all waiting claims, and an exclusive one shared, without a gap.
+    pub upgrade: bool,
     /// Permits are possible.
     pub permits: bool,
     /// Why modes are missing that the engine has otherwise, and what to do: an option of the URL takes them away.
@@ -88,6 +90,7 @@ impl Capabilities {
             fair: true,
             fair_permits: true,
             shared: true,
+            upgrade: true,
             permits: true,
             modes: None,
             tokens: Tokens::Durable,

@@ -1,7 +1,7 @@
 //! One request for a resource.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +16,11 @@ use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
 use crate::token::Token;
 use crate::validity::{Loss, State, Validity};
+
+/// The values of [`Claim::turned`].
+const AS_WANTED: u8 = 0;
+const SHARED: u8 = 1;
+const EXCLUSIVE: u8 = 2;
 
 /// A resource and how it is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +67,8 @@ pub struct Claim {
     exit_code: OnceLock<i32>,
     released: AtomicBool,
     ttl: AtomicU64,
+    /// The mode in which it holds since an upgrade or a downgrade.
+    turned: AtomicU8,
     /// Under which moment the renewer has it; see there.
     pub(crate) kept: AtomicU64,
 }
@@ -87,6 +94,7 @@ impl Claim {
             released: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
+            turned: AtomicU8::new(AS_WANTED),
             kept: AtomicU64::new(0),
         }
     }
@@ -94,6 +102,20 @@ impl Claim {
     /// The first (mostly: the only) resource it wants.
     pub fn want(&self) -> &Want {
         &self.want
+    }
+
+    /// Returns the mode in which it holds: the wanted one, unless it was upgraded or downgraded.
+    pub fn mode(&self) -> Mode {
+        match self.turned.load(Ordering::Acquire) {
+            SHARED => Mode::Shared,
+            EXCLUSIVE => Mode::Exclusive,
+            _ => self.want.mode,
+        }
+    }
+
+    /// From now on it holds exclusively or shared.
+    pub(crate) fn turn(&self, exclusive: bool) {
+        self.turned.store(if exclusive { EXCLUSIVE } else { SHARED }, Ordering::Release);
     }
 
     /// How long its lease is.

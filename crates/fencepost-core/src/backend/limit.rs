@@ -341,6 +341,14 @@ impl Entry for LimitEntry {
         self.inner.raise(to)
     }
 
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        self.inner.upgrade(join)
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        self.inner.downgrade()
+    }
+
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         self.inner.native()
     }

@@ -34,7 +34,7 @@ impl LocalQueue {
 
 impl Backend for LocalQueue {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { identity: Identity::Claim, ..self.inner.capabilities() }
+        Capabilities { identity: Identity::Claim, upgrade: false, ..self.inner.capabilities() }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

@@ -240,6 +240,37 @@ pub trait Entry: Send {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to raise a token")))
     }
 
+    /// Asks for the claim's shared grant to become exclusive, or collects that. The claim is marked at the engine until all other holders
+    /// have left. Meanwhile the engine admits no claim, so the upgrade goes before all that wait. Then the grant is exclusive, with a
+    /// new token, greater than all before. The claim's lease, validity and renewal go on. [`poll_wait`](Entry::poll_wait)
+    /// hints that another call is worthwhile. The mark ends with the claim's lease, release or eviction. With `join` false a
+    /// blocked call leaves no mark.
+    ///
+    /// An engine can treat a marked claim as an exclusive holder beside shared ones: [`admit`](admission::admit) then admits
+    /// nobody, and another upgrade finds it.
+    ///
+    /// # Errors
+    /// [`is_upgrade_conflict`](Error::is_upgrade_conflict) if another holder is marked. The claim stays shared.
+    ///
+    /// # Cancel safety
+    /// Safe. The request may still take effect: call this again, or [`downgrade`](Entry::downgrade).
+    fn upgrade(&mut self, _join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to upgrade a lock")))
+    }
+
+    /// Makes the claim's grant shared, and removes the mark of an [`upgrade`](Entry::upgrade). The grant never ends meanwhile, and its
+    /// token stays. Waiting claims that fit beside it are admitted. A shared grant without a mark stays as it is. After `Err` the
+    /// outcome is unknown: call this again.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to downgrade a lock")))
+    }
+
     /// Returns the engine's own extension: a type of its crate, to be downcast to.
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         None

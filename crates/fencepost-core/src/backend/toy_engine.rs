@@ -46,6 +46,7 @@ impl Backend for Toy {
         let mut toy = Capabilities::full("toy");
         (toy.fair, toy.shared, toy.permits, toy.replicas) = (false, false, false, false);
         (toy.detach, toy.inspect, toy.evict, toy.history) = (false, false, false, false);
+        toy.upgrade = false;
         toy
     }
 

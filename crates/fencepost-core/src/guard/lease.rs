@@ -36,7 +36,7 @@ const OLD_PREFIX: &str = "fp1-";
 impl DetachedLease {
     pub(crate) fn new(claim: &Claim, token: Token) -> DetachedLease {
         let want = claim.want();
-        DetachedLease { id: claim.id, token, ttl: claim.ttl(), mode: want.mode, name: want.name.clone() }
+        DetachedLease { id: claim.id, token, ttl: claim.ttl(), mode: claim.mode(), name: want.name.clone() }
     }
 
     /// Which resource.

@@ -4,6 +4,8 @@ pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod owned;
 mod run;
+mod undo;
+pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use std::fmt;
@@ -17,7 +19,7 @@ use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
@@ -65,7 +67,8 @@ impl Guard {
         &self.owned.claim.want().name
     }
 
-    /// The fencing token of this grant: greater than that of every earlier grant of the resource.
+    /// The fencing token of this grant: greater than that of every earlier grant of the resource. An [upgrade](Guard::upgrade) gives a
+    /// new one.
     pub fn token(&self) -> Token {
         self.token
     }
@@ -205,6 +208,7 @@ impl Guard {
         self.owned.client.check_process()?;
         self.owned.client.check_ttl(ttl)?;
         self.ensure_held()?;
+        self.settle(self.valid_until()).await?;
         let Some(renewal) = self.owned.renewal() else { return self.ensure_held() };
         let before = renewal.claim.ttl();
         renewal.claim.set_ttl(ttl);
@@ -215,7 +219,7 @@ impl Guard {
         let failed = match kept {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error),
-            None => Some(Error::new(ErrorKind::Unreachable, Error::NO_ANSWER).unknown()),
+            None => Some(Error::no_answer().unknown()),
         };
         if let Some(error) = failed {
             renewal.claim.set_ttl(before);
@@ -293,9 +297,10 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
-    pub async fn detach(self) -> Result<DetachedLease> {
+    pub async fn detach(mut self) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
+        self.settle(self.valid_until()).await?;
         let Guard { mut owned, token, .. } = self;
         owned.client.renewer.forget(&owned.claim);
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
@@ -313,7 +318,7 @@ impl Guard {
     }
 
     /// The engine's own strength, to be downcast to a type of its crate. A lock that has a [longest time](crate::Acquire::max_hold) is
-    /// lost at its end all the same, but released only by its guard.
+    /// lost at its end all the same, but released only by its guard. `None` also while an upgrade that was given up is being undone.
     pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
         self.owned.slot().as_mut()?.native()
     }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::backend::claim::Claim;
 use crate::backend::{Entry, Removed, Renewal, Reply};
 use crate::client::shared::ClientShared;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::runtime::cleanup::{Cleanup, clean_up};
 use crate::sync::Mutex;
 use crate::telemetry::Holding;
@@ -26,6 +28,8 @@ pub(crate) struct Owned {
     holding: Option<Arc<Holding>>,
     /// `None`: it is held for as long as its user likes.
     limits: Option<Box<Limits>>,
+    /// The entry comes back by this when an upgrade that was given up is undone.
+    pub(super) undoing: Option<Undoing>,
 }
 
 /// How long a grant is held at least and at most.
@@ -39,10 +43,37 @@ struct Limits {
     lent: Arc<Mutex<Option<Box<dyn Entry>>>>,
 }
 
+/// An entry that the client's own thread has, until its grant is shared: see [`undo_upgrade`](Owned::undo_upgrade).
+pub(super) struct Undoing {
+    /// Gives it back, with how that went.
+    pub(super) back: oneshot::Receiver<(Box<dyn Entry>, Result<()>)>,
+    /// Dropped, it calls the entry back at once.
+    pub(super) stop: Option<oneshot::Sender<()>>,
+}
+
+impl Undoing {
+    /// The grant is over: the entry is cleaned up, wherever it is.
+    fn abandon(mut self, claim: &Claim, how: Cleanup) {
+        self.back.close();
+        self.stop = None;
+        if let Ok((entry, _)) = self.back.try_recv() {
+            clean_up(entry, claim, how);
+        }
+    }
+}
+
 impl Owned {
     pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: false, holding: None, limits: None }
+        Owned {
+            client: Arc::clone(client),
+            claim,
+            entry,
+            granted: false,
+            holding: None,
+            limits: None,
+            undoing: None,
+        }
     }
 
     /// A detached lease that was taken up.
@@ -54,13 +85,22 @@ impl Owned {
             granted: true,
             holding: None,
             limits: None,
+            undoing: None,
         }
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
         let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
-        Owned { client: Arc::clone(client), claim, entry, granted: true, holding: None, limits: None }
+        Owned {
+            client: Arc::clone(client),
+            claim,
+            entry,
+            granted: true,
+            holding: None,
+            limits: None,
+            undoing: None,
+        }
     }
 
     pub(crate) fn entry(&mut self) -> &mut dyn Entry {
@@ -87,7 +127,7 @@ impl Owned {
     }
 
     /// Lends the entry to the client, which ends a grant that has been held for its longest time. The holder is told first.
-    fn lend(&mut self) {
+    pub(super) fn lend(&mut self) {
         let Some(limits) = &mut self.limits else { return };
         let Some(most) = limits.most.filter(|_| self.granted) else { return };
         let entry = self.entry.get_mut().take();
@@ -136,6 +176,7 @@ impl Owned {
             granted: true,
             holding: self.holding.take(),
             limits: None,
+            undoing: self.undoing.take(),
         };
         // The client's close drops it sooner.
         self.client.deadlines.add(least, Box::new(move || drop(kept)));
@@ -190,6 +231,14 @@ impl Owned {
         self.keep();
     }
 
+    /// From now on its grant has this token.
+    pub(super) fn become_upgraded(&mut self, token: Token) {
+        if let Some(holding) = &self.holding {
+            holding.set_token(token);
+        }
+        self.keep();
+    }
+
     /// It is to leave nothing behind, not even a run that the engine keeps.
     pub(super) fn become_withdrawn(&mut self) {
         self.drop_limits();
@@ -207,6 +256,8 @@ impl Owned {
         let client = Arc::clone(&self.client);
         let clock = client.runtime.clock();
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        let called_back = self.call_back(until).await;
+        called_back.map_err(|error| error.of(self.claim.want().name.clone()).on(client.engine()))?;
         loop {
             // The client took it at the end of its longest time.
             let Some(entry) = self.slot() else { return Ok(Removed::Nothing) };
@@ -222,7 +273,7 @@ impl Owned {
                     return Ok(left);
                 }
                 Some(Err(error)) => error,
-                None => Error::new(ErrorKind::Unreachable, Error::NO_ANSWER).on(client.engine()),
+                None => Error::no_answer().on(client.engine()),
             };
             let next = clock.now() + backoff.pause();
             // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
@@ -242,17 +293,23 @@ impl Owned {
     pub(super) fn clean_up(&mut self) -> bool {
         if self.client.is_forked() {
             // It is the parent's, with all that it stands on.
-            std::mem::forget((self.entry.get_mut().take(), self.limits.take()));
+            std::mem::forget((self.entry.get_mut().take(), self.limits.take(), self.undoing.take()));
             return false;
         }
         if self.keep_for_least() {
             return false;
         }
         self.drop_limits();
+        let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };
+        if let Some(undoing) = self.undoing.take() {
+            self.client.renewer.forget(&self.claim);
+            self.claim.validity.give_back();
+            undoing.abandon(&self.claim, how);
+            return true;
+        }
         let Some(entry) = self.slot().take() else { return false };
         self.client.renewer.forget(&self.claim);
         self.claim.validity.give_back();
-        let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };
         clean_up(entry, &self.claim, how);
         true
     }

@@ -24,6 +24,8 @@ pub enum Bug {
     SharedId,
     /// Readers overtake a waiting writer.
     StarvingWriter,
+    /// An upgrade does not wait for the other readers.
+    UpgradeBesideReaders,
 }
 
 /// The bug that this engine has, if any.

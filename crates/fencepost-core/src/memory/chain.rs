@@ -5,6 +5,7 @@ use std::task::Waker;
 
 use slab::Slab;
 
+use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
 use crate::operator::holder::ClaimInfo;
@@ -18,6 +19,8 @@ pub(super) const NONE: usize = usize::MAX;
 pub(super) struct Node {
     pub(super) id: ClaimId,
     pub(super) claim: Arc<Claim>,
+    /// How it wants or holds the resource.
+    pub(super) mode: Mode,
     pub(super) state: NodeState,
     pub(super) before: usize,
     pub(super) after: usize,
@@ -28,6 +31,12 @@ pub(super) struct Node {
 pub(super) enum NodeState {
     Waiting { waker: Option<Waker> },
     Holding { token: Token, end: Moment, evicted: bool, detached: bool },
+}
+
+/// A reader that waits until the other holders have left.
+pub(super) struct Upgrading {
+    pub(super) key: usize,
+    pub(super) waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy)]
@@ -64,7 +73,7 @@ impl Node {
         };
         ClaimInfo {
             holder: (*self.claim.holder).clone(),
-            mode: self.claim.want().mode,
+            mode: self.mode,
             token,
             since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
             age,

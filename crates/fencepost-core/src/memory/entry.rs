@@ -166,6 +166,27 @@ impl Entry for MemoryEntry {
         Reply::ready(detached.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
     }
 
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        let At::Node(key) = self.at else { return Reply::ready(Ok(Attempt::Gone)) };
+        let answer =
+            self.on_queue(|queue, wakers| queue.upgrade(key, &self.claim, join, &self.memory.rules, wakers));
+        if let (Ok(Attempt::Granted(token)), Some(before)) = (&answer, self.token) {
+            self.token = Some(*token);
+            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, *token));
+        }
+        Reply::ready(answer)
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        let downgraded = match self.at {
+            At::Node(key) => {
+                self.on_queue(|queue, wakers| queue.downgrade(key, &self.claim, &self.memory.rules, wakers))
+            }
+            _ => Err(Loss::Deleted),
+        };
+        Reply::ready(downgraded.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
+    }
+
     fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
         let raised = match self.at {
             At::Node(key) => self.on_queue(|queue, _| queue.raise(key, &self.claim, to, &self.memory.rules)),

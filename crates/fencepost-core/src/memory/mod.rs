@@ -12,6 +12,7 @@ mod entry;
 mod queue;
 mod rules;
 mod runs;
+mod upgrade;
 mod vote;
 mod voters;
 mod wakers;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::bug::{Planted, planted};
-use super::chain::{Chain, NONE, Node, NodeState, push, unlink};
+use super::chain::{Chain, NONE, Node, NodeState, Upgrading, push, unlink};
 use super::rules::{Kind, Rules};
 use super::voters::Voters;
 use super::wakers::Wakers;
@@ -35,6 +35,8 @@ pub(super) struct Queue {
     alarm: Option<Moment>,
     /// The claims that are told when the resource may be free.
     pub(super) voters: Voters,
+    /// The reader that waits to be the only holder. It counts as an exclusive holder beside the others.
+    pub(super) upgrading: Option<Upgrading>,
 }
 
 impl Queue {
@@ -106,7 +108,7 @@ impl Queue {
         self.settle(now, rules, wakers);
         let key = self.keys(self.holders).find(|&key| self.nodes[key].id == claim.id)?;
         let node = &mut self.nodes[key];
-        if node.claim.want().mode != claim.want().mode {
+        if node.mode != claim.want().mode {
             return None;
         }
         let NodeState::Holding { token, end, evicted: false, detached } = &mut node.state else {
@@ -127,7 +129,7 @@ impl Queue {
         match self.node_mut(key, id).map(|node| &mut node.state) {
             Some(NodeState::Waiting { waker: Some(waker) }) => waker.clone_from(by),
             Some(NodeState::Waiting { waker }) => *waker = Some(by.clone()),
-            _ => return false,
+            _ => return self.waits_to_be_alone(key, by),
         }
         true
     }
@@ -150,7 +152,7 @@ impl Queue {
             Some(NodeState::Holding { .. }) => Removed::Released,
         };
         self.remove(key);
-        if self.waiting > 0 || !self.voters.is_empty() {
+        if self.is_awaited() {
             if planted!(rules.planted, LostWakeup) && rules.next_token().get().is_multiple_of(64) {
                 return left;
             }
@@ -159,20 +161,9 @@ impl Queue {
         left
     }
 
-    /// Since when the claim holds, in wall-clock microseconds. `None`: it does not.
-    pub(super) fn held_since(&self, key: usize, id: ClaimId) -> Option<u64> {
-        let info = self.node(key, id)?.info();
-        info.holds().then_some(info.since_micros)
-    }
-
-    /// Whether the grant with this token holds.
-    pub(super) fn is_held_by(&self, token: Token) -> bool {
-        let has = |state: &NodeState| matches!(state, NodeState::Holding { token: has, .. } if *has == token);
-        self.keys(self.holders).any(|key| has(&self.nodes[key].state))
-    }
-
     /// Cuts the grant loose.
     pub(super) fn detach(&mut self, key: usize, claim: &Claim, now: Moment) -> Result<(), Loss> {
+        self.unmark(key);
         let node = self.node_mut(key, claim.id).ok_or(Loss::Deleted)?;
         match &mut node.state {
             NodeState::Holding { evicted: true, .. } => Err(Loss::Evicted),
@@ -219,6 +210,7 @@ impl Queue {
         let of_token =
             |node: &Node| matches!(node.state, NodeState::Holding { token: has, .. } if has == token);
         let key = self.keys(self.holders).find(|&key| of_token(&self.nodes[key]))?;
+        self.unmark(key);
         let node = &mut self.nodes[key];
         if let NodeState::Holding { evicted, .. } = &mut node.state {
             *evicted = true;
@@ -239,6 +231,7 @@ impl Queue {
             self.soonest =
                 self.keys(self.holders).map(|key| self.nodes[key].end()).min().unwrap_or(Moment::NEVER);
         }
+        self.wake_upgrade(wakers);
         while self.waiters.head != NONE {
             let key = self.waiters.head;
             let node = &self.nodes[key];
@@ -255,7 +248,7 @@ impl Queue {
 
     /// The alarm to set, if somebody waits and none is set that is early enough.
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<(Moment, Clock)> {
-        if (self.waiting == 0 && self.voters.is_empty())
+        if !self.is_awaited()
             || self.soonest == Moment::NEVER
             // A lease that was left ends for nobody, and those who were refused may still be here.
             || self.held.is_free()
@@ -268,6 +261,11 @@ impl Queue {
         let clock = self.clock().or_else(given)?;
         self.alarm = Some(self.soonest);
         Some((self.soonest, clock))
+    }
+
+    /// Does a claim wait for holders to leave?
+    fn is_awaited(&self) -> bool {
+        self.waiting > 0 || !self.voters.is_empty() || self.upgrading.is_some()
     }
 
     pub(super) fn alarm_fired(&mut self) {
@@ -329,7 +327,7 @@ impl Queue {
     fn count_in(&mut self, key: usize, claim: &Claim, now: Moment, end: Moment) {
         self.soonest = if self.held.is_free() { end } else { self.soonest.min(end) };
         push(&mut self.nodes, &mut self.holders, key);
-        self.held.add(claim.want().mode);
+        self.held.add(self.nodes[key].mode);
         claim.note.store(key as u64, Ordering::Relaxed);
         claim.confirm(now, claim.ttl());
     }
@@ -338,6 +336,7 @@ impl Queue {
         self.nodes.insert(Node {
             id: claim.id,
             claim: Arc::clone(claim),
+            mode: claim.want().mode,
             state,
             before: NONE,
             after: NONE,
@@ -348,7 +347,8 @@ impl Queue {
     fn remove(&mut self, key: usize) {
         let holds = matches!(self.nodes[key].state, NodeState::Holding { .. });
         if holds {
-            self.held.remove(self.nodes[key].claim.want().mode);
+            self.unmark(key);
+            self.held.remove(self.nodes[key].mode);
             unlink(&mut self.nodes, &mut self.holders, key);
         } else {
             self.waiting -= 1;

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::chain::NodeState;
+use super::queue::Queue;
 use crate::backend::claim::Claim;
+use crate::backend::claim_id::ClaimId;
 use crate::name::Name;
 use crate::operator::run::{Run, Runs};
 use crate::sync::Mutex;
@@ -48,6 +51,20 @@ impl KeptRuns {
     /// Returns the runs of a resource.
     pub(super) fn of(&self, name: &Name) -> Option<Runs> {
         self.0.lock().names.get(name).map(|kept| kept.runs.clone())
+    }
+}
+
+impl Queue {
+    /// Since when the claim holds, in wall-clock microseconds. `None`: it does not.
+    pub(super) fn held_since(&self, key: usize, id: ClaimId) -> Option<u64> {
+        let info = self.node(key, id)?.info();
+        info.holds().then_some(info.since_micros)
+    }
+
+    /// Whether the grant with this token holds.
+    pub(super) fn is_held_by(&self, token: Token) -> bool {
+        let has = |state: &NodeState| matches!(state, NodeState::Holding { token: has, .. } if *has == token);
+        self.keys(self.holders).any(|key| has(&self.nodes[key].state))
     }
 }
 

@@ -139,6 +139,13 @@ impl Runs {
         true
     }
 
+    /// Notes that the grant of the run with the token `before` has the token `now` since an upgrade.
+    pub fn renumber(&mut self, before: Token, now: Token) {
+        if let Some(run) = self.running.as_mut().filter(|run| run.token == before) {
+            run.token = now;
+        }
+    }
+
     /// Forgets the run with `token`: its claim was withdrawn before anybody learned of the grant.
     pub fn cancel(&mut self, token: Token) {
         self.running.take_if(|run| run.token == token);

@@ -67,6 +67,14 @@ impl Entry for TestEntry {
     fn detach(&mut self) -> Reply<'_, Result<()>> {
         self.ask(|entry| entry.detach())
     }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        if join { self.ask(|entry| entry.upgrade(true)) } else { self.ask(|entry| entry.upgrade(false)) }
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        self.ask(|entry| entry.downgrade())
+    }
 }
 
 /// Renews the claims on one lock: with the same session, a lock that fails would fail others.

@@ -191,6 +191,7 @@ impl Backend for Node {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
+        capabilities.upgrade = false;
         capabilities.tokens = Tokens::ClockBounded;
         capabilities.max_ttl = self.max_ttl;
         capabilities

@@ -88,6 +88,7 @@ impl RowLocks {
         (capabilities.fair, capabilities.fair_permits) = (fair, false);
         (capabilities.permits, capabilities.detach) = (false, false);
         (capabilities.replicas, capabilities.history) = (false, false);
+        capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");
         capabilities.max_ttl = max_ttl;
         Ok(Arc::new(RowLocks { client, capabilities }))

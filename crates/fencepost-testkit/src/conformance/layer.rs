@@ -136,6 +136,14 @@ impl Entry for LayerEntry {
     fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
         self.inner.detach()
     }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
+        self.inner.upgrade(join)
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
+        self.inner.downgrade()
+    }
 }
 
 struct DeafSession(Arc<dyn Session>);

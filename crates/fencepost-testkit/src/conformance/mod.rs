@@ -81,6 +81,8 @@ pub enum Need {
     FairPermits,
     /// Shared holders.
     Shared,
+    /// Upgrades of read locks, and downgrades of write locks.
+    Upgrade,
     /// Permits.
     Permits,
     /// Tokens.
@@ -107,6 +109,7 @@ impl fmt::Display for Need {
             Need::Fair => "first come, first served",
             Need::FairPermits => "first come, first served for permits",
             Need::Shared => "shared holders",
+            Need::Upgrade => "upgrades of read locks",
             Need::Permits => "permits",
             Need::Tokens => "tokens",
             Need::Detach => "detached leases",
@@ -126,6 +129,7 @@ impl Need {
             Need::Fair => capabilities.fair,
             Need::FairPermits => capabilities.fair && capabilities.fair_permits,
             Need::Shared => capabilities.shared,
+            Need::Upgrade => capabilities.upgrade,
             Need::Permits => capabilities.permits,
             Need::Tokens => capabilities.tokens != fencepost_core::Tokens::None,
             Need::Detach => capabilities.detach,
@@ -205,6 +209,8 @@ macro_rules! conformance {
             first_come_first_served a_waiting_writer_is_not_overtaken a_small_claim_waits_behind_a_large_one a_permit_in_line_is_not_overtaken
             readers_go_together waiting_time_is_a_bound no_waiting_time_at_all release_frees_at_once drop_frees_at_once
             drop_needs_no_runtime
+            a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
+            an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
             cancel_at_every_await cancel_in_line cancel_of_release
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends a_detached_lease_that_has_ended_cannot_be_released what_is_attached_heeds_its_secret

@@ -13,7 +13,7 @@ const X: Mode = Mode::Exclusive;
 
 /// Polls `work` at most `most` times, each time when it is woken, and then drops it. `None` means that it was
 /// not done.
-async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(most: u32, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut polls = 0;
     poll_fn(|cx| {

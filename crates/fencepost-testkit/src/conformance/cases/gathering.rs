@@ -1,7 +1,8 @@
 //! Latches and barriers, and what an engine refuses.
 
 use crate::conformance::Stage;
-use crate::conformance::stage::{LONG, SHORT, SOON};
+use crate::conformance::stage::{LONG, SHORT, SOON, lock};
+use crate::history::Mode;
 use fencepost_core::{Barrier, Client, Eviction, Latch, Result};
 use std::future::Future;
 use std::pin::pin;
@@ -196,5 +197,12 @@ pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
     check("latch", gathers, client.latch("x", 2).map(drop));
     check("barrier", gathers && tokens, client.barrier("x", 2).map(drop));
     check("election", can.inspect && tokens, client.election("x").map(drop));
+    if can.shared {
+        let mut guard = lock(&client, "read", Mode::Shared).await.expect("it is free");
+        check("upgrade", can.upgrade, guard.upgrade().await);
+        check("downgrade", can.upgrade, guard.downgrade().await);
+        guard.ensure_held().expect("it is held all the same");
+        guard.release().await.expect("it was held");
+    }
     check("once", can.history && can.inspect, client.once("x", LONG).map(drop));
 }

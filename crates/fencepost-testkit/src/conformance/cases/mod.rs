@@ -16,6 +16,7 @@ mod reentry;
 mod runs;
 mod secrets;
 mod server;
+mod upgrade;
 
 use super::{Case, Need};
 
@@ -48,6 +49,13 @@ cases! {
     line::release_frees_at_once []
     line::drop_frees_at_once []
     line::drop_needs_no_runtime []
+    upgrade::a_reader_upgrades [Upgrade]
+    upgrade::an_upgrade_goes_before_all_that_wait [Upgrade]
+    upgrade::a_second_upgrade_is_refused [Upgrade]
+    upgrade::an_upgrade_given_up_leaves_a_reader [Upgrade]
+    upgrade::an_upgrader_that_is_gone_frees [Upgrade]
+    upgrade::a_downgrade_lets_readers_in [Upgrade]
+    upgrade::upgrades_on_a_bad_network [Upgrade]
     cancel::cancel_at_every_await []
     cancel::cancel_in_line []
     cancel::cancel_of_release []

@@ -1,0 +1,118 @@
+//! Makes a grant shared again, also when nobody waits for that.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::claim::Claim;
+use crate::backend::{Entry, Reply};
+use crate::error::{Error, Result};
+use crate::guard::owned::{Owned, Undoing};
+use crate::runtime::cleanup::{Cleanup, clean_up, cleanup_deadline};
+use crate::time::{Backoff, Moment};
+use crate::validity::Loss;
+
+impl Owned {
+    /// Makes the grant shared and removes its mark. The request is sent now, and repeated in the background until the engine has confirmed
+    /// it. [`settle`](Owned::settle) waits for that.
+    pub(super) fn undo_upgrade(&mut self) {
+        let Some(mut entry) = self.slot().take() else { return };
+        // Engines that answer on the spot are done here, without a task.
+        let answer = match entry.downgrade() {
+            Reply::Ready(answer) => answer,
+            Reply::Coming(_) => None,
+        };
+        if answer.is_some_and(|answer| is_final(&self.claim, &answer)) {
+            *self.slot() = Some(entry);
+            self.lend();
+            return;
+        }
+        let (give, back) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let claim = Arc::clone(&self.claim);
+        self.claim.runtime.cleaner().finish(async move {
+            let answer = undo(&mut *entry, &claim, stopped).await;
+            // Its longest time is over, or its guard is gone.
+            let unwanted = if claim.validity.ended() == Some(Loss::MaxHold) {
+                Some(entry)
+            } else {
+                give.send((entry, answer)).err().map(|(entry, _)| entry)
+            };
+            if let Some(entry) = unwanted {
+                clean_up(entry, &claim, Cleanup::Release);
+            }
+        });
+        self.undoing = Some(Undoing { back, stop: Some(stop) });
+    }
+
+    /// Waits for what [`undo_upgrade`](Owned::undo_upgrade) began, until then at most.
+    ///
+    /// # Errors
+    /// The engine's, or that it did not answer in time.
+    pub(super) async fn settle(&mut self, until: Moment) -> Result<()> {
+        let Some(undoing) = &mut self.undoing else { return Ok(()) };
+        let clock = self.client.runtime.clock();
+        let Some(back) = clock.within(until, &mut undoing.back).await else {
+            return Err(Error::no_answer().unknown());
+        };
+        self.undoing = None;
+        // Without an entry its host has stopped, or the grant is over.
+        let Ok((entry, answer)) = back else { return Ok(()) };
+        *self.slot() = Some(entry);
+        self.lend();
+        answer
+    }
+
+    /// Takes the entry back for its release, until then at most. Whether its grant is shared does not matter any more.
+    pub(super) async fn call_back(&mut self, until: Moment) -> Result<()> {
+        let Some(undoing) = &mut self.undoing else { return Ok(()) };
+        undoing.stop = None;
+        let settled = self.settle(until).await;
+        if self.undoing.is_none() { Ok(()) } else { settled }
+    }
+}
+
+/// Whether nothing is left to do. A grant that is lost is told so.
+fn is_final(claim: &Claim, answer: &Result<()>) -> bool {
+    match answer {
+        Ok(()) => true,
+        Err(error) if error.is_lost() => {
+            claim.validity.end(error.loss().unwrap_or(Loss::Deleted));
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Makes the grant shared, and retries until it is, is lost, or is called back.
+async fn undo(entry: &mut dyn Entry, claim: &Claim, stopped: oneshot::Receiver<()>) -> Result<()> {
+    let clock = claim.runtime.clock();
+    let mut stopped = pin!(stopped);
+    let mut work = pin!(async {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        loop {
+            let answer = clock.within(cleanup_deadline(claim), entry.downgrade()).await;
+            let answer = answer.unwrap_or_else(|| Err(Error::no_answer().unknown()));
+            if is_final(claim, &answer) {
+                return answer;
+            }
+            let refused = answer.as_ref().is_err_and(|error| !error.is_transient());
+            if refused || !claim.is_valid() || clock.is_stopped() {
+                tracing::warn!(lock = %claim.want().name, "an upgrade was not undone; it ends with the lock or its lease");
+                return answer;
+            }
+            backoff.sleep(clock).await;
+        }
+    });
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = work.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        stopped.as_mut().poll(cx).map(|_| Err(Error::no_answer().unknown()))
+    })
+    .await
+}

@@ -1,0 +1,260 @@
+//! Read locks that become write locks, and write locks that become read locks.
+
+use std::fmt;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::acquire::options::Request;
+use crate::acquire::{Ask, Stand};
+use crate::backend::admission::Mode;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Guard;
+use crate::operator::holder::ClaimInfo;
+use crate::telemetry;
+use crate::time::Moment;
+
+/// A request to make a read lock a write lock: await it, or set its waiting time first. See [`Guard::upgrade`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct Upgrade<'a> {
+    guard: &'a mut Guard,
+    wait: Option<Duration>,
+}
+
+/// A request to make a read lock a write lock if nobody else reads: await it. See [`Guard::try_upgrade`].
+#[must_use = "nothing is asked for until it is awaited"]
+pub struct TryUpgrade<'a>(&'a mut Guard);
+
+impl Guard {
+    /// Returns how the lock is held: [`Shared`](Mode::Shared) by a reader, [`Exclusive`](Mode::Exclusive) by a writer.
+    pub fn mode(&self) -> Mode {
+        self.owned.claim.mode()
+    }
+
+    /// Makes a read lock a write lock, without giving it up: what was read is still true when it is written. Waits until the other
+    /// readers have left. Meanwhile nobody else is admitted, so it goes before all that wait. Only one reader can upgrade at
+    /// a time, so two never wait for each other. A write lock stays as it is.
+    ///
+    /// # Guarantees
+    /// The lock is held all the time, by the same lease, and a loss is told by this guard. With a success it has a new
+    /// [`token`](Guard::token), greater than all before. With a failure, or if the future is dropped, it is a read lock as before,
+    /// with its old token, and other readers are admitted again.
+    ///
+    /// # What is not guaranteed
+    /// That the upgrade succeeds: a second reader that upgrades is refused. It has to release its read lock, and to read again
+    /// under a write lock. A [`ReentrantGuard`](crate::ReentrantGuard) has no upgrade.
+    ///
+    /// # Errors
+    /// The guard is a read lock as before, unless it is lost.
+    /// - [`is_upgrade_conflict`](Error::is_upgrade_conflict): another reader upgrades already. The answer comes at once.
+    /// - [`is_timeout`](Error::is_timeout) after the [waiting time](Upgrade::wait), with the other readers.
+    /// - [`is_lost`](Error::is_lost): the lock is lost, also while it waits.
+    /// - [`is_unsupported`](Error::is_unsupported) where the engine [cannot do that](crate::Capabilities::upgrade).
+    /// - [`is_invalid`](Error::is_invalid) for permits.
+    /// - The engine's error if it fails for longer than the client's [outage](crate::ClientBuilder::outage).
+    ///
+    /// # Cancel safety
+    /// Dropped at any await, the lock is a read lock as before. The request to undo the upgrade is sent by the drop, and repeated in
+    /// the background. The next call of this guard waits for that.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let prices = locks.rwlock("prices")?;
+    /// let mut guard = prices.read().await?;
+    /// let read = guard.token();
+    ///
+    /// guard.upgrade().wait(Duration::from_secs(5)).await?;
+    /// assert!(guard.token() > read && prices.try_read().await?.is_none());
+    ///
+    /// guard.downgrade().await?;
+    /// assert!(prices.try_read().await?.is_some());
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    #[doc(alias("upgradable_read", "tryConvertToWriteLock"))]
+    pub fn upgrade(&mut self) -> Upgrade<'_> {
+        Upgrade { guard: self, wait: None }
+    }
+
+    /// Makes a read lock a write lock if there is no other reader, and answers `false` otherwise. It does not wait for others.
+    ///
+    /// # Errors
+    /// Those of [`upgrade`](Guard::upgrade), but for the timeout.
+    ///
+    /// # Cancel safety
+    /// That of [`upgrade`](Guard::upgrade).
+    pub fn try_upgrade(&mut self) -> TryUpgrade<'_> {
+        TryUpgrade(self)
+    }
+
+    /// Makes a write lock a read lock, without giving it up. Readers that wait at the head of the queue are admitted beside it. A read lock
+    /// stays as it is. The [`token`](Guard::token) stays, and each later writer has a greater one.
+    ///
+    /// Waits for the engine's confirmation, for the client's [`release_timeout`](crate::ClientBuilder::release_timeout) at most.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), [`is_unsupported`](Error::is_unsupported) where the engine
+    /// [cannot do that](crate::Capabilities::upgrade), [`is_invalid`](Error::is_invalid) for permits. The engine's error if it did not confirm
+    /// in time: the guard is a read lock all the same, and the request is repeated in the background.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the guard is a read lock. The request is repeated in the background until the engine has confirmed it.
+    pub async fn downgrade(&mut self) -> Result<()> {
+        self.check_upgrade("way to downgrade a lock")?;
+        let until = self.release_until().min(self.valid_until());
+        self.settle(until).await?;
+        // Others may read from now on.
+        self.owned.claim.turn(false);
+        self.owned.undo_upgrade();
+        self.settle(until).await?;
+        self.ensure_held()?;
+        telemetry::turned(self.owned.client.engine(), self.name(), self.token, "lock downgraded");
+        Ok(())
+    }
+
+    /// Waits until an upgrade that was given up is undone, until then at most.
+    pub(super) async fn settle(&mut self, until: Moment) -> Result<()> {
+        let settled = self.owned.settle(until).await;
+        settled.map_err(|error| error.of(self.name().clone()).on(self.owned.client.engine()))
+    }
+
+    /// Whether it can be upgraded or downgraded at all.
+    fn check_upgrade(&self, what: &str) -> Result<()> {
+        let client = &self.owned.client;
+        client.check_open()?;
+        let checked = client.require(client.capabilities.upgrade, what).and_then(|()| match self.mode() {
+            Mode::Permits { .. } => {
+                Err(Error::invalid("permits are neither upgraded nor downgraded; use a read-write lock"))
+            }
+            Mode::Exclusive | Mode::Shared => self.ensure_held(),
+        });
+        checked.map_err(|error| error.of(self.name().clone()).on(client.engine()))
+    }
+
+    /// Returns whether it is a write lock now. `join`: waits for the other readers.
+    async fn turn_exclusive(&mut self, wait: Option<Duration>, join: bool) -> Result<bool> {
+        self.check_upgrade("way to upgrade a read lock")?;
+        let client = Arc::clone(&self.owned.client);
+        let (name, clock) = (self.name().clone(), client.runtime.clock());
+        let start = clock.now();
+        let deadline = wait.map_or(Moment::NEVER, |wait| start + wait);
+        let first = deadline.max(start + client.attempt_timeout);
+        self.settle(first).await?;
+        if self.mode() == Mode::Exclusive {
+            return Ok(true);
+        }
+        let request = Request { wait, ..Request::new(&client, &name, Mode::Exclusive, join) };
+        let validity = Arc::clone(&self.owned.claim.validity);
+        let mut undo = Undo(Some(self));
+        let stand = {
+            let mut lost = pin!(validity.lost(clock));
+            let mut standing = pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade));
+            poll_fn(|cx| match lost.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Ok(Stand::Gone)),
+                Poll::Pending => standing.as_mut().poll(cx),
+            })
+            .await
+        };
+        let stand = stand.map_err(|error| error.of(name.clone()).on(client.engine()))?;
+        let guard = match stand {
+            Stand::Granted(token) => {
+                let guard = undo.done();
+                guard.owned.claim.turn(true);
+                guard.token = token;
+                guard.owned.become_upgraded(token);
+                telemetry::turned(client.engine(), &name, token, "lock upgraded");
+                return Ok(true);
+            }
+            Stand::Busy => return Ok(false),
+            Stand::Over { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
+            Stand::Over { holders, failure } => return Err(request.over(holders, failure)),
+            Stand::Gone => undo.guard(),
+        };
+        guard.ensure_held()?;
+        Err(guard.owned.claim.gone().on(client.engine()))
+    }
+
+    /// Makes the error of a waiting time that is over.
+    fn still_shared(&self, wait: Option<Duration>, mut holders: Vec<ClaimInfo>) -> Error {
+        holders.retain(|claim| claim.token != Some(self.token));
+        let wait = wait.unwrap_or_default();
+        let message = format!(
+            "others still read after {wait:?}, so it is a read lock as before; wait longer, or release it"
+        );
+        let error = Error::new(ErrorKind::Timeout, message).transient(true).held_by(holders);
+        error.of(self.name().clone()).on(self.owned.client.engine())
+    }
+}
+
+/// Undoes an upgrade that is given up.
+struct Undo<'a>(Option<&'a mut Guard>);
+
+impl<'a> Undo<'a> {
+    fn guard(&mut self) -> &mut Guard {
+        self.0.as_mut().expect("the guard is there until the upgrade is done")
+    }
+
+    fn done(mut self) -> &'a mut Guard {
+        self.0.take().expect("the guard is there until the upgrade is done")
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take()
+            && !guard.owned.client.is_forked()
+        {
+            guard.owned.undo_upgrade();
+        }
+    }
+}
+
+impl Upgrade<'_> {
+    /// Waits at most `wait` for the other readers, connecting and retries included. Then the answer is an error that
+    /// [`is_timeout`](Error::is_timeout) and names them. One attempt is always made, also with a waiting time of zero.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Upgrade<'a> {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("upgrade", name = %self.guard.name());
+        let work = async move { self.guard.turn_exclusive(self.wait, true).await.map(drop) };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+impl<'a> IntoFuture for TryUpgrade<'a> {
+    type Output = Result<bool>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<bool>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let span = tracing::debug_span!("try_upgrade", name = %self.0.name());
+        let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false).await };
+        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
+    }
+}
+
+impl fmt::Debug for Upgrade<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upgrade").field("guard", &self.guard).field("wait", &self.wait).finish()
+    }
+}
+
+impl fmt::Debug for TryUpgrade<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TryUpgrade").field(&self.0).finish()
+    }
+}
