@@ -1,5 +1,7 @@
 //! One claim at the engine.
 
+mod upgrade;
+
 use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -308,6 +310,19 @@ impl Entry for SqliteEntry {
         let state = &mut self.state;
         let client = Arc::clone(&state.client);
         client.retry_while_busy(BUSY_TIMEOUT, move || state.raise(to))
+    }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        let state = &mut self.state;
+        let client = Arc::clone(&state.client);
+        let timeout = if join { BUSY_TIMEOUT } else { TRY_TIMEOUT };
+        client.retry_while_busy(timeout, move || state.upgrade(join))
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        let state = &mut self.state;
+        let client = Arc::clone(&state.client);
+        client.retry_while_busy(BUSY_TIMEOUT, move || state.downgrade())
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

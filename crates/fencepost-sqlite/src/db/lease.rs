@@ -20,8 +20,8 @@ pub(crate) fn detach(
     match rows::find(db, resource, id)? {
         Some(row) if row.holds() && !row.is_evicted() => {
             // Neither pinned nor fixed any more.
-            let sql =
-                "UPDATE line SET process = NULL, flags = 0, missing = NULL WHERE resource = ?1 AND seq = ?2";
+            let sql = "UPDATE line SET process = NULL, mode = CASE WHEN flags & 8 THEN 1 ELSE mode END, flags = 0, \
+                 missing = NULL WHERE resource = ?1 AND seq = ?2";
             db.prepare_cached(sql)?.execute(params![resource, row.seq])?;
             set_end(db, liveness, resource, row.seq, ttl, 0)?;
             Ok(true)

@@ -4,6 +4,11 @@
 //! files, so it is asked only of those on whom the answer depends, holders and the waiters in front. A test holds this
 //! against `admit` itself.
 
+mod state;
+pub(crate) mod upgrade;
+
+pub(crate) use state::state;
+
 use fencepost_core::backend::admission::Held;
 use fencepost_core::{Mode, Removed};
 use rusqlite::Connection;
@@ -91,8 +96,10 @@ pub(crate) fn attempt(
     if request.seq.is_some() && scan.own.is_none() {
         return Ok((Outcome::Gone, Vec::new()));
     }
-    let to_wake =
-        || admitted.iter().filter_map(|row| Some(ClaimRef { id: row.id, process: row.process? })).collect();
+    let to_wake = || {
+        let admitted = admitted.iter().filter_map(Row::claim_ref);
+        admitted.chain(scan.upgrader()).collect()
+    };
     if scan.blocked || !scan.held.fits(request.mode) {
         let seq = match &scan.own {
             Some(own) => Some(own.seq),
@@ -157,6 +164,12 @@ pub(crate) struct ClaimRef {
     pub(crate) process: ClientKey,
 }
 
+impl Row {
+    fn claim_ref(&self) -> Option<ClaimRef> {
+        Some(ClaimRef { id: self.id, process: self.process? })
+    }
+}
+
 /// Takes one claim out of the line, and says whose turn it is.
 pub(crate) fn withdraw(
     db: &Connection,
@@ -173,6 +186,7 @@ pub(crate) fn withdraw(
     let mut scan = Scan::new(resource, Some(*id), false, false);
     let mut next = Vec::new();
     scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
+    next.extend(scan.upgrader());
     let own = scan.own.as_ref();
     // A detached lease ends by itself, although nobody has removed its row yet.
     let ended =
@@ -196,53 +210,15 @@ pub(crate) fn next(
     let mut scan = Scan::new(resource, None, false, false);
     let mut next = Vec::new();
     scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
+    next.extend(scan.upgrader());
     scan.repair(db, liveness)?;
     Ok(next)
 }
 
-/// The state of a queue, as a poll reads it.
-pub(crate) struct QueueState {
-    /// The claims whose turn it is.
-    pub(crate) to_wake: Vec<ClaimRef>,
-    /// The holders of the resource. Some may not know it yet.
-    pub(crate) holders: Vec<ClaimRef>,
-    /// The first waiter whose turn it is not.
-    pub(crate) first: Option<[u8; 16]>,
-    /// There is something to repair, by [`next`].
-    pub(crate) needs_repair: bool,
-}
-
-/// Reads the state of the queue. It changes nothing.
-pub(crate) fn state(
-    db: &Connection,
-    liveness: &mut LivenessCheck<'_>,
-    resource: &str,
-) -> Result<QueueState, Failure> {
-    let mut scan = Scan::new(resource, None, false, false);
-    let mut to_wake = Vec::new();
-    let mut first = None;
-    scan.run(db, liveness, |held, waiter| {
-        let fits = collect_fitting(held, waiter, &mut to_wake);
-        if !fits {
-            first = Some(waiter.id);
-        }
-        fits
-    })?;
-    let holders = scan.blockers.iter().filter(|(row, _)| row.holds());
-    let holders =
-        holders.filter_map(|(row, _)| Some(ClaimRef { id: row.id, process: row.process? })).collect();
-    Ok(QueueState {
-        to_wake,
-        holders,
-        first,
-        needs_repair: !scan.dead.is_empty() || !scan.repairs.is_empty(),
-    })
-}
-
 fn collect_fitting(held: &Held, waiter: &Row, next: &mut Vec<ClaimRef>) -> bool {
     let fits = held.fits(waiter.mode);
-    if fits && let Some(process) = waiter.process {
-        next.push(ClaimRef { id: waiter.id, process });
+    if fits {
+        next.extend(waiter.claim_ref());
     }
     fits
 }
@@ -291,6 +267,8 @@ struct Scan<'a> {
     read_all: bool,
     own: Option<Row>,
     held: Held,
+    /// The holder that waits to be the only one.
+    upgrading: Option<ClaimRef>,
     /// A living waiter in front cannot go yet: nobody behind it may.
     blocked: bool,
     ahead: u32,
@@ -311,6 +289,7 @@ impl<'a> Scan<'a> {
             read_all,
             own: None,
             held: Held::default(),
+            upgrading: None,
             blocked: false,
             ahead: 0,
             last_seq: 0,
@@ -366,6 +345,8 @@ impl<'a> Scan<'a> {
                     break;
                 }
                 self.blockers.clear();
+            } else if row.is_upgrading() {
+                self.upgrading = row.claim_ref();
             }
             self.held.add(row.mode);
             self.blockers.push((row, until));

@@ -14,6 +14,8 @@ use crate::process::heartbeat_file::{BootId, ClientKey};
 const PINNED: i64 = 1;
 const EVICTED: i64 = 2;
 const FIXED: i64 = 4;
+/// A reader that waits to be the only holder. Its mode is the exclusive one meanwhile.
+const UPGRADING: i64 = 8;
 
 /// A claim's row, as far as admission needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +48,14 @@ impl Row {
 
     pub(crate) fn is_fixed(&self) -> bool {
         self.flags & FIXED != 0
+    }
+
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.flags & UPGRADING != 0
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.mode == Mode::Exclusive
     }
 
     /// Reads what `columns!` names. `None`: a free seat.
@@ -227,9 +237,31 @@ pub(crate) fn find_token(db: &Connection, resource: &str, token: u64) -> rusqlit
     Ok(row.flatten())
 }
 
-/// Notes that a row was evicted. Its fixed end is written in a second transaction, see [`crate::operator::evict`].
+/// Marks a reader that waits to be the only holder: nobody else is admitted.
+pub(crate) fn mark_upgrading(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET mode = 0, flags = flags | 8 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq])?;
+    Ok(())
+}
+
+/// Makes the only holder a writer with this token.
+pub(crate) fn make_exclusive(db: &Connection, resource: &str, seq: i64, token: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET mode = 0, flags = flags & ~8, token = ?3 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq, integer(token)])?;
+    Ok(())
+}
+
+/// Makes a holder a reader without a mark.
+pub(crate) fn make_shared(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET mode = 1, flags = flags & ~8 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq])?;
+    Ok(())
+}
+
+/// Notes that a row was evicted. Its mark of an upgrade ends. Its fixed end is written in a second transaction, see [`crate::operator::evict`].
 pub(crate) fn mark_evicted(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE line SET flags = flags | 2 WHERE resource = ?1 AND seq = ?2";
+    let sql = "UPDATE line SET mode = CASE WHEN flags & 8 THEN 1 ELSE mode END, flags = (flags | 2) & ~8 \
+               WHERE resource = ?1 AND seq = ?2";
     db.prepare_cached(sql)?.execute(params![resource, seq])?;
     Ok(())
 }

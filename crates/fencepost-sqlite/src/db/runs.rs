@@ -45,6 +45,19 @@ pub(crate) fn begin(db: &Connection, claim: &Claim, token: u64, seq: i64, wall: 
     Ok(())
 }
 
+/// Notes that the claim's grant has another token since an upgrade.
+pub(crate) fn renumber(
+    db: &Connection,
+    claim: &Claim,
+    before: u64,
+    token: u64,
+    wall: u64,
+) -> rusqlite::Result<()> {
+    let (mut runs, keep) = read(&mut select(db)?, claim.want().name.as_str())?.unwrap_or_default();
+    runs.renumber(Token::new(before), Token::new(token));
+    write(db, claim, &runs, keep, wall)
+}
+
 /// The run of a claim that is about to end: its token and, while it has a row that holds, since when.
 pub(crate) struct Ending {
     token: Token,

@@ -69,7 +69,9 @@ fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Ro
             return Ok((row, to_wake));
         }
         rows::mark_evicted(db, resource, row.seq)?;
-        Ok((row, Vec::new()))
+        // Readers may go that an upgrade has held up.
+        let to_wake = if row.is_upgrading() { queue::next(db, &mut liveness, resource)? } else { Vec::new() };
+        Ok((row, to_wake))
     })?;
     notify_owner(client, &row, how.reason.as_deref().unwrap_or_default())?;
     client.wake(&to_wake);

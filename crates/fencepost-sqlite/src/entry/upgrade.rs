@@ -1,0 +1,61 @@
+//! Upgrades and downgrades of a claim.
+
+use std::time::Duration;
+
+use fencepost_core::{Attempt, Error, Token};
+
+use super::ClaimState;
+use crate::db::queue::upgrade::{self, Upgraded};
+use crate::db::runs;
+use crate::error::{ENGINE, Failure};
+
+/// A marked reader looks again after this time, in case nobody has woken it.
+const RECHECK: Duration = Duration::from_secs(1);
+
+impl ClaimState {
+    pub(super) fn upgrade(&mut self, join: bool) -> Result<Attempt, Failure> {
+        self.waiter.clear_woken();
+        if self.waiter.take_file_closed() {
+            self.rechecks = 3;
+        }
+        let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
+        let (now, before) = (client.now(), self.token);
+        let resource = claim.want().name.as_str();
+        let (upgraded, dead) = client.database.write(|db| {
+            let mut liveness = client.liveness(now);
+            let upgraded = upgrade::upgrade(db, &mut liveness, resource, &id, join)?;
+            if let (Upgraded::Granted { token }, Some(before), Some(_)) = (&upgraded, before, claim.history) {
+                runs::renumber(db, claim, before, *token, now.wall)?;
+            }
+            Ok((upgraded, liveness.dead_processes().collect()))
+        })?;
+        client.remove_dead(dead);
+        match upgraded {
+            Upgraded::Granted { token } => {
+                self.token = Some(token);
+                client.watch.forget(&client.runtime, id);
+                Ok(Attempt::Granted(Token::new(token)))
+            }
+            Upgraded::Blocked { others } => {
+                let ahead = u32::try_from(others.len()).ok();
+                let again = if join { self.watch(&others) } else { None };
+                let recheck = self.client.runtime.clock().now() + RECHECK;
+                Ok(Attempt::Blocked { again: Some(again.map_or(recheck, |again| again.min(recheck))), ahead })
+            }
+            Upgraded::Conflict => Err(Error::upgrade_conflict(claim.want().name.clone()).on(ENGINE).into()),
+            Upgraded::Gone => Ok(Attempt::Gone),
+        }
+    }
+
+    pub(super) fn downgrade(&mut self) -> Result<(), Failure> {
+        let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
+        let now = client.now();
+        let resource = claim.want().name.as_str();
+        let next =
+            client.database.write(|db| upgrade::downgrade(db, &mut client.liveness(now), resource, &id))?;
+        client.watch.forget(&client.runtime, id);
+        let Some(next) = next else { return Err(claim.gone().into()) };
+        client.wake(&next);
+        Ok(())
+    }
+}
