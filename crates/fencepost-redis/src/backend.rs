@@ -93,7 +93,6 @@ impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.tokens = Tokens::ClockBounded;
-        capabilities.upgrade = false;
         capabilities
     }
 

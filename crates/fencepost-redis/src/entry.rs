@@ -1,5 +1,7 @@
 //! One claim at the server.
 
+mod turn;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use fencepost_core::{
 };
 use redis::Value;
 
+use self::turn::Turn;
 use crate::claim::session;
 use crate::claim::spread::spread;
 use crate::claim::waiters::{Collected, TrackedClaim};
@@ -34,6 +37,7 @@ pub(crate) struct RedisEntry {
     refused: bool,
     /// HDEL releases its grant, see lua/layout.lua.
     lone: bool,
+    turn: Turn,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -58,6 +62,7 @@ impl RedisEntry {
             withdrawal: Withdrawal::default(),
             refused: false,
             lone: false,
+            turn: Turn::default(),
         }
     }
 
@@ -197,7 +202,7 @@ impl RedisEntry {
         let call = Call::new(
             &TAKE_UP,
             slot,
-            self.client.setting.take_up(&key, self.claim.id, self.claim.want().mode, ttl, ours),
+            self.client.setting.take_up(&key, self.claim.id, self.claim.mode(), ttl, ours),
         );
         let sent = self.now();
         let replicas = self.client.replicas(&self.claim);
@@ -325,6 +330,7 @@ impl Entry for RedisEntry {
         match (&self.at, &self.tracked) {
             (At::Waiting, Some(tracked)) => tracked.poll(cx),
             (At::Nowhere, Some(tracked)) if self.refused => tracked.poll(cx),
+            (At::Holding, Some(tracked)) if self.turn.is_asked => tracked.poll(cx),
             _ => Poll::Pending,
         }
     }
@@ -350,6 +356,14 @@ impl Entry for RedisEntry {
                 Ok(left)
             }),
         }
+    }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(self.become_exclusive(join))
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(self.become_shared())
     }
 
     fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {

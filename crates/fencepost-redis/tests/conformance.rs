@@ -199,10 +199,7 @@ fn hold_elsewhere() {
 mod one {
     use super::*;
 
-    fencepost_testkit::conformance!(One, excused: [
-        a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-        an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-    ]);
+    fencepost_testkit::conformance!(One);
 }
 
 mod sentinel {
@@ -212,8 +209,6 @@ mod sentinel {
     fencepost_testkit::conformance!(
         Watched,
         excused: [
-            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]
@@ -227,8 +222,6 @@ mod cluster {
     fencepost_testkit::conformance!(
         Clustered,
         excused: [
-            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]

@@ -104,6 +104,26 @@ impl Entry for KeptEntry {
         self.entry.raise(to)
     }
 
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(async move {
+            let attempt = self.entry.upgrade(join).await?;
+            if let (Attempt::Granted(token), Some(run)) = (&attempt, self.run)
+                && run.token != *token
+            {
+                match run.turn(&self.client, &self.claim, *token).await {
+                    Ok(run) => self.run = Some(run),
+                    Err(error) if error.is_transient() => return Err(error),
+                    Err(error) => tracing::warn!(%error, "the token of the run could not be noted"),
+                }
+            }
+            Ok(attempt)
+        })
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.downgrade()
+    }
+
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         self.entry.native()
     }

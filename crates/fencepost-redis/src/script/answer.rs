@@ -92,6 +92,40 @@ impl Entered {
     }
 }
 
+/// The reply of turn.lua.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turned {
+    Exclusive(Token),
+    /// Others hold the lock, too. `again`: when another look is worth it.
+    Beside {
+        others: u32,
+        again: Option<Duration>,
+    },
+    /// Another holder is marked.
+    Conflict,
+    /// `more`: the line is long, and more is to be done.
+    Shared {
+        more: bool,
+    },
+    Gone,
+}
+
+impl Turned {
+    pub(crate) fn read(value: &Value) -> Result<Turned, Error> {
+        let reply = ScriptReply::read(value)?;
+        Ok(match (reply.status, &*reply.numbers) {
+            (b"HELD", [token]) => Turned::Exclusive(Token::new(*token as u64)),
+            (b"WAIT" | b"BUSY", [others, again]) => {
+                Turned::Beside { others: count(*others), again: pause(*again) }
+            }
+            (b"ELSE", []) => Turned::Conflict,
+            (b"DONE", [more]) => Turned::Shared { more: *more == 1 },
+            (b"GONE", []) => Turned::Gone,
+            _ => return Err(reply.nonsense()),
+        })
+    }
+}
+
 /// The reply of leave.lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Departed {

@@ -41,6 +41,21 @@ impl KeptRun {
         Ok(KeptRun { token, since: since.ok_or_else(|| nonsense(&value))? })
     }
 
+    /// Notes that its grant has another token since an upgrade. Repeated, it changes nothing.
+    pub(crate) async fn turn(
+        self,
+        client: &Arc<RedisClient>,
+        claim: &Claim,
+        token: Token,
+    ) -> Result<KeptRun> {
+        ask(client, &claim.want().name, |command| {
+            _ = command.arg("turn").arg(self.token.get()).arg(head(claim, token)).arg(keep(claim));
+            command.arg(token.get());
+        })
+        .await?;
+        Ok(KeptRun { token, ..self })
+    }
+
     /// Notes its end, after `removed` was the answer to the release. Repeated, it changes nothing.
     pub(crate) async fn end(self, client: &Arc<RedisClient>, claim: &Claim, removed: Removed) -> Result<()> {
         let outcome = claim.outcome();
@@ -100,11 +115,20 @@ fn read(value: &Value) -> Result<(u64, &[Value])> {
 
 /// Adds what a step needs of the claim: see lua/history.lua.
 fn step<'a>(command: &'a mut Cmd, step: &[u8], claim: &Claim, token: Token) -> &'a mut Cmd {
+    command.arg(step).arg(token.get()).arg(head(claim, token)).arg(keep(claim))
+}
+
+/// The beginning of a run's text. The server adds when it began and ended.
+fn head(claim: &Claim, token: Token) -> String {
     let mut head = claim.run(token, 0).to_text();
-    // The server adds when it began and ended.
     head.pop();
+    head
+}
+
+/// How long the server keeps the runs, in ms.
+fn keep(claim: &Claim) -> u64 {
     let keep = claim.history.unwrap_or_default().as_millis().max(1);
-    command.arg(step).arg(token.get()).arg(head).arg(u64::try_from(keep).unwrap_or(u64::MAX))
+    u64::try_from(keep).unwrap_or(u64::MAX)
 }
 
 /// Whether others may hold the lock, too.

@@ -13,6 +13,7 @@ use crate::script::record::Terms;
 pub(crate) static ENTER: Script = Script::new(include_str!("lua/enter.lua"));
 pub(crate) static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
 pub(crate) static RENEW: Script = Script::new(include_str!("lua/renew.lua"));
+pub(crate) static TURN: Script = Script::new(include_str!("lua/turn.lua"));
 pub(crate) static TAKE_UP: Script = Script::new(include_str!("lua/take_up.lua"));
 pub(crate) static EVICT: Script = Script::new(include_str!("lua/evict.lua"));
 pub(crate) static READ: Script = Script::new(include_str!("lua/read.lua"));
@@ -144,6 +145,14 @@ impl Setting {
                     command.arg(&id.as_u128().to_be_bytes()).arg(micros(*ttl));
                 }
             }
+        })
+    }
+
+    /// See lua/turn.lua. `exclusive`: whether it leaves a mark, or `None` to become shared.
+    pub(crate) fn turn(&self, key: &[u8], id: ClaimId, number: u32, exclusive: Option<bool>) -> Cmd {
+        TURN.command(&[key], |command| {
+            command.arg(&self.sender(id)).arg(number);
+            command.arg(flag(exclusive.is_some())).arg(flag(exclusive == Some(true)));
         })
     }
 

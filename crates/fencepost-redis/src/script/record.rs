@@ -82,6 +82,8 @@ impl Record {
         let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
         let (_ttl, number) = (reader.number()?, reader.number()?);
         let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
+            // A marked one still reads: see lua/layout.lua.
+            (1, _, of) if of % 2 == 1 => Mode::Shared,
             (1, _, _) => Mode::Exclusive,
             (2, _, _) => Mode::Shared,
             (_, n, of) => Mode::Permits { n, of },

@@ -63,7 +63,8 @@ local function save(lock, always)
     summary = struct.pack(IDLE_SUMMARY, lone.form, now, lock.token, lock.expires, lock.next)
       .. struct.pack(REQUEST, lone.joins, lone.deadline - now, lone.retention, lone.id, lone.in_cluster, lone.prefix) .. lone.terms
   else
-    summary = struct.pack(SUMMARY, FULL_FORM, mode == EXCLUSIVE and holders or 0, mode == SHARED and holders or 0,
+    summary = struct.pack(SUMMARY, FULL_FORM, lock.marked and 1 or mode == EXCLUSIVE and holders or 0,
+      lock.marked and holders - 1 or mode == SHARED and holders or 0,
       mode == PERMITS and holders or 0, lock.permits, lock.earliest, now, lock.token, lock.expires, lock.first, lock.next, lock.waiting,
       lock.tombstones)
     if lock.cursor then summary = summary .. struct.pack(SCANNED, lock.found) .. lock.cursor end
@@ -73,11 +74,25 @@ local function save(lock, always)
   redis.call('HSET', lock.key, unpack(sets))
   if lock.moved then redis.call('PEXPIREAT', lock.key, lock.expires) end
   sets, written, lock.moved = {}, true, false
+  local upgrader = lock.alone and redis.call('HGET', lock.key, 'u')
+  if upgrader then redis.pcall('PUBLISH', string.sub(upgrader, 17), 'H' .. string.sub(upgrader, 1, 16)) end
+  lock.alone = false
+end
+
+-- Does the holder wait to be the only one?
+local function is_marked(claim) return claim.mode == EXCLUSIVE and (claim.of or 0) % 2 == 1 end
+
+-- The marked holder has left, or waits no more.
+local function unmark(lock)
+  lock.marked, lock.mode = false, SHARED
+  del('u')
 end
 
 -- Counts a holder, or with -1 that it holds no more.
 local function count(lock, claim, by)
-  lock.holders, lock.mode, lock.permits = lock.holders + by, claim.mode, lock.permits + by * claim.permits
+  lock.holders, lock.permits = lock.holders + by, lock.permits + by * claim.permits
+  if lock.marked and claim.mode == SHARED then lock.alone = lock.holders == 1 else lock.mode = claim.mode end
+  if is_marked(claim) then unmark(lock) end
 end
 
 -- May the claim hold the lock beside its holders?

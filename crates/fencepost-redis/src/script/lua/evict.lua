@@ -14,6 +14,11 @@ for i = 1, #fields, 2 do
       del(field)
       count(lock, claim, -1)
     else
+      if is_marked(claim) then
+        local _, _, _, process, text = struct.unpack(TERMS, claim.terms)
+        claim.terms = struct.pack(TERMS, SHARED, 0, claim.of - 1, process) .. string.sub(claim.terms, text)
+        unmark(lock)
+      end
       if claim.state ~= EVICTED then claim.terms = claim.terms .. '\0' .. by end
       -- Of a claim that was HANDED the lock the deadline may be later than its lease.
       claim.state, claim.lease = EVICTED, math.max(claim.lease, claim.deadline - now)

@@ -1,6 +1,6 @@
 -- The runs of one lock, which are kept for clients that ask: see history.rs. KEYS[1] has them, apart from the lock.
--- ARGV: the step (look, begin, end, cancel), the token of the run, the beginning of its text, and how long to keep it in ms. Then of
--- begin whether others may hold the lock, too. Of end the rest of the text, whether it is a good end, since when the grant was held,
+-- ARGV: the step (look, begin, turn, end, cancel), the token of the run, the beginning of its text, and how long to keep it in ms. Then of
+-- begin whether others may hold the lock, too. Of turn the token since an upgrade, with the text for that. Of end the rest of the text, whether it is a good end, since when the grant was held,
 -- and whether others may hold the lock, too.
 -- Reply: a list: now in µs; of begin since when the run is under way; of look three texts without their last brace.
 local key, step, token, head = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
@@ -24,6 +24,10 @@ if step == 'begin' then
   end
   redis.call('HSET', key, 'running', head .. ',"since":' .. now, 'running_token', token)
   reply[2] = now
+elseif step == 'turn' then
+  if under_way == token then
+    redis.call('HSET', key, 'running', head .. string.match(running, ',"since":%d+$'), 'running_token', ARGV[5])
+  end
 elseif step == 'end' then
   local text
   if under_way == token then

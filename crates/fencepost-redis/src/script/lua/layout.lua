@@ -15,6 +15,10 @@
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
 --   e, r   at a node of a quorum: the run of the server in which it gave its last vote, see vote.lua; "it has refused claims". These are
 --          in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the claim was made, id; then its terms.
+--   u      of a marked holder: its id, and the channel of its process.
+-- Upgrades: a shared holder that waits to be the only one is marked. Its mode is the exclusive one meanwhile, and the summary counts one
+-- exclusive holder beside shared ones: so versions that do not know marks admit nobody either. `of` in the terms of a holder that is
+-- exclusive or shared is twice the number of its last turn, and 1 more if it is marked. A request with an older turn was late.
 -- TERMS: mode, permits, out of how many, process; then a text. SENDER: retention, id, "in a cluster", length of the prefix of all
 -- keys. REQUEST: "joins the line", lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
 -- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.

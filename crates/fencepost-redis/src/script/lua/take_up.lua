@@ -9,7 +9,7 @@ local mode, permits, of = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]
 local record = redis.call('HGET', key, field)
 local claim = record and unpack_claim(record)
 if not claim or claim.state ~= HANDED and claim.state ~= HOLDS or claim.deadline <= now then return 'GONE' end
-if claim.mode ~= mode or claim.permits ~= permits or claim.of ~= of then return 'GONE' end
+if claim.mode ~= mode or is_marked(claim) or mode == PERMITS and (claim.permits ~= permits or claim.of ~= of) then return 'GONE' end
 local _, _, _, _, text = struct.unpack(TERMS, claim.terms)
 claim.terms = struct.pack(TERMS, mode, permits, of, process) .. string.sub(claim.terms, text)
 if claim.state == HANDED then claim.deadline = 0 end

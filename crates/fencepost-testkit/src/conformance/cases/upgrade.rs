@@ -96,6 +96,17 @@ pub(super) async fn a_reader_upgrades(stage: Stage) {
     let waiting = stage.stand("lock", X).await;
     guard.release().await.expect("it was held");
     let mut guard = waiting.granted().await;
+    if one.capabilities().detach {
+        guard.downgrade().await.expect("it writes");
+        let lease = guard.detach().await.expect("it is held");
+        assert_eq!(Mode::from(lease.mode()), S);
+        guard = one.attach(&lease).await.expect("it is there");
+        guard.upgrade().wait(SOON).await.expect("it reads alone");
+        let lease = guard.detach().await.expect("it is held");
+        assert_eq!(Mode::from(lease.mode()), X);
+        guard = two.attach(&lease).await.expect("it is there");
+        assert_eq!((Mode::from(guard.mode()), guard.token()), (X, lease.token()));
+    }
     greater(&stage, guard.token(), before);
     guard.downgrade().await.expect("it writes");
     guard.upgrade().wait(SOON).await.expect("it reads alone");

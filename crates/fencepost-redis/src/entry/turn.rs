@@ -1,0 +1,84 @@
+//! Upgrades and downgrades of a claim.
+
+use std::time::Duration;
+
+use fencepost_core::{Attempt, Error, Result};
+use redis::Value;
+
+use super::{At, RedisEntry};
+use crate::conn::call::{Call, CallError, Lane};
+use crate::error::ENGINE;
+use crate::script::answer::{Turned, nonsense};
+use crate::script::queue::{BEAT, TURN};
+
+/// The number of a claim's turn. A downgrade begins a new one, so that an upgrade from before it that arrives late changes nothing.
+#[derive(Default)]
+pub(super) struct Turn {
+    number: u32,
+    /// An upgrade was asked for in this turn.
+    pub(super) is_asked: bool,
+    /// This turn makes the grant shared.
+    is_shared: bool,
+}
+
+impl RedisEntry {
+    pub(super) async fn become_exclusive(&mut self, join: bool) -> Result<Attempt> {
+        if self.at != At::Holding {
+            return Ok(Attempt::Gone);
+        }
+        self.tracked().begin_request();
+        (self.turn.is_asked, self.turn.is_shared) = (true, false);
+        Ok(match self.ask_turn(Some(join)).await? {
+            Turned::Exclusive(token) => {
+                self.turn.is_asked = false;
+                Attempt::Granted(token)
+            }
+            Turned::Beside { others, again } => {
+                let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
+                Attempt::Blocked { again: Some(self.now() + pause), ahead: Some(others) }
+            }
+            Turned::Conflict => {
+                return Err(Error::upgrade_conflict(self.claim.want().name.clone()).on(ENGINE));
+            }
+            Turned::Gone => Attempt::Gone,
+            Turned::Shared { .. } => return Err(nonsense(&Value::Nil)),
+        })
+    }
+
+    pub(super) async fn become_shared(&mut self) -> Result<()> {
+        if self.at != At::Holding {
+            return Err(self.claim.gone());
+        }
+        if !self.turn.is_shared {
+            self.turn = Turn { number: self.turn.number + 1, is_asked: false, is_shared: true };
+        }
+        self.lone = false;
+        match self.ask_turn(None).await? {
+            Turned::Shared { more } => {
+                if more {
+                    self.client.tend(&self.claim.want().name);
+                }
+                Ok(())
+            }
+            Turned::Gone => Err(self.claim.gone()),
+            _ => Err(nonsense(&Value::Nil)),
+        }
+    }
+
+    /// Sends the request with the first poll. Dropped then, it takes effect or not: asking again tells.
+    async fn ask_turn(&mut self, exclusive: Option<bool>) -> Result<Turned> {
+        let (key, slot) = self.client.key(&self.claim.want().name);
+        let command = self.client.setting.turn(&key, self.claim.id, self.turn.number, exclusive);
+        let call = Call::new(&TURN, slot, command);
+        // A reader's place needs no replicas.
+        let replicas = if exclusive.is_some() { self.client.replicas(&self.claim) } else { 0 };
+        let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
+        let (value, copies) = answer.map_err(CallError::into_error)?;
+        let turned = Turned::read(&value)?;
+        if matches!(turned, Turned::Exclusive(_)) && copies < replicas {
+            // It does not count: the caller makes it shared again.
+            return Err(self.client.deployment.short(copies, replicas).error().transient(false));
+        }
+        Ok(turned)
+    }
+}
