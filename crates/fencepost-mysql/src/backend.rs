@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Eviction, Info, Listing, Name, Page, Reply, Report, Result, Runtime,
+    Token, Tokens,
 };
+use fencepost_sql::connection_locks::Operators;
 use fencepost_sql::named;
 
-use crate::client::{self, MysqlClient};
+use crate::client::{self, MysqlClient, MysqlServer};
 use crate::config::{Config, Mode};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
 use crate::row;
 use crate::table;
-
-/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
-const MAX_QUEUED: u32 = 8;
 
 /// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
 /// `Registry::new().with("mysql", fencepost_mysql::open)`.
@@ -42,63 +40,35 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
-        let client = client::open(config, runtime).await?;
-        let backend = Arc::new(MysqlBackend { client });
-        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
+        Ok(client::open(config, runtime).await?.backend(&engine))
     })
 }
 
-struct MysqlBackend {
-    client: Arc<MysqlClient>,
-}
-
-impl Backend for MysqlBackend {
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
-        capabilities.upgrade = false;
+impl Operators for MysqlServer {
+    fn adjust(client: &MysqlClient, capabilities: &mut Capabilities) {
         capabilities.shared = false;
-        capabilities.permits = false;
-        if self.client.server.found().no_tokens.is_some() {
+        if client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
             capabilities.tokens = Tokens::None;
+            capabilities.permits = false;
             capabilities.inspect = false;
             capabilities.evict = false;
         }
-        capabilities.replicas = false;
-        capabilities.detach = false;
-        capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.client.enter(claim)
+    async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
+        operator::inspect(client, name).await
     }
 
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+    async fn list(client: &MysqlClient, prefix: &str, page: &Page) -> Result<Listing> {
+        operator::list(client, prefix, page).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        named(ENGINE, operator::inspect(&self.client, name))
+    async fn evict(client: &Arc<MysqlClient>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
+        operator::evict(client, name, token, how).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        named(ENGINE, operator::list(&self.client, prefix, page))
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        named(ENGINE, operator::evict(&self.client, name, token, how))
-    }
-
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        named(ENGINE, doctor::examine(&self.client))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        named(ENGINE, async { Ok(self.client.reach().await?) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(async { self.client.pool.close() })
+    async fn examine(client: &MysqlClient) -> Result<Report> {
+        doctor::examine(client).await
     }
 }

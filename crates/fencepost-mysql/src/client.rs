@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Mode, Name, Runtime, Token, Want};
+use fencepost_core::{Error, Mode, Name, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
-use fencepost_sql::{Failure, ServerUrl};
+use fencepost_sql::{Failure, MAX_MYSQL_PERMITS, ServerUrl};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
@@ -14,7 +14,7 @@ use crate::error::ENGINE;
 use crate::keys::{self, Key};
 
 /// Selects the locks of this session that operators have evicted.
-const EVICTED: &str = "SELECT lock_name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
+const EVICTED: &str = "SELECT DISTINCT name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
 
 /// A client.
 pub(crate) type MysqlClient = ConnectionLocks<MysqlServer>;
@@ -42,9 +42,9 @@ impl MysqlServer {
     }
 }
 
-/// Returns the lock with this key and token if a claim of this client holds it.
-pub(crate) fn held(client: &MysqlClient, key: &str, token: Token) -> Option<Arc<Held<MysqlServer>>> {
-    client.listed.find(token, |held| &*held.locked.keys.text == key)
+/// Returns the lock with this name and token if a claim of this client holds it.
+pub(crate) fn held(client: &MysqlClient, name: &str, token: Token) -> Option<Arc<Held<MysqlServer>>> {
+    client.listed.find(token, |held| &*held.locked.keys.name == name)
 }
 
 /// Returns the number of whole seconds that is not shorter.
@@ -76,8 +76,17 @@ impl Server for MysqlServer {
         self.key(&want.name)
     }
 
-    fn waits_quietly(&self, _: Mode) -> bool {
-        false
+    fn check(&self, want: &Want) -> Result<(), Error> {
+        match want.mode {
+            Mode::Permits { of, .. } if of > MAX_MYSQL_PERMITS => Err(Error::invalid(format!(
+                "a semaphore of named locks has at most {MAX_MYSQL_PERMITS} permits; ask for fewer, or use mode=table"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn waits_quietly(&self, mode: Mode) -> bool {
+        matches!(mode, Mode::Permits { .. })
     }
 
     fn connect(self: &Arc<Self>, idle: Duration, _: bool) -> Answer<'_, (MysqlSession, ConnectionTask)> {
@@ -107,10 +116,10 @@ impl Server for MysqlServer {
                 Vec::new()
             });
             for mut row in evicted {
-                let (key, token) = (row.take::<String, _>(0), row.take::<u64, _>(1));
+                let (name, token) = (row.take::<String, _>(0), row.take::<u64, _>(1));
                 let why = row.take_opt::<Vec<u8>, _>(2).and_then(|why| why.ok()).unwrap_or_default();
-                let (Some(key), Some(token)) = (key, token) else { continue };
-                if let Some(held) = held(client, &key, Token::new(token)) {
+                let (Some(name), Some(token)) = (name, token) else { continue };
+                if let Some(held) = held(client, &name, Token::new(token)) {
                     held.evict(&String::from_utf8_lossy(&why));
                 }
             }

@@ -26,7 +26,8 @@ fencepost_testkit::conformance!(&NAMED, excused: [
     an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
     // GET_LOCK is exclusive.
     shared, readers_go_together, a_waiting_writer_is_not_overtaken, mixed_modes,
-    permits, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+    // Claims for permits wait quietly.
+    a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
     // The last runs of a lock are not kept yet.
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,

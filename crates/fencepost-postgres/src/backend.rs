@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Eviction, Info, Listing, Name, Page, Reply, Report, Result, Runtime,
+    Token,
 };
+use fencepost_sql::connection_locks::Operators;
 use fencepost_sql::named;
 
-use crate::client::{self, PostgresClient};
+use crate::client::{self, PostgresClient, PostgresServer};
 use crate::config::{Config, LONGEST, Mode};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
 use crate::row;
 use crate::table;
-
-/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
-const MAX_QUEUED: u32 = 8;
 
 /// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
 /// `Registry::new().with("postgres", fencepost_postgres::open)`.
@@ -45,58 +43,29 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
             format!("postgres {} {} {}", config.server, config.server.database, config.server.prefix);
         let (client, messages) = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::reply::run(Arc::downgrade(&client), messages));
-        let backend = Arc::new(PostgresBackend { client });
-        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
+        Ok(client.backend(&engine))
     })
 }
 
-struct PostgresBackend {
-    client: Arc<PostgresClient>,
-}
-
-impl Backend for PostgresBackend {
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
-        capabilities.upgrade = false;
-        capabilities.fair = !self.client.server.waits_quietly();
-        // Permits always wait quietly.
-        capabilities.fair_permits = false;
-        capabilities.replicas = false;
-        capabilities.detach = false;
+impl Operators for PostgresServer {
+    fn adjust(client: &PostgresClient, capabilities: &mut Capabilities) {
+        capabilities.fair = !client.server.waits_quietly();
         capabilities.max_ttl = LONGEST;
-        capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.client.enter(claim)
+    async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {
+        operator::inspect(client, name).await
     }
 
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+    async fn list(client: &PostgresClient, prefix: &str, page: &Page) -> Result<Listing> {
+        operator::list(client, prefix, page).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        named(ENGINE, operator::inspect(&self.client, name))
+    async fn evict(client: &Arc<PostgresClient>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
+        operator::evict(client, name, token, how).await
     }
 
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        named(ENGINE, operator::list(&self.client, prefix, page))
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        named(ENGINE, operator::evict(&self.client, name, token, how))
-    }
-
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        named(ENGINE, doctor::examine(&self.client))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        named(ENGINE, async { Ok(self.client.reach().await?) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(async { self.client.pool.close() })
+    async fn examine(client: &PostgresClient) -> Result<Report> {
+        doctor::examine(client).await
     }
 }

@@ -32,7 +32,10 @@ mod table;
 mod url;
 
 pub use database::{Answer, Results, Row, Statement, Value};
-pub use dialect::{Dialect, MYSQL, MYSQL_ROWS, POSTGRES, POSTGRES_ROWS};
+pub use dialect::{
+    Dialect, MAX_MYSQL_PERMITS, MYSQL, MYSQL_ROWS, MysqlPermits, POSTGRES, POSTGRES_ROWS, mysql_high,
+    mysql_text,
+};
 pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use names::TableName;

@@ -100,7 +100,7 @@ impl Connector {
             return Err(error::pooled(&server));
         }
         let facts = pairs(facts.rows);
-        check(&facts, &server)?;
+        check(&facts, "named locks", &server)?;
         let identity = identity(&facts);
         drop(self.check_same(&identity, &server)?);
         let found = match self.found.get() {
@@ -198,7 +198,7 @@ fn set_up(mariadb: bool, idle: Duration) -> [String; 2] {
     [
         format!(
             "SET SESSION wait_timeout = {}, autocommit = 1, time_zone = '+00:00', {limit} = 0, \
-             lock_wait_timeout = {ROW_TIMEOUT_SECS}, innodb_lock_wait_timeout = {ROW_TIMEOUT_SECS}",
+             group_concat_max_len = 65536, lock_wait_timeout = {ROW_TIMEOUT_SECS}, innodb_lock_wait_timeout = {ROW_TIMEOUT_SECS}",
             idle.as_secs()
         ),
         // Without it, statements for neighbouring names could wait for each other.
@@ -223,15 +223,20 @@ fn identity(facts: &HashMap<String, String>) -> String {
     ["server_uuid", "hostname", "port", "server_id", "datadir"].map(fact).join("\n")
 }
 
-/// Refuses servers on which these locks exclude nobody.
-fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
-    let is_on = |name: &str| facts.get(name).is_some_and(|value| matches!(&**value, "ON" | "1"));
+/// Refuses servers on which locks exclude nobody. `own`: what each node of a cluster has by itself.
+pub(crate) fn check(facts: &HashMap<String, String>, own: &str, server: &str) -> Result<(), Failure> {
+    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+    let is_on = |name: &str| matches!(fact(name), "ON" | "1");
     let refusal = if is_on("wsrep_on") {
-        "is a node of a Galera cluster, whose nodes do not share GET_LOCK; use another server or engine"
-    } else if facts.get("group_replication_single_primary_mode").is_some_and(|mode| mode == "OFF") {
-        "is a member of a group with several primaries, which do not share GET_LOCK; use a single primary"
+        format!(
+            "is a node of a Galera cluster, whose nodes have {own} of their own; use another server or engine"
+        )
+    } else if fact("group_replication_single_primary_mode") == "OFF" {
+        format!(
+            "is a member of a group with several primaries, which have {own} of their own; use a single primary"
+        )
     } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
-        "accepts no writes; name the primary in the URL"
+        "accepts no writes; name the primary in the URL".to_owned()
     } else {
         return Ok(());
     };

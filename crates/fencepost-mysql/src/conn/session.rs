@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimRecord, Token};
-use fencepost_sql::Failure;
+use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
+use fencepost_sql::{Failure, MysqlPermits, mysql_high};
+use futures_util::future::join;
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
 use crate::conn::channel::{Answer, Channel};
-use crate::conn::connect::Connector;
+use crate::conn::connect::{Connector, all};
 use crate::conn::statements::{self, Statements};
 use crate::error;
 use crate::keys::Key;
+
+/// How often permits are tried while other claims take some of the same name: each has the lock of the name for a moment.
+const GATE_ATTEMPTS: u64 = 20;
 
 /// A connection.
 pub(crate) struct MysqlSession {
@@ -54,6 +58,48 @@ impl MysqlSession {
     fn interrupted(&self) -> Failure {
         error::interrupted(&self.connector.server)
     }
+
+    /// Takes permits, all or none.
+    async fn try_permits(
+        &self,
+        claim: &Claim,
+        permits: MysqlPermits<'_>,
+        n: u32,
+    ) -> Result<Option<Taken>, Failure> {
+        let (texts, clock) = (permits.try_take(n, &record(claim)), claim.runtime.clock());
+        for attempt in 0..GATE_ATTEMPTS {
+            let answers = all(&self.channel, &texts).await;
+            let mut answers = answers.map_err(|error| error::read(error, &self.connector.server))?;
+            let locked = first_number(std::mem::take(&mut answers[2].rows));
+            let Some(mut row) = answers[4].rows.pop() else { return Ok(None) };
+            let (numbers, token) = (row.take_opt::<String, _>(0), row.take_opt::<u64, _>(1));
+            if let (Some(Ok(numbers)), Some(Ok(token))) = (numbers, token) {
+                let numbers: Vec<u32> = numbers.split(',').filter_map(|number| number.parse().ok()).collect();
+                if numbers.len() as u64 == u64::from(n) && locked == Some(n.into()) {
+                    return Ok(Some(Taken { token: Token::new(token), permits: numbers }));
+                }
+                // Somebody took one by hand.
+                self.query(&permits.release(&numbers)).await?;
+                return Ok(None);
+            }
+            let flag = |number: Option<Result<u8, _>>| number.and_then(Result::ok) == Some(1);
+            let (is_held, had_gate) = (flag(row.take_opt::<u8, _>(2)), flag(row.take_opt::<u8, _>(3)));
+            if is_held || had_gate {
+                return Ok(None);
+            }
+            clock.sleep_until(clock.now() + jitter(Duration::from_millis(2), attempt + self.number)).await;
+        }
+        Ok(None)
+    }
+}
+
+fn permits(key: &Key, of: u32) -> MysqlPermits<'_> {
+    MysqlPermits { gate: &key.text, begins: &key.permits, name: &key.name, of }
+}
+
+/// Returns two texts between which the locks of the permits lie.
+fn range(key: &Key) -> [Value; 2] {
+    [text(&key.permits), text(&mysql_high(&key.permits))]
 }
 
 impl Session for MysqlSession {
@@ -68,6 +114,9 @@ impl Session for MysqlSession {
         _free: &'a [u32],
     ) -> locks::Answer<'a, Option<Taken>> {
         Box::pin(async move {
+            if let Mode::Permits { n, of } = claim.want().mode {
+                return self.try_permits(claim, permits(key, of), n).await;
+            }
             if self.statements.draw.is_none() {
                 return match self.number(self.statements.try_lock, &[text(&key.text)]).await? {
                     Some(1) => Ok(Some(Taken::default())),
@@ -75,18 +124,28 @@ impl Session for MysqlSession {
                     None => Err(self.interrupted()),
                 };
             }
-            let values = [text(&key.text), text(&key.name), holder(claim), text(&key.text)];
+            let ([low, high], lock) = (range(key), text(&key.text));
+            let values = [lock.clone(), text(&key.name), holder(claim), lock.clone(), low, high, lock];
             let answer = self.execute(self.statements.try_lock, &values).await?;
             let token = Token::new(answer.insert_id);
             Ok((answer.affected > 0).then(|| Taken { token, ..Taken::default() }))
         })
     }
 
+    /// `None`: permits are held.
     fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
+            // Both are sent at once.
             let statement = statements::wait(&key.text, &record(claim));
-            match first_number(self.query(&statement).await?) {
-                Some(1) => Ok(Some(Token::default())),
+            let waiting = self.query(&statement);
+            let looking = async {
+                let Some([_, permits_held]) = self.statements.draw else { return Ok(None) };
+                self.number(permits_held, &range(key)).await
+            };
+            let (waited, permits) = join(waiting, looking).await;
+            match first_number(waited?) {
+                Some(1) if permits?.unwrap_or(0) == 0 => Ok(Some(Token::default())),
+                Some(1) => self.clean(key).await.map(|()| None),
                 _ => Err(self.interrupted()),
             }
         })
@@ -101,7 +160,7 @@ impl Session for MysqlSession {
         idle: Duration,
     ) -> locks::Answer<'a, Token> {
         Box::pin(async move {
-            let Some(draw) = self.statements.draw else {
+            let Some([draw, _]) = self.statements.draw else {
                 self.set_idle(idle).await?;
                 return Ok(Token::default());
             };
@@ -112,6 +171,10 @@ impl Session for MysqlSession {
 
     fn unlock<'a>(&'a self, locked: &'a Locked<Key>) -> locks::Answer<'a, bool> {
         Box::pin(async {
+            if let Mode::Permits { of, .. } = locked.mode {
+                let released = self.query(&permits(&locked.keys, of).release(&locked.permits)).await?;
+                return Ok(first_number(released) == i64::try_from(locked.permits.len()).ok());
+            }
             Ok(self.number(self.statements.release, &[text(&locked.keys.text)]).await? == Some(1))
         })
     }

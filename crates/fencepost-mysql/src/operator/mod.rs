@@ -1,6 +1,6 @@
 //! Listing, inspection and eviction. The table of tokens keeps holders; the server's list of processes shows waiters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fencepost_core::{
@@ -15,15 +15,17 @@ use crate::client::{MysqlClient, held};
 use crate::conn::session::text;
 use crate::conn::statements::{WAIT_BEGINS, read_wait, wait_begins};
 use crate::error::ENGINE;
+use crate::keys::limit;
 
-/// Selects who holds a lock. The row describes the last grant, which another session may have followed by hand.
-const HOLDER: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
-    FROM fencepost_token WHERE lock_name = ?";
+/// Selects who holds the locks of a name. A row describes the last grant, which another session may have followed by hand.
+const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+    FROM fencepost_token WHERE name = ? AND IS_USED_LOCK(lock_name) IS NOT NULL";
 
-/// Selects a page of the locks that are held.
-const LIST: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
-    FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
-    AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?";
+/// Selects the same of a page of names.
+const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+    FROM (SELECT DISTINCT name FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
+    AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?) AS page JOIN fencepost_token t ON t.name = page.name \
+    WHERE IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY t.name";
 
 /// Selects the statements that wait for a lock. A user without the right `PROCESS` sees those of the same user.
 const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
@@ -31,9 +33,9 @@ const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
 
 /// Selects the other locks that a session holds.
 const ALSO: &str =
-    "SELECT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND lock_name <> ? ORDER BY name";
+    "SELECT DISTINCT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND name <> ? ORDER BY name";
 
-/// A row of [`HOLDER`] or [`LIST`].
+/// A row of [`HOLDERS`] or [`LIST`].
 struct Held {
     name: String,
     /// The session that holds the lock.
@@ -63,7 +65,8 @@ impl Held {
         self.used == Some(self.session)
     }
 
-    fn info(&self, now: u64) -> Option<ClaimInfo> {
+    /// `n`: how many permits of the holder are alike.
+    fn info(&self, n: u32, now: u64) -> Option<ClaimInfo> {
         let used = self.used?;
         let mut record = match self.is_current() {
             true => ClaimRecord::read(&self.holder),
@@ -72,16 +75,29 @@ impl Held {
         };
         record.evicted = self.evicted && self.is_current();
         let token = if self.is_current() { self.token } else { Token::default() };
-        Some(record.into_info(Mode::Exclusive, Some(token), now, 0))
+        let mode = limit(&self.key).map_or(Mode::Exclusive, |of| Mode::Permits { n, of });
+        Some(record.into_info(mode, Some(token), now, 0))
     }
+}
+
+/// Returns the claims that hold the locks of a name.
+fn claims(mut rows: Vec<Held>, now: u64) -> Vec<ClaimInfo> {
+    // The lock of the name is held for a moment while permits are taken.
+    rows.retain(|row| row.session > 0);
+    rows.sort_by_key(|row| (row.session, row.token, row.used));
+    let alike =
+        |a: &Held, b: &Held| a.is_current() && b.is_current() && (a.session, a.token) == (b.session, b.token);
+    let claims =
+        rows.chunk_by(alike).map(|rows| rows[0].info(u32::try_from(rows.len()).unwrap_or(u32::MAX), now));
+    claims.flatten().collect()
 }
 
 async fn ask(client: &MysqlClient, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
     client.connection().await?.run(|session| session.ask(text, values)).await
 }
 
-async fn find(client: &MysqlClient, key: &str) -> Result<Option<Held>, Failure> {
-    Ok(ask(client, HOLDER, &[text(key)]).await?.into_iter().next().and_then(Held::read))
+async fn find(client: &MysqlClient, name: &str) -> Result<Vec<Held>, Failure> {
+    Ok(ask(client, HOLDERS, &[text(name)]).await?.into_iter().filter_map(Held::read).collect())
 }
 
 /// Returns the claims that wait by statements that begin with `begins`, by key.
@@ -101,8 +117,7 @@ async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, V
 pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
     let key = client.server.key(name);
     let now = client.runtime.clock().wall_micros();
-    let mut claims: Vec<_> =
-        find(client, &key.text).await?.and_then(|held| held.info(now)).into_iter().collect();
+    let mut claims = claims(find(client, &key.name).await?, now);
     claims.extend(waiters(client, &wait_begins(&key.text)).await?.remove(&*key.text).unwrap_or_default());
     claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
     Ok(Info::new(name.clone(), None, claims))
@@ -117,15 +132,19 @@ pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Res
     let values = [begins.clone(), begins.clone(), begins, text(&after), Value::UInt(limit)];
     let rows = ask(client, LIST, &values).await?;
     let now = client.runtime.clock().wall_micros();
-    let more = rows.len() > page.limit;
+    let mut names: BTreeMap<String, Vec<Held>> = BTreeMap::new();
+    for held in rows.into_iter().filter_map(Held::read) {
+        names.entry(held.name.clone()).or_default().push(held);
+    }
+    let more = names.len() > page.limit;
     let mut resources = Vec::new();
     let mut waiters = waiters(client, WAIT_BEGINS).await?;
-    for held in rows.into_iter().take(page.limit).filter_map(Held::read) {
-        let name = held.name.strip_prefix(prefix.as_str()).unwrap_or(&held.name);
-        let mut claims: Vec<_> = held.info(now).into_iter().collect();
-        claims.extend(waiters.remove(&held.key).unwrap_or_default());
+    for (name, held) in names.into_iter().take(page.limit) {
+        let name = Name::new(name.strip_prefix(prefix.as_str()).unwrap_or(&name))?;
+        let mut claims = claims(held, now);
+        claims.extend(waiters.remove(&*client.server.key(&name).text).unwrap_or_default());
         claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-        resources.push(Info::new(Name::new(name)?, None, claims));
+        resources.push(Info::new(name, None, claims));
     }
     let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
     Ok(Listing::new(resources, next))
@@ -140,11 +159,12 @@ pub(crate) async fn evict(
 ) -> Result<()> {
     let key = client.server.key(name);
     let why = how.reason.as_deref().unwrap_or_default();
-    let found = find(client, &key.text).await?.filter(|held| held.is_current() && held.token == token);
+    let found =
+        find(client, &key.name).await?.into_iter().find(|held| held.is_current() && held.token == token);
     let Some(found) = found else {
         return Err(Error::no_grant(name.clone(), token).on(ENGINE));
     };
-    if let Some(own) = held(client, &key.text, token) {
+    if let Some(own) = held(client, &key.name, token) {
         if how.now {
             own.evict_now(why).await?;
         } else {
@@ -153,11 +173,11 @@ pub(crate) async fn evict(
         return Ok(());
     }
     if !how.now {
-        let mark = "UPDATE fencepost_token SET evicted = session, why = ? WHERE lock_name = ? AND token = ?";
-        ask(client, mark, &[text(why), text(&key.text), token.get().into()]).await?;
+        let mark = "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ? AND session > 0";
+        ask(client, mark, &[text(why), text(&key.name), token.get().into()]).await?;
         return Ok(());
     }
-    let also = ask(client, ALSO, &[found.session.into(), text(&key.text)]).await?;
+    let also = ask(client, ALSO, &[found.session.into(), text(&key.name)]).await?;
     if !also.is_empty() {
         let names: Vec<String> = also.into_iter().filter_map(|mut row| row.take(0)).collect();
         tracing::warn!(session = found.session, locks = ?names, "these locks end with the holder's session, too");

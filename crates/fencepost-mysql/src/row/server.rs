@@ -17,7 +17,7 @@ use crate::conn::connect::Connector;
 use crate::doctor;
 use crate::error::Unanswered;
 use crate::table::connection::{PlainClient, ROW_TIMEOUT_SECS};
-use crate::table::statement::{self, failed};
+use crate::table::statement::{self, failed, texts};
 
 /// The savepoint behind the lock. Only the transaction that has the lock has it.
 const KEEP: &str = "SAVEPOINT fencepost";
@@ -37,10 +37,6 @@ type Replied<T> = Result<T, Unanswered>;
 
 /// An open transaction.
 pub(crate) type MysqlRow = OpenTransaction<Connector>;
-
-fn texts(texts: &[&str]) -> Vec<Statement> {
-    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
-}
 
 /// Returns the statement that sets after what time the server ends the connection.
 fn set_idle(idle: Duration) -> String {

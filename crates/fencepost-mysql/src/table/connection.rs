@@ -10,7 +10,7 @@ use futures_util::future::{try_join, try_join_all};
 
 use crate::config::Mode;
 use crate::conn::channel::Channel;
-use crate::conn::connect::{Connector, all, pairs};
+use crate::conn::connect::{Connector, all, check, pairs};
 use crate::error::{self, Unanswered};
 use crate::table::statement::{self, Prepared};
 
@@ -53,7 +53,14 @@ impl Connect for Connector {
             let set_up = set_up(greeted.mariadb);
             let answers = try_join(all(&channel, &set_up), channel.query(FACTS)).await;
             let (_, facts) = answers.map_err(|error| error::read(error, &server))?;
-            check(&pairs(facts.rows), &server)?;
+            let facts = pairs(facts.rows);
+            check(&facts, "clocks and locks", &server)?;
+            let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
+            if fact("log_bin") == "ON" && fact("binlog_format") == "STATEMENT" {
+                let message =
+                    "has binlog_format STATEMENT, which lacks READ COMMITTED; set it to ROW or MIXED";
+                return Err(Failure::new(ErrorKind::Configuration, format!("{server} {message}")));
+            }
             Ok(Plain { client: Arc::new(PlainClient { channel, prepared: Mutex::default() }), task })
         })
     }
@@ -62,6 +69,7 @@ impl Connect for Connector {
         Box::pin(statement::run(client, statements, &self.server))
     }
 }
+
 /// Sets the session's parameters. The server's own configuration may have limits and modes under which statements fail.
 fn set_up(mariadb: bool) -> [String; 2] {
     let limit = if mariadb { "max_statement_time" } else { "max_execution_time" };
@@ -74,24 +82,6 @@ fn set_up(mariadb: bool) -> [String; 2] {
         // Each statement sees what others have committed, and no gap between rows is locked.
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
     ]
-}
-
-/// Refuses servers on which a lease table or a row lock excludes nobody.
-fn check(facts: &HashMap<String, String>, server: &str) -> Result<(), Failure> {
-    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
-    let is_on = |name: &str| matches!(fact(name), "ON" | "1");
-    let refusal = if is_on("wsrep_on") {
-        "is a node of a Galera cluster, whose nodes have clocks and locks of their own; use another server or engine"
-    } else if fact("group_replication_single_primary_mode") == "OFF" {
-        "is a member of a group with several primaries, which have clocks and locks of their own; use a single primary"
-    } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
-        "accepts no writes; name the primary in the URL"
-    } else if is_on("log_bin") && fact("binlog_format") == "STATEMENT" {
-        "has binlog_format STATEMENT, which lacks READ COMMITTED; set it to ROW or MIXED"
-    } else {
-        return Ok(());
-    };
-    Err(Failure::new(ErrorKind::Configuration, format!("{server} {refusal}")))
 }
 
 /// Runs statements without parameters in order, on a connection of their own. Each ends with a semicolon at the end of a line.

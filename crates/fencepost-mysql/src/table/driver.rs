@@ -8,6 +8,7 @@ use fencepost_sql::{Answer, Connections, Driver, Statement};
 use crate::conn::connect::Connector;
 use crate::table::connection::PlainClient;
 use crate::table::doctor;
+use crate::table::statement::texts;
 
 /// Begins a transaction with the next statement. The server ends the connection of a client that falls silent in it, so that it does not
 /// keep a lock's row. Without `autocommit`, what follows a deadlock is not committed either.
@@ -49,8 +50,4 @@ impl Driver for MysqlDriver {
     }
 
     fn close(&self) {}
-}
-
-fn texts(texts: &[&str]) -> Vec<Statement> {
-    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
 }

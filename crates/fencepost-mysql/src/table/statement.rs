@@ -26,6 +26,11 @@ pub(crate) struct Prepared {
     pub(crate) places: Arc<[usize]>,
 }
 
+/// Returns statements without parameters.
+pub(crate) fn texts(texts: &[&str]) -> Vec<Statement> {
+    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
+}
+
 /// Runs statements in order. The first poll sends the first of them.
 pub(crate) async fn run(
     connection: &PlainClient,

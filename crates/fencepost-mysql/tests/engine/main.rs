@@ -3,6 +3,7 @@
 mod ends;
 mod faults;
 mod operators;
+mod permits;
 mod tokens;
 mod users;
 

@@ -11,6 +11,7 @@
 //!   releases.
 
 mod attempt;
+mod backend;
 mod connection;
 mod entry;
 mod held;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
 
+pub use backend::Operators;
 pub use connection::Connection;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};

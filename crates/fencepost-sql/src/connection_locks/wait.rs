@@ -145,6 +145,7 @@ async fn wait<S: Server>(
             Some(Err(failure)) => return Some(Err(failure)),
             // The server has no queue for what is in the way.
             Some(Ok(None)) => {
+                inner.slot.tell(|slot| slot.queued = true);
                 let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
                 if let Either::Left(_) = select(paused, pin!(inner.cancelled.notified())).await {
                     continue;

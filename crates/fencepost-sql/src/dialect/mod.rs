@@ -1,11 +1,13 @@
 //! The differences between databases.
 
 mod mysql;
+mod mysql_permits;
 mod mysql_rows;
 mod postgres;
 mod postgres_rows;
 
 pub use mysql::MYSQL;
+pub use mysql_permits::{MAX_MYSQL_PERMITS, MysqlPermits, high as mysql_high, text as mysql_text};
 pub use mysql_rows::MYSQL_ROWS;
 pub use postgres::POSTGRES;
 pub use postgres_rows::POSTGRES_ROWS;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token,
 };
 
 use crate::database::Statement;
@@ -40,6 +40,9 @@ pub use server::RowServer;
 pub use statements::RowDialect;
 pub use transaction::{OpenTransaction, ended_early};
 
+/// At most `MAX_QUEUED` claims of a process wait for a row at the server, each on a connection; the others wait in the process.
+const MAX_QUEUED: u32 = 8;
+
 /// How row locks are used.
 #[derive(Debug)]
 pub struct RowOptions {
@@ -47,10 +50,6 @@ pub struct RowOptions {
     pub engine: &'static str,
     /// The table of the rows.
     pub table: TableName,
-    /// The prefix of all names in the table.
-    pub prefix: String,
-    /// Grants follow the order of arrival.
-    pub fair: bool,
     /// The longest lease.
     pub max_ttl: Duration,
 }
@@ -62,7 +61,7 @@ pub struct RowLocks {
 }
 
 impl RowLocks {
-    /// Checks that the tables are there.
+    /// Checks that the tables are there. Clients of a process with the same URL share a limit of waiters.
     ///
     /// # Errors
     /// [`is_configuration`](fencepost_core::Error::is_configuration) if they are missing; else what the database says.
@@ -74,8 +73,10 @@ impl RowLocks {
         dialect: &RowDialect,
         options: RowOptions,
         runtime: Runtime,
-    ) -> Result<Arc<RowLocks>> {
-        let RowOptions { engine, table, prefix, fair, max_ttl } = options;
+    ) -> Result<Arc<dyn Backend>> {
+        let RowOptions { engine, table, max_ttl } = options;
+        let (url, prefix) = (server.url(), server.url().prefix.clone());
+        let key = format!("{engine} rows {url} {} {table:?} {prefix}", url.database);
         let statements = RowStatements::new(dialect, &table);
         let client = RowClient::new(Arc::new(Rows::new(server)), runtime, statements, engine, prefix);
         let check = Statement { text: Arc::clone(&client.statements.check), values: Vec::new() };
@@ -85,13 +86,14 @@ impl RowLocks {
             return Err(Failure::new(ErrorKind::Configuration, message).on(engine));
         }
         let mut capabilities = Capabilities::full(engine);
-        (capabilities.fair, capabilities.fair_permits) = (fair, false);
+        // A newcomer may get a released row before the next in the queue. Readers overtake writers.
+        (capabilities.fair, capabilities.fair_permits) = (false, false);
         (capabilities.permits, capabilities.detach) = (false, false);
         (capabilities.replicas, capabilities.history) = (false, false);
         capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");
         capabilities.max_ttl = max_ttl;
-        Ok(Arc::new(RowLocks { client, capabilities }))
+        Ok(Arc::new(Limit::new(Arc::new(RowLocks { client, capabilities }), MAX_QUEUED, &key)))
     }
 
     fn error(&self, failure: Failure) -> fencepost_core::Error {

@@ -1,0 +1,97 @@
+//! Implements core's [`Backend`] with the locks of connections.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use fencepost_core::{
+    Backend, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply, Report, Result,
+    Token,
+};
+
+use crate::connection_locks::{ConnectionLocks, Server};
+use crate::failure::named;
+
+/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
+const MAX_QUEUED: u32 = 8;
+
+/// A server whose locks operators can look at.
+pub trait Operators: Server {
+    /// Changes what the locks of all servers can do to what those of this one can.
+    fn adjust(locks: &ConnectionLocks<Self>, capabilities: &mut Capabilities);
+
+    /// Returns the claims of a name.
+    fn inspect(locks: &ConnectionLocks<Self>, name: &Name) -> impl Future<Output = Result<Info>> + Send;
+
+    /// Returns a page of the names that begin with `prefix`.
+    fn list(
+        locks: &ConnectionLocks<Self>,
+        prefix: &str,
+        page: &Page,
+    ) -> impl Future<Output = Result<Listing>> + Send;
+
+    /// Evicts the holder whose grant has `token`.
+    fn evict(
+        locks: &Arc<ConnectionLocks<Self>>,
+        name: &Name,
+        token: Token,
+        how: &Eviction,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Checks the server. Nothing is changed.
+    fn examine(locks: &ConnectionLocks<Self>) -> impl Future<Output = Result<Report>> + Send;
+}
+
+impl<S: Operators> ConnectionLocks<S> {
+    /// Returns core's view of the locks. Clients of a process with the same `key` share a limit of waiters.
+    pub fn backend(self: Arc<ConnectionLocks<S>>, key: &str) -> Arc<dyn Backend> {
+        Arc::new(Limit::new(Arc::new(LocksBackend(self)), MAX_QUEUED, key))
+    }
+}
+
+struct LocksBackend<S: Operators>(Arc<ConnectionLocks<S>>);
+
+impl<S: Operators> Backend for LocksBackend<S> {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::full(S::ENGINE);
+        capabilities.history = false;
+        capabilities.upgrade = false;
+        // Permits always wait quietly.
+        capabilities.fair_permits = false;
+        capabilities.replicas = false;
+        capabilities.detach = false;
+        S::adjust(&self.0, &mut capabilities);
+        capabilities
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.0.enter(claim)
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.enter(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        named(S::ENGINE, S::inspect(&self.0, name))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        named(S::ENGINE, S::list(&self.0, prefix, page))
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        named(S::ENGINE, S::evict(&self.0, name, token, how))
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        named(S::ENGINE, S::examine(&self.0))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        named(S::ENGINE, async { Ok(ConnectionLocks::reach(&self.0).await?) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(async { self.0.pool.close() })
+    }
+}
