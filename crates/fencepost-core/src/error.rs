@@ -46,7 +46,8 @@ pub enum ErrorKind {
 pub enum Effect {
     /// It has not.
     None,
-    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest.
+    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest. Only a commit of
+    /// your own changes (`mode=row` of SQL engines) stays, and the error says so.
     Unknown,
 }
 
@@ -61,6 +62,8 @@ struct Inner {
     resource: Option<Arc<str>>,
     engine: Option<&'static str>,
     effect: Effect,
+    /// What took effect stays.
+    stays: bool,
     transient: bool,
     loss: Option<Loss>,
     holders: Vec<ClaimInfo>,
@@ -76,6 +79,7 @@ impl Error {
             resource: None,
             engine: None,
             effect: Effect::None,
+            stays: false,
             transient: matches!(kind, ErrorKind::Unreachable),
             loss: None,
             holders: Vec::new(),
@@ -172,6 +176,13 @@ impl Error {
     pub fn unknown(mut self) -> Error {
         self.0.effect = Effect::Unknown;
         self
+    }
+
+    /// The operation may have taken effect, and nobody undoes it: the caller reads its data to learn the outcome.
+    #[must_use]
+    pub fn unknown_for_good(mut self) -> Error {
+        self.0.stays = true;
+        self.unknown()
     }
 
     /// The operation only connects or reads, whatever became of it.
@@ -316,7 +327,10 @@ impl fmt::Display for Error {
         let ours = inner.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
         // Said once, by the one that knows it first hand.
         if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
-            f.write_str("; it may have taken effect all the same, and is being undone")?;
+            f.write_str(match inner.stays {
+                true => "; it may have taken effect all the same: read your data to learn the outcome",
+                false => "; it may have taken effect all the same, and is being undone",
+            })?;
         }
         // A driver's text can have several lines; a log has one for each error.
         let source = inner.source.as_ref().map(|source| {

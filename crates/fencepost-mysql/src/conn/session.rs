@@ -6,7 +6,6 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
 use fencepost_sql::{Failure, MysqlPermits, mysql_high};
-use futures_util::future::join;
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
@@ -132,40 +131,38 @@ impl Session for MysqlSession {
         })
     }
 
-    /// `None`: permits are held.
     fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
-            // Both are sent at once.
+            // Nothing is sent behind it: the server notices that a waiting client has left only if nothing is left to read.
             let statement = statements::wait(&key.text, &record(claim));
-            let waiting = self.query(&statement);
-            let looking = async {
-                let Some([_, permits_held]) = self.statements.draw else { return Ok(None) };
-                self.number(permits_held, &range(key)).await
-            };
-            let (waited, permits) = join(waiting, looking).await;
-            match first_number(waited?) {
-                Some(1) if permits?.unwrap_or(0) == 0 => Ok(Some(Token::default())),
-                Some(1) => self.clean(key).await.map(|()| None),
+            match first_number(self.query(&statement).await?) {
+                Some(1) => Ok(Some(Token::default())),
                 _ => Err(self.interrupted()),
             }
         })
     }
 
-    /// Draws the token: a statement that waits must not write.
+    /// Draws the token: a statement that waits must not write. `None`: permits are held.
     fn confirm<'a>(
         &'a self,
         claim: &'a Claim,
         key: &'a Key,
         _: Token,
         idle: Duration,
-    ) -> locks::Answer<'a, Token> {
+    ) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
-            let Some([draw, _]) = self.statements.draw else {
+            let Some(draw) = self.statements.draw else {
                 self.set_idle(idle).await?;
-                return Ok(Token::default());
+                return Ok(Some(Token::default()));
             };
-            let values = [text(&key.text), text(&key.name), holder(claim)];
-            Ok(Token::new(self.execute(draw, &values).await?.insert_id))
+            let [low, high] = range(key);
+            let values = [text(&key.text), text(&key.name), holder(claim), low, high];
+            let answer = self.execute(draw, &values).await?;
+            if answer.affected == 0 {
+                self.clean(key).await?;
+                return Ok(None);
+            }
+            Ok(Some(Token::new(answer.insert_id)))
         })
     }
 

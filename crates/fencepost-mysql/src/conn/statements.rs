@@ -44,7 +44,7 @@ pub(crate) const TRY_AND_DRAW: &str = draw!(
 
 /// Draws the token after a wait. A statement that waits must not be one that writes: `FLUSH TABLES WITH READ LOCK` would wait for it,
 /// and all writes of the server for that.
-const DRAW: &str = draw!();
+const DRAW: &str = draw!("WHERE NOT ", permits_held!());
 
 const TRY: &str = "SELECT GET_LOCK(?, 0)";
 
@@ -87,8 +87,8 @@ const IS_QUEUED: &str =
 pub(crate) struct Statements {
     /// Takes a lock if it is free, and draws a token if there are tokens.
     pub(crate) try_lock: u32,
-    /// Draws a token after a wait, and looks for permits. `None`: there are no tokens and no permits.
-    pub(crate) draw: Option<[u32; 2]>,
+    /// Draws a token after a wait, unless permits are held. `None`: there are no tokens.
+    pub(crate) draw: Option<u32>,
     /// Releases a lock. `NULL` or 0: the connection did not hold it.
     pub(crate) release: u32,
     /// Sets the idle timeout, which starts again with each statement.
@@ -101,14 +101,11 @@ impl Statements {
     /// Prepares all statements in one round trip.
     pub(crate) async fn prepare(channel: &Channel, tokens: bool) -> Result<Statements, Unanswered> {
         let texts = [if tokens { TRY_AND_DRAW } else { TRY }, RELEASE, SET_IDLE, IS_QUEUED];
-        let draw = tokens.then_some([DRAW, concat!("SELECT ", permits_held!())]);
-        let prepared = try_join_all(
-            texts.into_iter().chain(draw.into_iter().flatten()).map(|text| channel.prepare(text)),
-        )
-        .await?;
+        let draw = tokens.then_some(DRAW);
+        let prepared = try_join_all(texts.into_iter().chain(draw).map(|text| channel.prepare(text))).await?;
         let numbers: Vec<u32> = prepared.into_iter().map(|answer| answer.statement).collect();
         let (&[try_lock, release, set_idle, is_queued], draw) =
             numbers.split_first_chunk().expect("each text gives a statement");
-        Ok(Statements { try_lock, draw: draw.first_chunk().copied(), release, set_idle, is_queued })
+        Ok(Statements { try_lock, draw: draw.first().copied(), release, set_idle, is_queued })
     }
 }

@@ -27,6 +27,10 @@ impl RowEngine for Rows {
     // The server refreshes its list only if nobody has read the list for 100 ms.
     const OPEN: &'static str = "DO SLEEP(0.12); SELECT COUNT(*) FROM information_schema.INNODB_TRX";
     const SLEEP: &'static str = "SELECT SLEEP({})";
+    const PREPARE_HOLD: &'static str = "SELECT 1";
+    const WAITING_COMMITS: &'static str = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+        WHERE INFO = 'COMMIT' AND STATE LIKE 'Waiting for%'";
+    const LEARNS_OUTCOME: bool = false;
     const SET_WAIT: &'static str = "SET SESSION innodb_lock_wait_timeout = 17";
     const SHOW_WAIT: &'static str = "SELECT CAST(@@innodb_lock_wait_timeout AS CHAR)";
 
@@ -42,6 +46,14 @@ impl RowEngine for Rows {
     async fn execute(guard: &mut Guard, statement: &str) -> Result<u64, String> {
         let executed = transaction(guard).execute(statement, ()).await;
         executed.map(|executed| executed.affected_rows).map_err(|error| error.to_string())
+    }
+
+    async fn hold_commits(connection: &mut Conn) {
+        connection.query_drop("FLUSH TABLES WITH READ LOCK").await.expect("it is held");
+    }
+
+    async fn free_commits(connection: &mut Conn) {
+        connection.query_drop("UNLOCK TABLES").await.expect("it was held");
     }
 
     async fn driver(url: &str) -> Conn {

@@ -158,8 +158,14 @@ impl Session for PostgresSession {
         })
     }
 
-    fn confirm<'a>(&'a self, _: &'a Claim, _: &'a Keys, token: Token, idle: Duration) -> Answer<'a, Token> {
-        Box::pin(async move { self.set_idle(idle).await.map(|()| token) })
+    fn confirm<'a>(
+        &'a self,
+        _: &'a Claim,
+        _: &'a Keys,
+        token: Token,
+        idle: Duration,
+    ) -> Answer<'a, Option<Token>> {
+        Box::pin(async move { self.set_idle(idle).await.map(|()| Some(token)) })
     }
 
     /// Tells the clients that wait for a message, too.

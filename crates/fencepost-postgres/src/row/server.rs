@@ -4,9 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Moment, Report};
+use fencepost_core::{Backoff, ErrorKind, Moment, Report};
 use fencepost_sql::{
-    Answer, Failure, OpenTransaction, Renewed, RowServer, RowTransaction, Statement, Value, ended_early,
+    Answer, Connect, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, Value,
+    ended_early, on_own_thread,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -23,12 +24,18 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
 /// Sets the limits of the transaction. The server ends it if its client is silent for `$1`; a limit of the server's own configuration
 /// would end the wait. Draws the id of the transaction: others see by it whether the transaction is open.
 const SETTINGS: &str = "SELECT pg_backend_pid(), pg_current_xact_id()::xid::text::int8, \
-    set_config('client_connection_check_interval', '500ms', true), set_config('idle_in_transaction_session_timeout', $1, true), \
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8, set_config('client_connection_check_interval', '500ms', true), set_config('idle_in_transaction_session_timeout', $1, true), \
     set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true), \
     CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN set_config('transaction_timeout', '0', true) END";
 
 const RENEW: &str = "SELECT pg_current_xact_id_if_assigned()::xid::text::int8, \
     set_config('idle_in_transaction_session_timeout', $1, true)";
+
+/// Returns what became of the transaction with the 32-bit id `$1`, if the server is the one that started at `$2`: another server, and one
+/// that has crashed, may give an id twice.
+const OUTCOME: &str = "SELECT pg_xact_status((last - (last - $1) % 4294967296)::text::xid8), \
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8 = $2 \
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS last) AS ids";
 
 const CANCEL: &str = "SELECT pg_cancel_backend($1::int4)";
 
@@ -103,7 +110,11 @@ impl RowServer for Connector {
                 }
                 _ => false,
             };
-            match simple(open, &text, limit).await?.iter().any(own) {
+            let replies = match simple(open, &text, limit).await {
+                Err(failure) if failure.uncertain => return learn_outcome(open, failure).await,
+                replies => replies?,
+            };
+            match replies.iter().any(own) {
                 true => Ok(()),
                 false => Err(ended_early()),
             }
@@ -133,6 +144,48 @@ impl RowServer for Connector {
 
     fn examine<'a>(&'a self, client: &'a PlainClient) -> Answer<'a, Report> {
         Box::pin(doctor::examine_rows(&client.driver, &self.server))
+    }
+}
+
+/// Asks the server on another connection what became of a transaction whose commit has no reply. `failure`: the commit's. It is returned
+/// if the server does not know, or not in time.
+async fn learn_outcome(open: &PostgresRow, failure: Failure) -> Result<(), Failure> {
+    let (Some(start), (_, id)) = (open.server_start, open.numbers()) else { return Err(failure) };
+    let (connector, limit) = (Arc::clone(&open.server), open.limit());
+    // The server ends the transaction when it notices that the connection has ended.
+    open.end();
+    let asking = on_own_thread(&open.server.runtime, async move {
+        let clock = connector.runtime.clock();
+        Ok(clock.within(limit, ask_outcome(&connector, id, start)).await.flatten())
+    });
+    match asking.await? {
+        Some(true) => Ok(()),
+        Some(false) => {
+            let message = format!("{}, and nothing of the transaction was committed", failure.message);
+            Err(Failure { kind: ErrorKind::Lost, uncertain: false, message, ..failure })
+        }
+        None => Err(failure),
+    }
+}
+
+/// Returns whether the transaction was committed, when it has ended. `None`: the server does not know.
+async fn ask_outcome(connector: &Connector, id: i64, start: i64) -> Option<bool> {
+    let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+    let ask = [text(OUTCOME, vec![id.into(), start.into()])];
+    loop {
+        if let Ok(plain) = Plain::open(connector).await
+            && let Ok(results) = connector.run(&plain.client, &ask).await
+            && let Some(row) = results.first().and_then(|rows| rows.first())
+        {
+            match row.text(0).map(|status| &**status) {
+                _ if row.optional(1) != Some(1) => return None,
+                Some("committed") => return Some(true),
+                Some("aborted") => return Some(false),
+                Some(_) => {}
+                None => return None,
+            }
+        }
+        backoff.sleep(connector.runtime.clock()).await;
     }
 }
 

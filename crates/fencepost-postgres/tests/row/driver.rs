@@ -26,6 +26,14 @@ impl RowEngine for Rows {
     const OPEN: &'static str = "SELECT count(*) FROM pg_stat_activity \
         WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
     const SLEEP: &'static str = "SELECT pg_sleep({})";
+    // A trigger waits for an advisory lock at the end of the transaction.
+    const PREPARE_HOLD: &'static str = "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS \
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'; \
+        CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON stock DEFERRABLE INITIALLY DEFERRED \
+        FOR EACH ROW EXECUTE FUNCTION hold()";
+    const WAITING_COMMITS: &'static str =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    const LEARNS_OUTCOME: bool = true;
     const SET_WAIT: &'static str = "SET LOCAL lock_timeout = '17s'";
     const SHOW_WAIT: &'static str = "SHOW lock_timeout";
 
@@ -41,6 +49,14 @@ impl RowEngine for Rows {
     async fn execute(guard: &mut Guard, statement: &str) -> Result<u64, String> {
         let executed = transaction(guard).client().execute(statement, &[]).await;
         executed.map_err(|error| error.to_string())
+    }
+
+    async fn hold_commits(client: &mut Client) {
+        client.batch_execute("SELECT pg_advisory_lock(1)").await.expect("it is free");
+    }
+
+    async fn free_commits(client: &mut Client) {
+        client.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("it was held");
     }
 
     async fn driver(url: &str) -> Client {

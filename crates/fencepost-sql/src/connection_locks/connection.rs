@@ -271,7 +271,7 @@ impl<S: Server> Connection<S> {
         keys: &<S::Session as Session>::Keys,
         token: Token,
         ttl: Duration,
-    ) -> Result<Token, Failure> {
+    ) -> Result<Option<Token>, Failure> {
         let idle = S::idle_for(ttl);
         let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
         *self.idle.lock() = idle;

@@ -122,13 +122,14 @@ pub trait Session: Send + Sync + 'static {
     fn wait<'a>(&'a self, claim: &'a Claim, keys: &'a Self::Keys) -> Answer<'a, Option<Token>>;
 
     /// Confirms a lock that was waited for with this token, and returns its token. The idle timeout becomes `idle` and starts again.
+    /// `None`: something is in the way for which the server has no queue, and nothing is locked.
     fn confirm<'a>(
         &'a self,
         claim: &'a Claim,
         keys: &'a Self::Keys,
         token: Token,
         idle: Duration,
-    ) -> Answer<'a, Token>;
+    ) -> Answer<'a, Option<Token>>;
 
     /// Releases a lock. Returns whether the connection held it.
     fn unlock<'a>(&'a self, locked: &'a Locked<Self::Keys>) -> Answer<'a, bool>;

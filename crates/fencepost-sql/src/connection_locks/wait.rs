@@ -139,32 +139,32 @@ async fn wait<S: Server>(
     };
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
-    let token = loop {
+    loop {
         match wait_in_queue(inner, locks, &connection, claim, keys).await {
-            Some(Ok(Some(token))) => break token,
-            Some(Err(failure)) => return Some(Err(failure)),
-            // The server has no queue for what is in the way.
-            Some(Ok(None)) => {
-                inner.slot.tell(|slot| slot.queued = true);
-                let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
-                if let Either::Left(_) = select(paused, pin!(inner.cancelled.notified())).await {
-                    continue;
+            Some(Ok(Some(token))) => {
+                // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
+                let sent = clock.now();
+                match connection.confirm(claim, keys, token, ttl).await {
+                    Ok(Some(token)) => return Some(Ok(Grant::Exclusive { exclusive, token, sent })),
+                    Ok(None) => {}
+                    Err(failure) => return Some(Err(failure)),
                 }
             }
-            None => {}
+            Some(Ok(None)) => {}
+            Some(Err(failure)) => return Some(Err(failure)),
+            None => break,
         }
-        if !connection.has_ended() {
-            exclusive.set_clean();
+        // The server has no queue for what is in the way.
+        inner.slot.tell(|slot| slot.queued = true);
+        let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
+        if let Either::Right(_) = select(paused, pin!(inner.cancelled.notified())).await {
+            break;
         }
-        return None;
-    };
-    // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
-    let sent = clock.now();
-    Some(connection.confirm(claim, keys, token, ttl).await.map(|token| Grant::Exclusive {
-        exclusive,
-        token,
-        sent,
-    }))
+    }
+    if !connection.has_ended() {
+        exclusive.set_clean();
+    }
+    None
 }
 
 /// Waits in the server's queue. No token: the server has no queue for what is in the way. `None`: the claim has given up, and

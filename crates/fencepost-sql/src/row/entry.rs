@@ -73,7 +73,9 @@ impl RowEntry {
         held.finish(commit).await.map_err(|failure| {
             // Nothing is left that another request could remove.
             self.removed = Some(Removed::Nothing);
-            failure.on(self.client.engine)
+            let uncertain = commit && failure.uncertain;
+            let error = failure.on(self.client.engine);
+            if uncertain { error.unknown_for_good() } else { error }
         })
     }
 

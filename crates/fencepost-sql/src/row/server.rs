@@ -21,7 +21,7 @@ const SHARED: usize = 2;
 /// A server whose transactions lock rows.
 pub trait RowServer: Connect + Sized {
     /// Returns the statements that begin a transaction (`READ COMMITTED`), which the server ends after `idle` without a statement. The
-    /// last one returns the numbers of the connection and of the transaction. `number` is one that no other transaction has.
+    /// last one returns the numbers of the connection and of the transaction, and the server's start if that is needed. `number` is one that no other transaction has.
     fn begin(&self, idle: Duration, number: i64) -> Vec<Statement>;
 
     /// Returns the statements that make the locks so far last: a statement that fails later does not free them.

@@ -29,6 +29,8 @@ pub struct OpenTransaction<S: RowServer> {
     /// `None`: the connection is closed, or belongs to another transaction.
     open: Mutex<Option<Used<S>>>,
     numbers: (i64, i64),
+    /// The start of the server on which the transaction began, if the engine reads it.
+    pub server_start: Option<i64>,
     idle: Mutex<Duration>,
     /// A statement waits for a lock.
     busy: AtomicBool,
@@ -53,6 +55,7 @@ impl<S: RowServer> OpenTransaction<S> {
             rows: rows.clone(),
             open: Mutex::new(Some(used)),
             numbers: (0, 0),
+            server_start: None,
             idle: Mutex::new(idle),
             busy: AtomicBool::new(false),
             lent: AtomicBool::new(false),
@@ -64,7 +67,9 @@ impl<S: RowServer> OpenTransaction<S> {
         let mut results = row.run(all).await?.split_off(begun - 1);
         results.truncate(count + 1);
         let numbers = results.remove(0);
-        row.numbers = numbers.first().map_or((0, 0), |numbers| (numbers.int(0), numbers.int(1)));
+        if let Some(numbers) = numbers.first() {
+            (row.numbers, row.server_start) = ((numbers.int(0), numbers.int(1)), numbers.optional(2));
+        }
         Ok((Arc::new(row), results))
     }
 

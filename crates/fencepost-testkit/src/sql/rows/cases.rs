@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Eviction, Loss};
+use fencepost_core::{Effect, Eviction, Loss};
 
 use super::{RowEngine, RowServer, SOON, connect, lock, registry, sell};
+use crate::faults::Faults;
+use crate::server::{Proxy, Standalone};
 use crate::wait::eventually;
 
 /// The change and the lock commit together.
@@ -186,4 +188,65 @@ pub async fn an_eviction_at_once_undoes_the_change<R: RowEngine>() {
     assert!(format!("{report:?}").contains("transactions"), "{report:?}");
     client.close().await;
     operator.close().await;
+}
+
+/// The connection of a holder ends in the middle of its commit. The caller is told what became of it, or that nobody knows. Nothing is left
+/// open, and the next holder gets the lock.
+#[doc(hidden)]
+pub async fn a_commit_without_a_reply<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let mut proxy = Proxy::start(server.server.address()).expect("a proxy starts");
+    let url = format!("{}?mode=row", server.server.url_at(proxy.address()));
+    let other = server.connect().await;
+    let mut operator = R::driver(&server.driver_url()).await;
+    let mut left = 10;
+    server.run(R::PREPARE_HOLD);
+    for is_committed in [true, false] {
+        let client = connect::<R>(&url).await.expect("it answers");
+        let mut guard = lock(&client, "stock/42").await;
+        sell::<R>(&mut guard).await;
+        R::hold_commits(&mut operator).await;
+        let releasing = tokio::spawn(guard.release());
+        eventually(SOON, "it commits", || async { server.run(R::WAITING_COMMITS) == "1" }).await;
+        if is_committed {
+            // Only the reply is lost.
+            proxy.silence().expect("a proxy can");
+            R::free_commits(&mut operator).await;
+            left -= 3;
+            eventually(SOON, "it has committed", || async { server.pieces() == left.to_string() }).await;
+        }
+        proxy.cut().expect("a proxy can");
+        proxy.mend().expect("a proxy can");
+        let released =
+            tokio::time::timeout(SOON, releasing).await.expect("the caller is told").expect("no panic");
+        if !is_committed {
+            R::free_commits(&mut operator).await;
+        }
+        // The lock is free only when the server has ended the transaction.
+        let next = other.mutex("stock/42").expect("a good name").lock().wait(SOON).await.expect("it is free");
+        let now: i32 = server.pieces().parse().expect("it is a number");
+        match (R::LEARNS_OUTCOME, released) {
+            (true, Ok(())) => assert_eq!(now, left, "it was not committed"),
+            (true, Err(error)) => {
+                assert!(!is_committed && error.is_lost() && error.effect() == Effect::None, "{error}");
+                assert!(error.to_string().contains("nothing of the transaction was committed"), "{error}");
+                assert_eq!(now, left);
+            }
+            (false, Ok(())) => panic!("nobody knows that it was committed"),
+            (false, Err(error)) => {
+                assert_eq!(error.effect(), Effect::Unknown, "{error}");
+                let told = error.to_string();
+                assert!(
+                    told.contains("may have taken effect") && !told.contains("is being undone"),
+                    "{told}"
+                );
+                assert!(now == left || (!is_committed && now == left - 3), "{now} pieces");
+            }
+        }
+        left = now;
+        next.release().await.expect("it was held");
+        eventually(SOON, "no transaction is open", || async { server.open() == "0" }).await;
+        client.close().await;
+    }
+    other.close().await;
 }

@@ -48,6 +48,12 @@ pub trait RowEngine: Sized + 'static {
     const OPEN: &'static str;
     /// Waits in the server, with the number of seconds in place of `{}`.
     const SLEEP: &'static str;
+    /// Prepares [`hold_commits`](RowEngine::hold_commits), before `stock` is changed.
+    const PREPARE_HOLD: &'static str;
+    /// Counts the commits that wait for [`hold_commits`](RowEngine::hold_commits).
+    const WAITING_COMMITS: &'static str;
+    /// A commit without a reply is looked up at the server. Without that, its error says that the effect is unknown.
+    const LEARNS_OUTCOME: bool;
     /// Sets how long a transaction waits for a row: 17 seconds.
     const SET_WAIT: &'static str;
     /// Returns that time.
@@ -61,6 +67,12 @@ pub trait RowEngine: Sized + 'static {
 
     /// Runs a statement in the transaction of a lock. Returns how many rows it changed.
     async fn execute(guard: &mut Guard, statement: &str) -> Result<u64, String>;
+
+    /// Makes commits of changes of `stock` wait, until the connection runs [`free_commits`](RowEngine::free_commits).
+    async fn hold_commits(connection: &mut Self::Connection);
+
+    /// Lets commits go on.
+    async fn free_commits(connection: &mut Self::Connection);
 
     /// Connects with the driver.
     async fn driver(url: &str) -> Self::Connection;
@@ -219,7 +231,7 @@ macro_rules! row_tests {
         $crate::row_tests!($engine:
             a_release_commits_the_change a_drop_rolls_the_change_back a_holder_whose_session_is_ended_is_told
             a_renewal_waits_for_a_statement_of_the_holder drops_at_random_moments_leave_nothing
-            rows_and_connections_that_are_missing tables_and_rights_that_are_missing an_eviction_at_once_undoes_the_change
+            a_commit_without_a_reply rows_and_connections_that_are_missing tables_and_rights_that_are_missing an_eviction_at_once_undoes_the_change
             a_lock_in_a_transaction_excludes_guards shared_locks_in_transactions_hold_together what_a_transaction_lacks_is_named
         );
     };
