@@ -24,8 +24,6 @@ fn hold_elsewhere() {
 }
 
 fencepost_testkit::conformance!(&TABLE, excused: [
-    a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-    an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
     // Runs are not kept.
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, Error, Eviction, HolderInfo, Name, Result, Token};
 
-use crate::claim::line::Line;
+use crate::claim::line::{Line, Turn};
 use crate::claim::record::mode_of;
 use crate::client::TableClient;
 use crate::database::{Answer, Lane, Results, Row, Statement};
@@ -81,6 +81,10 @@ async fn try_evict(
         line.remove(client, &place.owner);
         line.admit(client, None);
     } else {
+        if place.marked {
+            line.turn(client, &place.owner, Turn::Shared);
+            line.admit(client, None);
+        }
         // The session's row is locked by now, so no renewal comes in between.
         let text = &client.statements.evict[usize::from(place.row > 0)];
         line.write(with(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight, Validity, margin};
 
-use crate::claim::record::{mode_number, owner};
+use crate::claim::record::owner;
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
@@ -198,7 +198,8 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
             client.stored(want.name.as_str()).into(),
             owner(claim).into(),
             micros(*ttl).into(),
-            mode_number(want.mode).into(),
+            // In any mode: it may be upgraded.
+            (-1).into(),
         ];
         client.statements.extend.each_ref().map(|text| with(text, values.clone()))
     });

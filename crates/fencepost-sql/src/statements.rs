@@ -24,6 +24,8 @@ pub(crate) struct Statements {
     pub(crate) join: Arc<str>,
     pub(crate) leave: Arc<str>,
     pub(crate) grant: Arc<str>,
+    pub(crate) turn: Arc<str>,
+    pub(crate) unseat: Arc<str>,
     pub(crate) close_name: Arc<str>,
     pub(crate) collect: Arc<str>,
     pub(crate) extend: [Arc<str>; 2],
@@ -154,13 +156,21 @@ impl Statements {
                  WHERE id = $1",
                 after("ttl")
             )),
+            turn: text(format!(
+                "UPDATE {queue} SET mode = $3, token = $4, modified = {now} WHERE name = $1 AND owner = $2"
+            )),
+            unseat: text(format!(
+                "INSERT INTO {queue} (name, owner, mode, session, ttl, fixed, host, process, task, reason, token, count, expires, since) \
+                 SELECT name, owner, 1, session, ttl, fixed, host, process, task, reason, token, count, expires, since \
+                 FROM {lock} WHERE name = $1 AND owner = $2"
+            )),
             close_name: text(format!(
                 "UPDATE {lock} SET token = $2, contended = $3, modified = {now} WHERE name = $1"
             )),
             collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
                 "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), modified = {now} \
-                 WHERE name = $1 AND owner = $2 AND mode = $4 AND token > 0 AND evicted IS NULL \
+                 WHERE name = $1 AND owner = $2 AND (mode = $4 OR $4 < 0) AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
                 returned("token"),
                 after("$3"),

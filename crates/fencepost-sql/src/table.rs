@@ -106,7 +106,6 @@ impl Backend for LeaseTable {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
         capabilities.history = false;
-        capabilities.upgrade = false;
         capabilities
     }
 

@@ -61,7 +61,7 @@ pub use fencepost_core::{
     HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment,
     MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, Runs, RwLock,
     Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll, TryAcquireAny,
-    TryAcquireReentrant, Usage, Walk,
+    TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.

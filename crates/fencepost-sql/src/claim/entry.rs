@@ -9,6 +9,7 @@ use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewa
 use futures_util::future::BoxFuture;
 
 use crate::claim::request::{self, Outcome};
+use crate::claim::turn::{self, Upgraded};
 use crate::claim::waiter::Waiter;
 use crate::client::TableClient;
 use crate::failure::Failure;
@@ -40,6 +41,8 @@ pub(crate) struct TableEntry {
     uncertain: bool,
     /// A request for the lock got no reply, and may take effect later.
     unanswered: bool,
+    /// Its row, while an upgrade waits for messages about it.
+    upgrading: Option<i64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +71,7 @@ impl TableEntry {
             was_valid: None,
             uncertain: false,
             unanswered: false,
+            upgrading: None,
         }
     }
 
@@ -224,6 +228,45 @@ impl TableEntry {
         }
     }
 
+    async fn upgrade(&mut self, join: bool) -> Result<Attempt> {
+        let Phase::Holding { .. } = self.phase else { return Ok(Attempt::Gone) };
+        self.waiter.clear_woken();
+        let upgraded = turn::upgrade(&self.client, self.claim(), join).await;
+        self.forget_upgrade();
+        Ok(match upgraded.map_err(|failure| self.error(failure))? {
+            Upgraded::Exclusive(token) => Attempt::Granted(token),
+            Upgraded::Blocked { row, others, again } => {
+                self.client.queue(row, &self.waiter);
+                self.upgrading = Some(row);
+                Attempt::Blocked { again: Some(again), ahead: Some(others) }
+            }
+            Upgraded::Conflict => {
+                let name = self.claim().want().name.clone();
+                return Err(Error::upgrade_conflict(name).on(self.client.engine));
+            }
+            Upgraded::Gone => Attempt::Gone,
+        })
+    }
+
+    async fn downgrade(&mut self) -> Result<()> {
+        self.forget_upgrade();
+        if let Phase::Holding { .. } = self.phase {
+            let shared = turn::downgrade(&self.client, self.claim()).await;
+            if shared.map_err(|failure| self.error(failure))? {
+                // It has a row of the queue now.
+                self.phase = Phase::Holding { seat: false };
+                return Ok(());
+            }
+        }
+        Err(self.claim().gone().on(self.client.engine))
+    }
+
+    fn forget_upgrade(&mut self) {
+        if let Some(row) = self.upgrading.take() {
+            self.client.unqueue(row);
+        }
+    }
+
     fn error(&self, failure: Failure) -> Error {
         failure.on(self.client.engine)
     }
@@ -243,6 +286,7 @@ async fn remove_late(client: Weak<TableClient>, claim: Arc<Claim>) {
 
 impl Drop for TableEntry {
     fn drop(&mut self) {
+        self.forget_upgrade();
         if let Phase::Queued(row) = self.phase {
             self.client.unqueue(row);
         }
@@ -288,6 +332,14 @@ impl Entry for TableEntry {
                 Ok(removed)
             }),
         }
+    }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(self.upgrade(join))
+    }
+
+    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(self.downgrade())
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fencepost_core::Mode;
 use fencepost_core::admission::{Place, winners};
 
-use crate::claim::record::mode_of;
+use crate::claim::record::{MARKED, mode_number, mode_of};
 use crate::client::TableClient;
 use crate::database::{Results, Row, Statement, Transaction, Value};
 use crate::failure::Failure;
@@ -26,16 +26,20 @@ pub(crate) struct LinePlace {
     /// How long its lease lasts if nobody renews it, in microseconds. `None`: it has none any more.
     pub(crate) left: Option<i64>,
     pub(crate) evicted: bool,
+    /// It reads, and waits to be the only holder. Its mode is exclusive meanwhile, so nobody is admitted.
+    pub(crate) marked: bool,
     channel: Option<Arc<str>>,
 }
 
 impl LinePlace {
     fn read(row: &Row) -> LinePlace {
+        let marked = row.int(3) == MARKED;
         LinePlace {
             row: row.int(0),
             owner: row.text(1).cloned().unwrap_or_else(|| "".into()),
             session: row.optional(2),
-            mode: mode_of(row.int(3)),
+            mode: if marked { Mode::Exclusive } else { mode_of(row.int(3)) },
+            marked,
             token: row.int(4),
             left: row.optional(6),
             evicted: row.int(8) != 0,
@@ -51,6 +55,15 @@ impl LinePlace {
     pub(crate) fn is_alive(&self) -> bool {
         self.left.is_some_and(|left| left > 0)
     }
+}
+
+/// How a holder is to hold the lock from now on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// With a new token.
+    Exclusive,
+    Marked,
+    Shared,
 }
 
 /// The line before a lock, and what is to be written about it.
@@ -162,7 +175,46 @@ impl Line {
                 self.tell(client, &channel, &format!("grant {row}"));
             }
         }
+        self.tell_upgrader(client);
         known.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
+    }
+
+    /// Tells the process of a marked holder that it is the only one.
+    fn tell_upgrader(&mut self, client: &TableClient) {
+        let mut holders = self.places.iter().filter(|place| place.holds());
+        if let (Some(place), None) = (holders.next(), holders.next())
+            && let Some(channel) = place.channel.clone().filter(|_| place.marked)
+        {
+            let text = format!("grant {}", place.row);
+            self.tell(client, &channel, &text);
+        }
+    }
+
+    /// Changes how a claim holds the lock. Returns its token.
+    pub(crate) fn turn(&mut self, client: &TableClient, owner: &str, to: Turn) -> Option<i64> {
+        let at = self.places.iter().position(|place| &*place.owner == owner)?;
+        let token = if to == Turn::Exclusive { self.next_token() } else { self.places[at].token };
+        let (texts, place) = (&client.statements, &mut self.places[at]);
+        let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&place.owner).into()];
+        let number = match to {
+            Turn::Exclusive => mode_number(Mode::Exclusive),
+            Turn::Marked => MARKED,
+            Turn::Shared => mode_number(Mode::Shared),
+        };
+        if place.row == 0 {
+            // The lock's own row has the last token, which may be another holder's from now on.
+            self.writes.push(with(&texts.unseat, key()));
+            self.writes.push(with(&texts.clear_seat, key()));
+            place.row = i64::MAX;
+        } else {
+            let values = key().into_iter().chain([number.into(), token.into()]).collect();
+            self.writes.push(with(&texts.turn, values));
+        }
+        place.marked = to == Turn::Marked;
+        place.mode = if to == Turn::Shared { Mode::Shared } else { Mode::Exclusive };
+        place.token = token;
+        self.changed = true;
+        Some(token)
     }
 
     /// Sends a message when the transaction commits.

@@ -4,4 +4,5 @@ pub(crate) mod entry;
 pub(crate) mod line;
 pub(crate) mod record;
 pub(crate) mod request;
+pub(crate) mod turn;
 pub(crate) mod waiter;

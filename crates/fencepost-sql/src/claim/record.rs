@@ -30,6 +30,9 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
     ]
 }
 
+/// The number of a reader that waits to be the only holder. Versions that do not know it admit nobody beside it either.
+pub(crate) const MARKED: i64 = 2;
+
 pub(crate) fn mode_number(mode: Mode) -> i64 {
     match mode {
         Mode::Exclusive => 0,
@@ -41,7 +44,7 @@ pub(crate) fn mode_number(mode: Mode) -> i64 {
 pub(crate) fn mode_of(number: i64) -> Mode {
     match number {
         0 => Mode::Exclusive,
-        1 => Mode::Shared,
+        1 | MARKED => Mode::Shared,
         packed => {
             let packed = packed.cast_unsigned();
             Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }

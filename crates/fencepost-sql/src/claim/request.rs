@@ -183,7 +183,7 @@ async fn try_in_line(
 }
 
 /// Returns when a waiter looks again without a message. `before`: those before it in the line.
-fn look_again(client: &TableClient, claim: &Claim, before: &[LinePlace], listens: bool) -> Moment {
+pub(super) fn look_again(client: &TableClient, claim: &Claim, before: &[LinePlace], listens: bool) -> Moment {
     let now = client.runtime.clock().now();
     let waiters = before.iter().filter(|place| !place.holds()).count();
     let pause =
@@ -263,6 +263,6 @@ pub(crate) async fn detach(client: &TableClient, claim: &Claim) -> Result<bool, 
     Ok(results.iter().any(|rows| !rows.is_empty()))
 }
 
-fn token(number: i64) -> Token {
+pub(super) fn token(number: i64) -> Token {
     Token::new(number.unsigned_abs())
 }

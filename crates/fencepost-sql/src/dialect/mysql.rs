@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     name      VARBINARY(400) NOT NULL PRIMARY KEY COMMENT 'of the lock; the empty name keeps the greatest token of removed rows',
     token     BIGINT NOT NULL COMMENT 'the last fencing token of the lock; it grows with each grant',
     owner     VARBINARY(32) COMMENT 'the id of the only holder, a secret; NULL: there is none',
-    mode      BIGINT NOT NULL DEFAULT 0 COMMENT '0 exclusive, 1 shared, else permits: n * 2^32 + of',
+    mode      BIGINT NOT NULL DEFAULT 0 COMMENT '0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of',
     session   BIGINT COMMENT 'the row of the process that renews; NULL: a detached lease',
     expires   DATETIME(6) COMMENT 'a lease of its own; NULL: that of its session',
     ttl       BIGINT NOT NULL DEFAULT 0 COMMENT 'length of the lease in microseconds',

@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     name      text COLLATE "C" NOT NULL UNIQUE, -- of the lock; the empty name keeps the greatest token of removed rows
     token     bigint NOT NULL,                  -- the last fencing token of the lock; it grows with each grant
     owner     text,                             -- the id of the only holder's claim, a secret; NULL: there is none
-    mode      bigint NOT NULL DEFAULT 0,        -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
+    mode      bigint NOT NULL DEFAULT 0,        -- 0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of
     session   bigint,                           -- the row of the process that renews; NULL: a detached lease
     expires   timestamptz,                      -- a lease of its own; NULL: that of its session
     ttl       bigint NOT NULL DEFAULT 0,        -- length of the lease in microseconds

@@ -1,5 +1,6 @@
 //! Guards whose calls block.
 
+use std::future::IntoFuture;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -96,6 +97,35 @@ impl Guard {
     /// Those of the async call.
     pub fn extend(&mut self, ttl: Duration) -> Result<()> {
         complete(self.0.extend(ttl))
+    }
+
+    /// See [`Guard::upgrade`](crate::Guard::upgrade). `wait`: how long to wait for the other readers; `None`: without a limit.
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn upgrade(&mut self, wait: Option<Duration>) -> Result<()> {
+        let upgrade = self.0.upgrade();
+        let upgrade = match wait {
+            Some(wait) => upgrade.wait(wait),
+            None => upgrade,
+        };
+        complete(upgrade.into_future())
+    }
+
+    /// See [`Guard::try_upgrade`](crate::Guard::try_upgrade).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn try_upgrade(&mut self) -> Result<bool> {
+        complete(self.0.try_upgrade().into_future())
+    }
+
+    /// See [`Guard::downgrade`](crate::Guard::downgrade).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn downgrade(&mut self) -> Result<()> {
+        complete(self.0.downgrade())
     }
 
     /// See [`Guard::detach`](crate::Guard::detach).

@@ -1,0 +1,102 @@
+//! Readers that become writers, and writers that become readers. Each is a transaction that has locked the row of the name, so one
+//! whose reply was lost is over before the next one begins. Each is idempotent for the claim's id.
+
+use fencepost_core::{Claim, Mode, Moment, Token};
+
+use crate::claim::line::{Line, LinePlace, Turn};
+use crate::claim::record::owner;
+use crate::claim::request::{look_again, token};
+use crate::client::TableClient;
+use crate::failure::Failure;
+use crate::listing::Claims;
+
+/// The outcome of an upgrade.
+#[derive(Debug)]
+pub(crate) enum Upgraded {
+    Exclusive(Token),
+    /// Others hold the lock, too.
+    Blocked {
+        /// The claim's row, which messages name.
+        row: i64,
+        others: u32,
+        again: Moment,
+    },
+    /// Another holder is marked.
+    Conflict,
+    Gone,
+}
+
+/// Makes a holder exclusive once it is alone. Until then it is marked, unless it does not `join`.
+pub(crate) async fn upgrade(client: &TableClient, claim: &Claim, join: bool) -> Result<Upgraded, Failure> {
+    // Before the mark: a message must not be missed.
+    let listens = join && client.database.listen().await.unwrap_or(false);
+    let mut conflicts = 0;
+    loop {
+        match try_upgrade(client, claim, join, listens).await {
+            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
+            other => return other,
+        }
+    }
+}
+
+async fn try_upgrade(
+    client: &TableClient,
+    claim: &Claim,
+    join: bool,
+    listens: bool,
+) -> Result<Upgraded, Failure> {
+    let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, &name).await?;
+    let others = |line: &Line| -> Vec<LinePlace> {
+        line.places.iter().filter(|place| place.holds() && *place.owner != *id).cloned().collect()
+    };
+    let upgraded = match line.find(&id).filter(|mine| mine.holds() && !mine.evicted).cloned() {
+        None => Upgraded::Gone,
+        Some(mine) if mine.mode == Mode::Exclusive && !mine.marked => Upgraded::Exclusive(token(mine.token)),
+        Some(mine) => {
+            let others = others(&line);
+            if others.iter().any(|place| place.marked) {
+                Upgraded::Conflict
+            } else if others.is_empty() {
+                let number = line.turn(client, &id, Turn::Exclusive).unwrap_or(mine.token);
+                Upgraded::Exclusive(token(number))
+            } else {
+                if join != mine.marked {
+                    line.turn(client, &id, if join { Turn::Marked } else { Turn::Shared });
+                }
+                let again = look_again(client, claim, &others, listens);
+                let others = u32::try_from(others.len()).unwrap_or(u32::MAX);
+                Upgraded::Blocked { row: mine.row, others, again }
+            }
+        }
+    };
+    // The dead may have been removed.
+    line.admit(client, None);
+    line.commit(client, transaction, false).await?;
+    Ok(upgraded)
+}
+
+/// Makes a holder shared, without a mark, and admits the claims that fit beside it. `false`: it holds no more.
+pub(crate) async fn downgrade(client: &TableClient, claim: &Claim) -> Result<bool, Failure> {
+    let mut conflicts = 0;
+    loop {
+        match try_downgrade(client, claim).await {
+            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
+            other => return other,
+        }
+    }
+}
+
+async fn try_downgrade(client: &TableClient, claim: &Claim) -> Result<bool, Failure> {
+    let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, &name).await?;
+    let mine = line.find(&id).filter(|mine| mine.holds() && !mine.evicted).cloned();
+    if mine.as_ref().is_some_and(|mine| mine.mode == Mode::Exclusive) {
+        line.turn(client, &id, Turn::Shared);
+    }
+    line.admit(client, None);
+    line.commit(client, transaction, false).await?;
+    Ok(mine.is_some())
+}
