@@ -1,6 +1,6 @@
 //! Runs seeds for a while and prints the number of claims and the checker's findings.
 //!
-//! `simulate [--seconds S] [--seed N] [--setup calm|rough|pauses] [--threads T]`. Without `--seed` it starts
+//! `simulate [--seconds S] [--seed N] [--setup NAME] [--threads T]`. Without `--seed` it starts
 //! at seed 1 and uses the setups in turn. With `--seed` it runs that seed alone, and prints its history if
 //! the checker found something. It exits with 1 if the checker found something.
 
@@ -12,24 +12,26 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let (mut seconds, mut seed, mut setup, mut threads) = (10u64, None, None, 1u64);
+    let all = [&Setup::NAMES[..], &Setup::UPGRADES].concat();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next();
         let number = value.as_deref().and_then(|value| value.parse::<u64>().ok());
-        match (arg.as_str(), number, value.as_deref().filter(|name| Setup::NAMES.contains(name))) {
+        match (arg.as_str(), number, value.as_deref().filter(|name| all.contains(name))) {
             ("--seconds", Some(number), _) => seconds = number,
             ("--seed", Some(number), _) => seed = Some(number),
             ("--threads", Some(number), _) => threads = number.max(1),
             ("--setup", _, Some(_)) => setup = value,
             _ => {
                 eprintln!(
-                    "usage: simulate [--seconds S] [--seed N] [--setup calm|rough|pauses] [--threads T]"
+                    "usage: simulate [--seconds S] [--seed N] [--setup {}] [--threads T]",
+                    all.join("|")
                 );
                 return ExitCode::from(64);
             }
         }
     }
-    let names: Vec<&str> = setup.as_deref().map_or(Setup::NAMES.to_vec(), |name| vec![name]);
+    let names: Vec<&str> = setup.as_deref().map_or(all.clone(), |name| vec![name]);
     if let Some(seed) = seed {
         let bad = names.iter().filter(|name| !tell(name, seed, &run(name, seed), true)).count();
         return if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };

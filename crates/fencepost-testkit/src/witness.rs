@@ -173,7 +173,23 @@ impl Entry for Witnessed {
     }
 
     fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
-        self.inner.upgrade(join)
+        let (seen, key) = (&self.seen, self.key);
+        let look = move |answer: &Result<Attempt, Error>| {
+            if let (Ok(Attempt::Blocked { .. }), Some(key), true) = (answer, key, join) {
+                seen.recorder.record(key, What::Marked);
+            }
+        };
+        match self.inner.upgrade(join) {
+            Reply::Ready(answer) => {
+                answer.iter().for_each(look);
+                Reply::Ready(answer)
+            }
+            Reply::Coming(future) => Reply::coming(async move {
+                let answer = future.await;
+                look(&answer);
+                answer
+            }),
+        }
     }
 
     fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {

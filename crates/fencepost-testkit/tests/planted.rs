@@ -19,10 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// bug, and do not count.
 #[track_caller]
 fn caught(bug: Bug, expected: &[Kind]) {
+    caught_by(&Setup::NAMES, bug, expected);
+}
+
+#[track_caller]
+fn caught_by(names: &[&str], bug: Bug, expected: &[Kind]) {
     let start = Instant::now();
     let (mut claims, mut seen) = (0, BTreeSet::new());
     for seed in 1.. {
-        let name = Setup::NAMES[seed as usize % Setup::NAMES.len()];
+        let name = names[seed as usize % names.len()];
         let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_bug(bug));
         claims += report.claims;
         seen.extend(report.findings.iter().map(|finding| finding.kind));
@@ -41,7 +46,8 @@ fn caught(bug: Bug, expected: &[Kind]) {
 
 #[test]
 fn no_bug_is_caught_where_there_is_none() {
-    for (seed, name) in (1..).zip(Setup::NAMES.repeat(50)) {
+    let names = [&Setup::NAMES[..], &Setup::UPGRADES].concat();
+    for (seed, name) in (1..).zip(names.repeat(50)) {
         let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::new());
         assert!(
             report.findings.is_empty() && report.ran == Ran::Done,
@@ -99,4 +105,19 @@ fn shared_id() {
 #[test]
 fn starving_writer() {
     caught(Bug::StarvingWriter, &[Kind::Overtaken]);
+}
+
+#[test]
+fn upgrade_beside_readers() {
+    caught_by(&Setup::UPGRADES, Bug::UpgradeBesideReaders, &[Kind::Overlap]);
+}
+
+#[test]
+fn upgrade_overtaken() {
+    caught_by(&Setup::UPGRADES, Bug::UpgradeOvertaken, &[Kind::Overtaken]);
+}
+
+#[test]
+fn two_upgrades() {
+    caught_by(&Setup::UPGRADES, Bug::TwoUpgrades, &[Kind::Overlap, Kind::Unanswered, Kind::TokenOrder]);
 }

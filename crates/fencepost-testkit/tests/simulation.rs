@@ -4,6 +4,7 @@ use fencepost_core::{Backend, Clock, Memory, Moment};
 use fencepost_quorum::Quorum;
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::checker::Kind;
+use fencepost_testkit::history::{Event, What};
 use fencepost_testkit::sim::{LONGEST_LEASE, Ran, Report, Rng, Setup, simulate};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -47,6 +48,17 @@ fn seeds_with_pauses() {
 #[test]
 fn rough_seeds() {
     first_seeds("rough");
+}
+
+#[test]
+fn seeds_with_upgrades() {
+    let mut upgrades = 0;
+    for (seed, name) in (1..=200).zip(Setup::UPGRADES.iter().cycle()) {
+        let report = good(name, seed);
+        let upgraded = |event: &&Event| matches!(event.what, What::Upgraded { .. });
+        upgrades += report.history.events().iter().filter(upgraded).count();
+    }
+    assert!(upgrades > 1_000, "{upgrades} upgrades");
 }
 
 /// The identity is the process: the tasks of a client pass core's local queue before the engine's.

@@ -26,6 +26,10 @@ pub enum Bug {
     StarvingWriter,
     /// An upgrade does not wait for the other readers.
     UpgradeBesideReaders,
+    /// Readers are admitted while an upgrade waits.
+    UpgradeOvertaken,
+    /// A second upgrade is not refused.
+    TwoUpgrades,
 }
 
 /// The bug that this engine has, if any.

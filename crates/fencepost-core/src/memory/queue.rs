@@ -282,7 +282,7 @@ impl Queue {
 
     /// Everybody, holders first, each in order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
-        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.nodes[key].info());
+        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.shown(key));
         let all = all.chain(self.voters.infos());
         // A lease that has run out is purged by the next claim that comes; until then it must not look held.
         all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()

@@ -11,6 +11,7 @@ use crate::backend::Attempt;
 use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
 use crate::error::{Error, Result};
+use crate::operator::holder::ClaimInfo;
 use crate::token::Token;
 use crate::validity::Loss;
 
@@ -30,7 +31,7 @@ impl Queue {
         if mode == Mode::Exclusive && !is_marked {
             return Ok(Attempt::Granted(token));
         }
-        if self.upgrading.is_some() && !is_marked {
+        if self.upgrading.is_some() && !is_marked && !planted!(rules.planted, TwoUpgrades) {
             return Err(Error::upgrade_conflict(claim.want().name.clone()).on("memory"));
         }
         let others = self.held.holders() - 1;
@@ -38,7 +39,9 @@ impl Queue {
             if !join {
                 self.unmark(key);
             } else if !is_marked {
-                self.turn(key, Mode::Exclusive);
+                if !planted!(rules.planted, UpgradeOvertaken) {
+                    self.turn(key, Mode::Exclusive);
+                }
                 self.upgrading = Some(Upgrading { key, waker: None });
             }
             return Ok(Attempt::Blocked { again: None, ahead: Some(others) });
@@ -79,6 +82,15 @@ impl Queue {
             NodeState::Holding { token, evicted: false, .. } => Some((token, node.mode)),
             _ => None,
         }
+    }
+
+    /// The claim at `key` as operators see it: a marked one still reads.
+    pub(super) fn shown(&self, key: usize) -> ClaimInfo {
+        let mut info = self.nodes[key].info();
+        if self.is_marked(key) {
+            info.mode = Mode::Shared;
+        }
+        info
     }
 
     fn is_marked(&self, key: usize) -> bool {

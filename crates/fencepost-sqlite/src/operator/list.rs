@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, HolderInfo, Info, Listing, Name, Page, Token};
+use fencepost_core::{ClaimInfo, HolderInfo, Info, Listing, Mode, Name, Page, Token};
 use rusqlite::{Connection, params};
 
 use crate::client::Client;
@@ -59,7 +59,9 @@ fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result
         let age = Duration::from_micros(liveness.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(liveness.now.boot)));
         let holder = HolderInfo::from_line(&columns.get::<_, String>(13)?);
-        let mut claim = ClaimInfo::new(holder, row.mode);
+        // A marked one still reads.
+        let mode = if row.is_upgrading() { Mode::Shared } else { row.mode };
+        let mut claim = ClaimInfo::new(holder, mode);
         claim.token = row.holds().then(|| Token::new(row.token));
         claim.since_micros = since_micros;
         claim.age = age;

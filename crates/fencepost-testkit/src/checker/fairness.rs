@@ -19,13 +19,16 @@ pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec
     let mut next = 0;
     for new in granted {
         let Some(grant) = new.grant else { continue };
+        // An upgrade goes before all that wait.
+        let line_counts = new.upgrade.is_none();
         while next < order.len() && order[next].places[0].from.pos < grant.spot.pos {
             line.push(order[next]);
             next += 1;
         }
         line.retain(|story| story.answered().is_none_or(|spot| spot.pos > grant.spot.pos));
-        let Some(first) =
-            line.iter().find(|first| first.key != new.key && overtook(new, first, ordered_tokens))
+        let Some(first) = line
+            .iter()
+            .find(|first| line_counts && first.key != new.key && overtook(new, first, ordered_tokens))
         else {
             continue;
         };

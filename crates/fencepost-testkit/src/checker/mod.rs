@@ -8,12 +8,14 @@
 //! the engine.
 
 mod busy;
+mod eviction;
 mod fairness;
 mod finding;
 mod leftover;
 mod overlap;
 mod story;
 mod token;
+mod upgrade;
 
 pub use finding::{Finding, Kind};
 
@@ -75,6 +77,7 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Finding> {
         overlap::check(&stories, &mut findings);
         token::check(&stories, &mut findings);
         busy::check(&stories, &mut findings);
+        upgrade::check(&book, &stories, &mut findings);
         if promises.fair {
             fairness::check(&stories, promises.ordered_tokens, &mut findings);
         }

@@ -43,6 +43,8 @@ pub(super) struct Grant {
     /// The spot where the release returned, and whether it was confirmed.
     pub(super) released: Option<(Spot, bool)>,
     pub(super) evicted: Option<Spot>,
+    /// The spot from which it is a writer's: see [`Upgrade`].
+    pub(super) upgraded: Option<Spot>,
     /// The spot where its session may have ended.
     session_ended: Option<Spot>,
     /// The position up to which the claim certainly holds the resource.
@@ -71,15 +73,54 @@ pub(super) struct Story {
     /// How often its place in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
     /// The time of the last eviction that may have removed this claim. The evicted grant had reached no caller.
-    doubted: u64,
+    pub(super) doubted: u64,
     pub(super) grant: Option<Grant>,
     pub(super) end: Option<(End, Spot)>,
     pub(super) died: Option<Spot>,
+    pub(super) upgrade: Option<Upgrade>,
     /// The first spot where nothing of it can be left at the engine.
     pub(super) gone: Spot,
 }
 
+/// What an upgrade has beside other claims. It is a claim of its own, with the reader's key: from its grant on it
+/// stands for the reader.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Upgrade {
+    /// The index of the reader.
+    pub(super) reader: usize,
+    /// The first spot at which the engine had its mark.
+    pub(super) marked: Option<Spot>,
+    /// The first spot at which an eviction may have ended the mark.
+    pub(super) unmarked: Option<Spot>,
+}
+
 impl Story {
+    /// A claim that is asked for at `asked`.
+    pub(super) fn new(
+        (key, asked): (Key, Spot),
+        resource: &Arc<str>,
+        mode: Mode,
+        patience: Patience,
+        ttl: u64,
+    ) -> Story {
+        Story {
+            key,
+            resource: resource.clone(),
+            mode,
+            patience,
+            ttl,
+            asked,
+            places: Vec::new(),
+            unseated: 0,
+            doubted: 0,
+            grant: None,
+            end: None,
+            died: None,
+            upgrade: None,
+            gone: NEVER,
+        }
+    }
+
     /// Returns whether the two claims can hold the resource at once.
     pub(super) fn fits(&self, other: &Story) -> bool {
         self.mode.fits(other.mode)
@@ -119,21 +160,7 @@ impl Book {
             let spot = Spot { pos, at: event.at };
             match &event.what {
                 What::Asked { resource, mode, patience, ttl } => {
-                    let story = Story {
-                        key: event.by,
-                        resource: resource.clone(),
-                        mode: *mode,
-                        patience: *patience,
-                        ttl: *ttl,
-                        asked: spot,
-                        places: Vec::new(),
-                        unseated: 0,
-                        doubted: 0,
-                        grant: None,
-                        end: None,
-                        died: None,
-                        gone: NEVER,
-                    };
+                    let story = Story::new((event.by, spot), resource, *mode, *patience, *ttl);
                     if index.insert(event.by, book.stories.len()).is_some() {
                         findings.push(malformed(&story, spot, "is asked for twice under one key"));
                     }
@@ -161,8 +188,15 @@ impl Book {
                         last.1 = event.at;
                     }
                 }
+                What::UpgradeAsked { .. }
+                | What::Marked
+                | What::Upgraded { .. }
+                | What::NotUpgraded { .. } => {
+                    book.upgrade(event, spot, &mut index, findings);
+                }
                 What::Evicted { resource, token, now } => {
-                    if !collected(history, resource, *token) {
+                    book.unmark(resource, spot);
+                    if !Book::collected(history, resource, *token) {
                         book.unseat(resource, spot);
                     } else if *now {
                         book.evict(resource, *token, spot);
@@ -196,26 +230,6 @@ impl Book {
         book
     }
 
-    fn evict(&mut self, resource: &Arc<str>, token: u64, spot: Spot) {
-        for story in self.stories.iter_mut().filter(|story| story.resource == *resource) {
-            if let Some(grant) = story.grant.as_mut().filter(|grant| grant.token == token) {
-                grant.evicted.get_or_insert(spot);
-            }
-        }
-    }
-
-    /// Handles the eviction of a grant that no caller has received yet. The place in the queue that it came
-    /// from is gone, and no event shows which claim had it.
-    fn unseat(&mut self, resource: &Arc<str>, spot: Spot) {
-        let waiting = |story: &&mut Story| story.resource == *resource && story.answered().is_none();
-        for story in self.stories.iter_mut().filter(waiting) {
-            story.doubted = spot.at;
-            if let Some(place) = story.places.last_mut() {
-                place.gone.get_or_insert(spot);
-            }
-        }
-    }
-
     /// Returns the stories of each resource, in the order of the requests.
     pub(super) fn by_resource(&self) -> Vec<Vec<&Story>> {
         let mut groups: Vec<Vec<&Story>> = Vec::new();
@@ -238,7 +252,7 @@ impl Book {
 }
 
 impl Story {
-    fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
+    pub(super) fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
             // The engine confirmed the place before an eviction that may have removed this claim.
@@ -268,6 +282,7 @@ impl Story {
                     release: None,
                     released: None,
                     evicted: None,
+                    upgraded: None,
                     session_ended: None,
                     end: 0,
                 });
@@ -321,12 +336,14 @@ impl Story {
             None => NEVER,
         };
         if let Some(grant) = &mut self.grant {
-            let certain = [grant.release, grant.lost, grant.evicted, grant.session_ended, self.died];
+            let certain =
+                [grant.release, grant.lost, grant.evicted, grant.upgraded, grant.session_ended, self.died];
             let certain = certain.into_iter().flatten();
             let seen = certain.map(|spot| spot.pos).min().unwrap_or(u64::MAX);
             let valid = history.position_of(grant.until);
             grant.end = seen.min(valid).max(grant.ensured.map_or(0, |spot| spot.pos));
             gone = match (grant.released, grant.release, grant.lost) {
+                _ if grant.upgraded.is_some() => with(grant.upgraded.unwrap_or(NEVER)),
                 (Some((spot, true)), _, _) => with(spot),
                 (Some((spot, false)), _, _) => after(spot),
                 (None, Some(spot), _) | (None, None, Some(spot)) => after(spot),
@@ -344,20 +361,7 @@ impl Story {
     }
 }
 
-/// Whether the grant with this token was returned to a caller.
-fn collected(history: &History, resource: &Arc<str>, token: u64) -> bool {
-    let mut keys = history.events().iter().filter_map(|event| match &event.what {
-        What::Granted { token: granted, .. } if *granted == token => Some(event.by),
-        _ => None,
-    });
-    keys.any(|key| {
-        let asked = |event: &&Event| event.by == key && matches!(event.what, What::Asked { .. });
-        let asked = history.events().iter().find(asked).map(|event| &event.what);
-        matches!(asked, Some(What::Asked { resource: asked, .. }) if asked == resource)
-    })
-}
-
-fn malformed(story: &Story, spot: Spot, text: &str) -> Finding {
+pub(super) fn malformed(story: &Story, spot: Spot, text: &str) -> Finding {
     Finding {
         kind: Kind::Malformed,
         position: spot.pos,

@@ -165,6 +165,25 @@ pub enum What {
         /// Whether the engine has confirmed it.
         sure: bool,
     },
+    /// A reader is about to upgrade.
+    UpgradeAsked {
+        /// Whether it waits for the other readers.
+        waits: bool,
+    },
+    /// The engine confirmed the mark of an upgrade that waits.
+    Marked,
+    /// The upgrade was returned to the caller: from now on the reader is a writer.
+    Upgraded {
+        /// Its new fencing token.
+        token: u64,
+        /// The end of its known validity.
+        until: u64,
+    },
+    /// The upgrade ended otherwise, and the reader stays one. A mark of it may remain until the end of its lease.
+    NotUpgraded {
+        /// Whether others read. No mark remains then.
+        busy: bool,
+    },
     /// An operator will evict a holder next.
     Evicted {
         /// The resource.

@@ -32,18 +32,32 @@ pub struct Setup {
     pub troubles: u32,
     /// Whether the wall clock is stepped.
     pub steps: bool,
+    /// Whether readers upgrade.
+    pub upgrades: bool,
     /// The engine's promise of a prompt grant in such a run.
     pub prompt: Duration,
 }
 
 impl Setup {
     /// A network without faults, and clients that never stop. Here every promise is strict.
-    pub const CALM: Setup =
-        Setup { claims: 400, odds: Odds::NONE, troubles: 0, steps: true, prompt: Duration::ZERO };
+    pub const CALM: Setup = Setup {
+        claims: 400,
+        odds: Odds::NONE,
+        troubles: 0,
+        steps: true,
+        upgrades: false,
+        prompt: Duration::ZERO,
+    };
 
     /// A network with faults, and clients that are stopped and killed.
-    pub const ROUGH: Setup =
-        Setup { claims: 400, odds: Odds::BAD, troubles: 8, steps: true, prompt: Duration::from_secs(6) };
+    pub const ROUGH: Setup = Setup {
+        claims: 400,
+        odds: Odds::BAD,
+        troubles: 8,
+        steps: true,
+        upgrades: false,
+        prompt: Duration::from_secs(6),
+    };
 
     /// Clients that are paused and a wall clock that is stepped, on a network without faults. No driver
     /// causes such faults.
@@ -52,8 +66,15 @@ impl Setup {
         odds: Odds::NONE,
         troubles: 12,
         steps: true,
+        upgrades: false,
         prompt: Duration::from_millis(100),
     };
+
+    /// Readers that upgrade, on a network without faults.
+    pub const CALM_UPGRADES: Setup = Setup { upgrades: true, ..Setup::CALM };
+
+    /// Readers that upgrade, on a network with faults, and clients that are stopped and killed.
+    pub const ROUGH_UPGRADES: Setup = Setup { upgrades: true, ..Setup::ROUGH };
 
     /// Returns the setup with this name. The file of kept seeds uses the names.
     pub fn named(name: &str) -> Option<Setup> {
@@ -61,12 +82,17 @@ impl Setup {
             "calm" => Some(Setup::CALM),
             "rough" => Some(Setup::ROUGH),
             "pauses" => Some(Setup::PAUSES),
+            "calm-upgrades" => Some(Setup::CALM_UPGRADES),
+            "rough-upgrades" => Some(Setup::ROUGH_UPGRADES),
             _ => None,
         }
     }
 
-    /// The three names.
+    /// The names of the setups without upgrades.
     pub const NAMES: [&str; 3] = ["calm", "rough", "pauses"];
+
+    /// The names of those with upgrades: for engines that [can do them](fencepost_core::Capabilities::upgrade).
+    pub const UPGRADES: [&str; 2] = ["calm-upgrades", "rough-upgrades"];
 }
 
 /// The result of a run.
@@ -150,6 +176,7 @@ pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Lay
                 resources: resources.clone(),
                 rng: rng.fork(),
                 claims: setup.claims / (clients * tasks) + 1,
+                upgrades: setup.upgrades,
                 crew: crew.clone(),
             };
             executor.host(client).spawn(Box::pin(worker.run()));

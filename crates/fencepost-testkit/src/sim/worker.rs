@@ -7,7 +7,7 @@ use super::troubles::Crew;
 use crate::history::{Key, Mode, Patience, Recorder, What};
 use crate::witness::on_behalf;
 use fencepost_core::{Backend, Client, Clock, Eviction, Guard, Name, Reply, Result, margin};
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -67,6 +67,8 @@ pub(super) struct Worker {
     pub(super) resources: Arc<[Resource]>,
     pub(super) rng: Rng,
     pub(super) claims: u32,
+    /// Readers upgrade.
+    pub(super) upgrades: bool,
     pub(super) crew: Arc<Crew>,
 }
 
@@ -100,11 +102,7 @@ impl Worker {
 
     async fn claim(&mut self, resource: &Resource) {
         let ask = self.ask(resource);
-        let give_up = match self.rng.below(100) {
-            0..8 => GiveUp::Polls(self.rng.below(8) as u32),
-            8..16 => GiveUp::At(self.clock.now() + self.time(Duration::from_secs(3))),
-            _ => GiveUp::Never,
-        };
+        let give_up = self.give_up();
         let ttl = ask.ttl.max(LONGEST_LEASE).as_nanos() as u64;
         let key = self.recorder.asked_by(self.client, &resource.name, ask.mode, ask.patience, ttl);
         let request = on_behalf(key, request(&self.locks, &resource.name, &ask));
@@ -136,6 +134,12 @@ impl Worker {
 
     /// Works under the guard for a while, and then ends it in one of the possible ways.
     async fn hold(&mut self, key: Key, mut guard: Guard, ask: &Ask) {
+        if self.upgrades && ask.mode == Mode::Shared && self.rng.chance(400) {
+            self.upgrade(key, &mut guard).await;
+            if !self.ensure(key, &guard) {
+                return;
+            }
+        }
         for _ in 0..self.rng.below(4) {
             let long = if self.rng.chance(50) { 2 * ask.ttl } else { ask.ttl / 3 };
             let work = self.time(long);
@@ -169,6 +173,42 @@ impl Worker {
             }
         };
         self.recorder.record(key, What::Released { sure });
+    }
+
+    fn give_up(&mut self) -> GiveUp {
+        match self.rng.below(100) {
+            0..8 => GiveUp::Polls(self.rng.below(8) as u32),
+            8..16 => GiveUp::At(self.clock.now() + self.time(Duration::from_secs(3))),
+            _ => GiveUp::Never,
+        }
+    }
+
+    /// Makes the reader a writer, or gives up.
+    async fn upgrade(&mut self, key: Key, guard: &mut Guard) {
+        let (waits, give_up) = (self.rng.chance(700), self.give_up());
+        let wait = self.rng.chance(500).then(|| self.time(Duration::from_secs(4)));
+        self.recorder.record(key, What::UpgradeAsked { waits });
+        let upgraded = match (waits, wait) {
+            (false, _) => unless(give_up, &self.clock, guard.try_upgrade().into_future()).await,
+            (true, Some(wait)) => {
+                let upgrade = guard.upgrade().wait(wait).into_future();
+                unless(give_up, &self.clock, upgrade).await.map(|answer| answer.map(|()| true))
+            }
+            (true, None) => {
+                let upgrade = guard.upgrade().into_future();
+                unless(give_up, &self.clock, upgrade).await.map(|answer| answer.map(|()| true))
+            }
+        };
+        self.recorder.record(
+            key,
+            match upgraded {
+                Some(Ok(true)) => {
+                    What::Upgraded { token: guard.token().get(), until: guard.valid_until().as_nanos() }
+                }
+                Some(Ok(false)) => What::NotUpgraded { busy: true },
+                _ => What::NotUpgraded { busy: false },
+            },
+        );
     }
 
     /// Asks the guard whether it is held, and records the answer.

@@ -5,6 +5,7 @@ mod exclusion;
 mod line;
 mod order;
 mod recording;
+mod upgrade;
 
 use fencepost_testkit::checker::{Kind, Promises, check};
 use fencepost_testkit::history::{Event, History, Key, Mode, Patience, What};
@@ -51,6 +52,11 @@ fn event(line: &str) -> Event {
         "release" => What::ReleaseBegan,
         "released" => What::Released { sure: true },
         "unsure" => What::Released { sure: false },
+        "upgrades" => What::UpgradeAsked { waits: words.get(3) != Some(&"try") },
+        "marked" => What::Marked,
+        "upgraded" => What::Upgraded { token: words[3].parse().unwrap(), until: ms(4) },
+        "others-read" => What::NotUpgraded { busy: true },
+        "reads-on" => What::NotUpgraded { busy: false },
         "evict" => What::Evicted {
             resource: words[3].into(),
             token: words[4].parse().unwrap(),

@@ -161,6 +161,11 @@ pub(super) async fn a_second_upgrade_is_refused(stage: Stage) {
         assert!(!upgrading.0.is_finished(), "a writer beside a reader");
         assert!(!is_admitted(&client, "lock").await, "the mark of the first one is gone");
     }
+    if client.capabilities().inspect {
+        let info = client.inspect("lock").await.expect("the engine can look");
+        let modes: Vec<_> = info.holders().map(|claim| Mode::from(claim.mode)).collect();
+        assert_eq!(modes, [S, S], "a marked reader is listed as a reader: {info:?}");
+    }
     second.release().await.expect("it was held");
     upgrading.upgraded().await.release().await.expect("it was held");
     stage.assert_free("lock").await;
