@@ -362,8 +362,8 @@ impl Entry for RedisEntry {
         Reply::coming(self.become_exclusive(join))
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(self.become_shared())
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        Reply::coming(self.become_shared(token))
     }
 
     fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {

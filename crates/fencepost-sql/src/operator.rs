@@ -82,7 +82,7 @@ async fn try_evict(
         line.admit(client, None);
     } else {
         if place.marked {
-            line.turn(client, &place.owner, Turn::Shared);
+            line.turn(client, &place.owner, Turn::Shared { token: place.token });
             line.admit(client, None);
         }
         // The session's row is locked by now, so no renewal comes in between.

@@ -319,10 +319,10 @@ impl Entry for SqliteEntry {
         client.retry_while_busy(timeout, move || state.upgrade(join))
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
         let state = &mut self.state;
         let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.downgrade())
+        client.retry_while_busy(BUSY_TIMEOUT, move || state.downgrade(token.get()))
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

@@ -278,8 +278,8 @@ impl Entry for Troubled {
         troubled!(self.plan, Result::is_ok, self.inner.upgrade(join))
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.downgrade())
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
+        troubled!(self.plan, Result::is_ok, self.inner.downgrade(token))
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

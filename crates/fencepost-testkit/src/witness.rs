@@ -192,8 +192,8 @@ impl Entry for Witnessed {
         }
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
-        self.inner.downgrade()
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
+        self.inner.downgrade(token)
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

@@ -345,8 +345,8 @@ impl Entry for LimitEntry {
         self.inner.upgrade(join)
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
-        self.inner.downgrade()
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        self.inner.downgrade(token)
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

@@ -258,8 +258,8 @@ pub trait Entry: Send {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to upgrade a lock")))
     }
 
-    /// Makes the claim's grant shared, and removes the mark of an [`upgrade`](Entry::upgrade). The grant never ends meanwhile, and its
-    /// token stays. Waiting claims that fit beside it are admitted. A shared grant without a mark stays as it is. After `Err` the
+    /// Makes the claim's grant shared, and removes the mark of an [`upgrade`](Entry::upgrade). The grant never ends meanwhile. It gets the
+    /// `token` that its holder knows: an upgrade whose reply was lost may have drawn another one. Waiting claims that fit beside it are admitted. A shared grant without a mark stays as it is. After `Err` the
     /// outcome is unknown: call this again.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ pub trait Entry: Send {
     ///
     /// # Cancel safety
     /// That of [`withdraw`](Entry::withdraw).
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+    fn downgrade(&mut self, _token: Token) -> Reply<'_, Result<()>> {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to downgrade a lock")))
     }
 

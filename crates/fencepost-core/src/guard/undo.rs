@@ -14,28 +14,32 @@ use crate::error::{Error, Result};
 use crate::guard::owned::{Owned, Undoing};
 use crate::runtime::cleanup::{Cleanup, clean_up, cleanup_deadline};
 use crate::time::{Backoff, Moment};
+use crate::token::Token;
 use crate::validity::Loss;
 
 impl Owned {
-    /// Makes the grant shared and removes its mark. The request is sent now, and repeated in the background until the engine has confirmed
+    /// Makes the grant shared, with this token, and removes its mark. The request is sent now, and repeated in the background until the engine has confirmed
     /// it. [`settle`](Owned::settle) waits for that.
-    pub(super) fn undo_upgrade(&mut self) {
-        let Some(mut entry) = self.slot().take() else { return };
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost), from an engine that answers on the spot.
+    pub(super) fn undo_upgrade(&mut self, token: Token) -> Result<()> {
+        let Some(mut entry) = self.slot().take() else { return Ok(()) };
         // Engines that answer on the spot are done here, without a task.
-        let answer = match entry.downgrade() {
+        let answer = match entry.downgrade(token) {
             Reply::Ready(answer) => answer,
             Reply::Coming(_) => None,
         };
-        if answer.is_some_and(|answer| is_final(&self.claim, &answer)) {
+        if let Some(answer) = answer.filter(is_final) {
             *self.slot() = Some(entry);
             self.lend();
-            return;
+            return answer;
         }
         let (give, back) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let claim = Arc::clone(&self.claim);
         self.claim.runtime.cleaner().finish(async move {
-            let answer = undo(&mut *entry, &claim, stopped).await;
+            let answer = undo(&mut *entry, token, &claim, stopped).await;
             // Its longest time is over, or its guard is gone.
             let unwanted = if claim.validity.ended() == Some(Loss::MaxHold) {
                 Some(entry)
@@ -47,6 +51,7 @@ impl Owned {
             }
         });
         self.undoing = Some(Undoing { back, stop: Some(stop) });
+        Ok(())
     }
 
     /// Waits for what [`undo_upgrade`](Owned::undo_upgrade) began, until then at most.
@@ -76,28 +81,26 @@ impl Owned {
     }
 }
 
-/// Whether nothing is left to do. A grant that is lost is told so.
-fn is_final(claim: &Claim, answer: &Result<()>) -> bool {
-    match answer {
-        Ok(()) => true,
-        Err(error) if error.is_lost() => {
-            claim.validity.end(error.loss().unwrap_or(Loss::Deleted));
-            true
-        }
-        Err(_) => false,
-    }
+/// Whether nothing is left to do. A renewal tells the holder of a loss, and its reason.
+fn is_final(answer: &Result<()>) -> bool {
+    answer.as_ref().map_or_else(Error::is_lost, |()| true)
 }
 
 /// Makes the grant shared, and retries until it is, is lost, or is called back.
-async fn undo(entry: &mut dyn Entry, claim: &Claim, stopped: oneshot::Receiver<()>) -> Result<()> {
+async fn undo(
+    entry: &mut dyn Entry,
+    token: Token,
+    claim: &Claim,
+    stopped: oneshot::Receiver<()>,
+) -> Result<()> {
     let clock = claim.runtime.clock();
     let mut stopped = pin!(stopped);
     let mut work = pin!(async {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         loop {
-            let answer = clock.within(cleanup_deadline(claim), entry.downgrade()).await;
+            let answer = clock.within(cleanup_deadline(claim), entry.downgrade(token)).await;
             let answer = answer.unwrap_or_else(|| Err(Error::no_answer().unknown()));
-            if is_final(claim, &answer) {
+            if is_final(&answer) {
                 return answer;
             }
             let refused = answer.as_ref().is_err_and(|error| !error.is_transient());

@@ -112,8 +112,14 @@ impl Guard {
         self.settle(until).await?;
         // Others may read from now on.
         self.owned.claim.turn(false);
-        self.owned.undo_upgrade();
-        self.settle(until).await?;
+        let mut answer = self.owned.undo_upgrade(self.token);
+        if answer.is_ok() {
+            answer = self.settle(until).await;
+        }
+        match answer {
+            Err(error) if error.is_lost() => return Err(self.find_loss(until).await),
+            answer => answer?,
+        }
         self.ensure_held()?;
         telemetry::turned(self.owned.client.engine(), self.name(), self.token, "lock downgraded");
         Ok(())
@@ -177,8 +183,19 @@ impl Guard {
             Stand::Over { holders, failure } => return Err(request.over(holders, failure)),
             Stand::Gone => undo.guard(),
         };
-        guard.ensure_held()?;
-        Err(guard.owned.claim.gone().on(client.engine()))
+        Err(guard.find_loss(first).await)
+    }
+
+    /// The engine knows the grant no more. A renewal finds the reason, until then at most.
+    async fn find_loss(&mut self, until: Moment) -> Error {
+        if self.ensure_held().is_ok()
+            && let Some(renewal) = self.owned.renewal()
+        {
+            let round = renewal.session.renew(std::slice::from_ref(&renewal.claim));
+            let _ = self.owned.client.runtime.clock().within(until, round).await;
+        }
+        let gone = || self.owned.claim.gone().on(self.owned.client.engine());
+        self.ensure_held().err().unwrap_or_else(gone)
     }
 
     /// Makes the error of a waiting time that is over.
@@ -211,7 +228,8 @@ impl Drop for Undo<'_> {
         if let Some(guard) = self.0.take()
             && !guard.owned.client.is_forked()
         {
-            guard.owned.undo_upgrade();
+            // The next call, or a renewal, tells of a loss.
+            let _ = guard.owned.undo_upgrade(guard.token);
         }
     }
 }

@@ -177,13 +177,16 @@ impl Entry for MemoryEntry {
         Reply::ready(answer)
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
         let downgraded = match self.at {
-            At::Node(key) => {
-                self.on_queue(|queue, wakers| queue.downgrade(key, &self.claim, &self.memory.rules, wakers))
-            }
+            At::Node(key) => self.on_queue(|queue, wakers| {
+                queue.downgrade(key, &self.claim, token, &self.memory.rules, wakers)
+            }),
             _ => Err(Loss::Deleted),
         };
+        if let (Ok(()), Some(before)) = (downgraded, self.token.replace(token)) {
+            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, token));
+        }
         Reply::ready(downgraded.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
     }
 

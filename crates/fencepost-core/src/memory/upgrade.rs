@@ -49,9 +49,7 @@ impl Queue {
         self.upgrading = None;
         self.turn(key, Mode::Exclusive);
         let greater = self.draw(claim, rules);
-        if let NodeState::Holding { token, .. } = &mut self.nodes[key].state {
-            *token = greater;
-        }
+        self.set_token(key, greater);
         Ok(Attempt::Granted(greater))
     }
 
@@ -60,6 +58,7 @@ impl Queue {
         &mut self,
         key: usize,
         claim: &Claim,
+        token: Token,
         rules: &Rules,
         wakers: &mut Wakers,
     ) -> Result<(), Loss> {
@@ -71,8 +70,15 @@ impl Queue {
         }
         self.unmark(key);
         self.turn(key, Mode::Shared);
+        self.set_token(key, token);
         self.settle(now, rules, wakers);
         Ok(())
+    }
+
+    fn set_token(&mut self, key: usize, to: Token) {
+        if let NodeState::Holding { token, .. } = &mut self.nodes[key].state {
+            *token = to;
+        }
     }
 
     /// The token and the mode of a holder that may go on.

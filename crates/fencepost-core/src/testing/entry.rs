@@ -8,6 +8,7 @@ use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
 use crate::error::Result;
 use crate::time::Moment;
+use crate::token::Token;
 use crate::validity::Validity;
 
 /// A claim whose requests meet the fault of its lock first.
@@ -24,7 +25,7 @@ impl TestEntry {
 
     fn ask<'a, T: Send + 'a>(
         &'a mut self,
-        ask: fn(&'a mut dyn Entry) -> Reply<'a, Result<T>>,
+        ask: impl FnOnce(&'a mut dyn Entry) -> Reply<'a, Result<T>> + Send + 'a,
     ) -> Reply<'a, Result<T>>
     where
         Reply<'a, Result<T>>: Future<Output = Result<T>>,
@@ -69,11 +70,11 @@ impl Entry for TestEntry {
     }
 
     fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        if join { self.ask(|entry| entry.upgrade(true)) } else { self.ask(|entry| entry.upgrade(false)) }
+        self.ask(move |entry| entry.upgrade(join))
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
-        self.ask(|entry| entry.downgrade())
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        self.ask(move |entry| entry.downgrade(token))
     }
 }
 

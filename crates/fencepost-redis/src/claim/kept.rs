@@ -18,6 +18,8 @@ pub(crate) struct KeptEntry {
     attached: bool,
     /// The run that the server has noted.
     run: Option<KeptRun>,
+    /// The token since an upgrade, which the server may have noted.
+    turning: Option<Token>,
 }
 
 impl KeptEntry {
@@ -27,7 +29,7 @@ impl KeptEntry {
         entry: Box<dyn Entry>,
         attached: bool,
     ) -> KeptEntry {
-        KeptEntry { client: Arc::clone(client), claim, entry, attached, run: None }
+        KeptEntry { client: Arc::clone(client), claim, entry, attached, run: None, turning: None }
     }
 
     async fn release_and_note(&mut self) -> Result<Removed> {
@@ -110,18 +112,28 @@ impl Entry for KeptEntry {
             if let (Attempt::Granted(token), Some(run)) = (&attempt, self.run)
                 && run.token != *token
             {
+                // Dropped here, or failed: the server has noted the token or not.
+                self.turning = Some(*token);
                 match run.turn(&self.client, &self.claim, *token).await {
                     Ok(run) => self.run = Some(run),
                     Err(error) if error.is_transient() => return Err(error),
                     Err(error) => tracing::warn!(%error, "the token of the run could not be noted"),
                 }
+                self.turning = None;
             }
             Ok(attempt)
         })
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.downgrade()
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        let before = self.run.map(|run| KeptRun { token: self.turning.unwrap_or(run.token), ..run });
+        let Some(run) = before.filter(|run| run.token != token) else { return self.entry.downgrade(token) };
+        Reply::coming(async move {
+            self.entry.downgrade(token).await?;
+            self.run = Some(run.turn(&self.client, &self.claim, token).await?);
+            self.turning = None;
+            Ok(())
+        })
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

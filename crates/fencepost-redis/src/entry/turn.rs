@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Error, Result};
+use fencepost_core::{Attempt, Error, Result, Token};
 use redis::Value;
 
 use super::{At, RedisEntry};
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Turned, nonsense};
-use crate::script::queue::{BEAT, TURN};
+use crate::script::queue::{BEAT, TURN, TurnTo};
 
 /// The number of a claim's turn. A downgrade begins a new one, so that an upgrade from before it that arrives late changes nothing.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl RedisEntry {
         }
         self.tracked().begin_request();
         (self.turn.is_asked, self.turn.is_shared) = (true, false);
-        Ok(match self.ask_turn(Some(join)).await? {
+        Ok(match self.ask_turn(TurnTo::Exclusive { mark: join }).await? {
             Turned::Exclusive(token) => {
                 self.turn.is_asked = false;
                 Attempt::Granted(token)
@@ -45,7 +45,7 @@ impl RedisEntry {
         })
     }
 
-    pub(super) async fn become_shared(&mut self) -> Result<()> {
+    pub(super) async fn become_shared(&mut self, token: Token) -> Result<()> {
         if self.at != At::Holding {
             return Err(self.claim.gone());
         }
@@ -53,7 +53,7 @@ impl RedisEntry {
             self.turn = Turn { number: self.turn.number + 1, is_asked: false, is_shared: true };
         }
         self.lone = false;
-        match self.ask_turn(None).await? {
+        match self.ask_turn(TurnTo::Shared { token }).await? {
             Turned::Shared { more } => {
                 if more {
                     self.client.tend(&self.claim.want().name);
@@ -66,12 +66,13 @@ impl RedisEntry {
     }
 
     /// Sends the request with the first poll. Dropped then, it takes effect or not: asking again tells.
-    async fn ask_turn(&mut self, exclusive: Option<bool>) -> Result<Turned> {
+    async fn ask_turn(&mut self, to: TurnTo) -> Result<Turned> {
         let (key, slot) = self.client.key(&self.claim.want().name);
-        let command = self.client.setting.turn(&key, self.claim.id, self.turn.number, exclusive);
+        let command = self.client.setting.turn(&key, self.claim.id, self.turn.number, to);
         let call = Call::new(&TURN, slot, command);
         // A reader's place needs no replicas.
-        let replicas = if exclusive.is_some() { self.client.replicas(&self.claim) } else { 0 };
+        let is_shared = matches!(to, TurnTo::Shared { .. });
+        let replicas = if is_shared { 0 } else { self.client.replicas(&self.claim) };
         let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;
         let (value, copies) = answer.map_err(CallError::into_error)?;
         let turned = Turned::read(&value)?;

@@ -23,7 +23,7 @@ const APART: &[u8] = b"\x01runs:";
 pub(crate) struct KeptRun {
     pub(crate) token: Token,
     /// On the server's clock, microseconds since 1970.
-    since: u64,
+    pub(crate) since: u64,
 }
 
 impl KeptRun {

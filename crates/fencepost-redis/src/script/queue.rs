@@ -148,11 +148,14 @@ impl Setting {
         })
     }
 
-    /// See lua/turn.lua. `exclusive`: whether it leaves a mark, or `None` to become shared.
-    pub(crate) fn turn(&self, key: &[u8], id: ClaimId, number: u32, exclusive: Option<bool>) -> Cmd {
+    /// See lua/turn.lua.
+    pub(crate) fn turn(&self, key: &[u8], id: ClaimId, number: u32, to: TurnTo) -> Cmd {
         TURN.command(&[key], |command| {
             command.arg(&self.sender(id)).arg(number);
-            command.arg(flag(exclusive.is_some())).arg(flag(exclusive == Some(true)));
+            match to {
+                TurnTo::Exclusive { mark } => command.arg("1").arg(flag(mark)),
+                TurnTo::Shared { token } => command.arg("0").arg(token.get()),
+            };
         })
     }
 
@@ -172,6 +175,15 @@ impl Setting {
             command.arg(token.get()).arg(flag(now)).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
         })
     }
+}
+
+/// How a claim is to hold a lock from now on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnTo {
+    /// `mark`: leaves a mark if others hold the lock, too.
+    Exclusive { mark: bool },
+    /// With the token that its holder knows.
+    Shared { token: Token },
 }
 
 /// One lock in a round of renewal.

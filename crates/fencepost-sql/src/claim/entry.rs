@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State};
+use fencepost_core::{
+    Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
+};
 use futures_util::future::BoxFuture;
 
 use crate::claim::request::{self, Outcome};
@@ -248,10 +250,10 @@ impl TableEntry {
         })
     }
 
-    async fn downgrade(&mut self) -> Result<()> {
+    async fn downgrade(&mut self, token: Token) -> Result<()> {
         self.forget_upgrade();
         if let Phase::Holding { .. } = self.phase {
-            let shared = turn::downgrade(&self.client, self.claim()).await;
+            let shared = turn::downgrade(&self.client, self.claim(), token).await;
             if shared.map_err(|failure| self.error(failure))? {
                 // It has a row of the queue now.
                 self.phase = Phase::Holding { seat: false };
@@ -338,8 +340,8 @@ impl Entry for TableEntry {
         Reply::coming(self.upgrade(join))
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(self.downgrade())
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        Reply::coming(self.downgrade(token))
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

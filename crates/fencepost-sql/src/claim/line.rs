@@ -63,7 +63,10 @@ pub(crate) enum Turn {
     /// With a new token.
     Exclusive,
     Marked,
-    Shared,
+    /// With this token.
+    Shared {
+        token: i64,
+    },
 }
 
 /// The line before a lock, and what is to be written about it.
@@ -193,13 +196,17 @@ impl Line {
     /// Changes how a claim holds the lock. Returns its token.
     pub(crate) fn turn(&mut self, client: &TableClient, owner: &str, to: Turn) -> Option<i64> {
         let at = self.places.iter().position(|place| &*place.owner == owner)?;
-        let token = if to == Turn::Exclusive { self.next_token() } else { self.places[at].token };
+        let token = match to {
+            Turn::Exclusive => self.next_token(),
+            Turn::Marked => self.places[at].token,
+            Turn::Shared { token } => token,
+        };
         let (texts, place) = (&client.statements, &mut self.places[at]);
         let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&place.owner).into()];
         let number = match to {
             Turn::Exclusive => mode_number(Mode::Exclusive),
             Turn::Marked => MARKED,
-            Turn::Shared => mode_number(Mode::Shared),
+            Turn::Shared { .. } => mode_number(Mode::Shared),
         };
         if place.row == 0 {
             // The lock's own row has the last token, which may be another holder's from now on.
@@ -211,7 +218,7 @@ impl Line {
             self.writes.push(with(&texts.turn, values));
         }
         place.marked = to == Turn::Marked;
-        place.mode = if to == Turn::Shared { Mode::Shared } else { Mode::Exclusive };
+        place.mode = if number == mode_number(Mode::Shared) { Mode::Shared } else { Mode::Exclusive };
         place.token = token;
         self.changed = true;
         Some(token)

@@ -63,7 +63,11 @@ async fn try_upgrade(
                 Upgraded::Exclusive(token(number))
             } else {
                 if join != mine.marked {
-                    line.turn(client, &id, if join { Turn::Marked } else { Turn::Shared });
+                    line.turn(
+                        client,
+                        &id,
+                        if join { Turn::Marked } else { Turn::Shared { token: mine.token } },
+                    );
                 }
                 let again = look_again(client, claim, &others, listens);
                 let others = u32::try_from(others.len()).unwrap_or(u32::MAX);
@@ -77,24 +81,24 @@ async fn try_upgrade(
     Ok(upgraded)
 }
 
-/// Makes a holder shared, without a mark, and admits the claims that fit beside it. `false`: it holds no more.
-pub(crate) async fn downgrade(client: &TableClient, claim: &Claim) -> Result<bool, Failure> {
+/// Makes a holder shared, with this token and without a mark, and admits the claims that fit beside it. `false`: it holds no more.
+pub(crate) async fn downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {
     let mut conflicts = 0;
     loop {
-        match try_downgrade(client, claim).await {
+        match try_downgrade(client, claim, token).await {
             Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
             other => return other,
         }
     }
 }
 
-async fn try_downgrade(client: &TableClient, claim: &Claim) -> Result<bool, Failure> {
+async fn try_downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {
     let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, &name).await?;
     let mine = line.find(&id).filter(|mine| mine.holds() && !mine.evicted).cloned();
     if mine.as_ref().is_some_and(|mine| mine.mode == Mode::Exclusive) {
-        line.turn(client, &id, Turn::Shared);
+        line.turn(client, &id, Turn::Shared { token: token.as_i64() });
     }
     line.admit(client, None);
     line.commit(client, transaction, false).await?;

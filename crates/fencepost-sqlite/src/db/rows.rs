@@ -251,10 +251,10 @@ pub(crate) fn make_exclusive(db: &Connection, resource: &str, seq: i64, token: u
     Ok(())
 }
 
-/// Makes a holder a reader without a mark.
-pub(crate) fn make_shared(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE line SET mode = 1, flags = flags & ~8 WHERE resource = ?1 AND seq = ?2";
-    db.prepare_cached(sql)?.execute(params![resource, seq])?;
+/// Makes a holder a reader with this token, without a mark.
+pub(crate) fn make_shared(db: &Connection, resource: &str, seq: i64, token: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET mode = 1, flags = flags & ~8, token = ?3 WHERE resource = ?1 AND seq = ?2";
+    db.prepare_cached(sql)?.execute(params![resource, seq, integer(token)])?;
     Ok(())
 }
 

@@ -47,12 +47,18 @@ impl ClaimState {
         }
     }
 
-    pub(super) fn downgrade(&mut self) -> Result<(), Failure> {
+    pub(super) fn downgrade(&mut self, token: u64) -> Result<(), Failure> {
         let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
-        let now = client.now();
+        let (now, before) = (client.now(), self.token);
         let resource = claim.want().name.as_str();
-        let next =
-            client.database.write(|db| upgrade::downgrade(db, &mut client.liveness(now), resource, &id))?;
+        let next = client.database.write(|db| {
+            let next = upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token)?;
+            if let (Some(_), Some(before), Some(_)) = (&next, before, claim.history) {
+                runs::renumber(db, claim, before, token, now.wall)?;
+            }
+            Ok(next)
+        })?;
+        self.token = Some(token);
         client.watch.forget(&client.runtime, id);
         let Some(next) = next else { return Err(claim.gone().into()) };
         client.wake(&next);

@@ -82,7 +82,7 @@ pub(super) struct Story {
     pub(super) gone: Spot,
 }
 
-/// What an upgrade has beside other claims. It is a claim of its own, with the reader's key: from its grant on it
+/// The parts of an upgrade that other claims do not have. It is a claim of its own, with the reader's key: from its grant on it
 /// stands for the reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Upgrade {

@@ -141,8 +141,8 @@ impl Entry for LayerEntry {
         self.inner.upgrade(join)
     }
 
-    fn downgrade(&mut self) -> Reply<'_, Result<(), Error>> {
-        self.inner.downgrade()
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
+        self.inner.downgrade(token)
     }
 }
 

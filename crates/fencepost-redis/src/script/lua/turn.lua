@@ -1,6 +1,6 @@
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in layout.lua.
--- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 the number of the turn; 3 "1" for exclusive, else for shared; 4 "1" to
--- leave a mark if others hold the lock, too.
+-- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 the number of the turn; 3 "1" for exclusive, else for shared; 4 of
+-- exclusive "1" to leave a mark if others hold the lock, too; of shared the token that the holder knows.
 -- Reply: HELD token: holds exclusively. WAIT others again: is marked, and so many others hold the lock. BUSY others again: the same
 --        without a mark. ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later turn came first.
 --        `again`: ms until another look is worth it, or -1. `more` is 1: renew.lua has work to do.
@@ -28,6 +28,7 @@ if ARGV[3] ~= '1' then
   -- A turn that was made before is not made again: by now a later one may have made the claim exclusive.
   if turn > known then
     if claim.mode == EXCLUSIVE then unmark(lock) end
+    claim.token = tonumber(ARGV[4])
     become(SHARED, 0)
     touch(lock)
     -- include hand_over

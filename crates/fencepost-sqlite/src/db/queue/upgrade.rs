@@ -49,7 +49,7 @@ pub(crate) fn upgrade(
             if join {
                 rows::mark_upgrading(db, resource, own.seq)?
             } else {
-                rows::make_shared(db, resource, own.seq)?
+                rows::make_shared(db, resource, own.seq, own.token)?
             }
         }
         return Ok(Upgraded::Blocked { others: scan.blockers });
@@ -60,19 +60,20 @@ pub(crate) fn upgrade(
     Ok(Upgraded::Granted { token })
 }
 
-/// Makes a holder shared, without a mark, and returns the claims whose turn it is then. `None`: it holds no more.
+/// Makes a holder shared, with this token and without a mark, and returns the claims whose turn it is then. `None`: it holds no more.
 pub(crate) fn downgrade(
     db: &Connection,
     liveness: &mut LivenessCheck<'_>,
     resource: &str,
     id: &[u8; 16],
+    token: u64,
 ) -> Result<Option<Vec<ClaimRef>>, Failure> {
     let row = rows::find(db, resource, id)?;
     let Some(own) = live_holder(liveness, row.as_ref())? else { return Ok(None) };
     if !own.is_exclusive() {
         return Ok(Some(Vec::new()));
     }
-    rows::make_shared(db, resource, own.seq)?;
+    rows::make_shared(db, resource, own.seq, token)?;
     Ok(Some(next(db, liveness, resource)?))
 }
 
@@ -136,12 +137,12 @@ mod tests {
         assert_eq!(ask(&test, 1, true), Upgraded::Granted { token }, "a repeated request draws no token");
         assert!(!is_admitted(&test, 3));
         for _ in 0..2 {
-            let next = test.now(|db, liveness| downgrade(db, liveness, "r", &[1; 16]));
+            let next = test.now(|db, liveness| downgrade(db, liveness, "r", &[1; 16], tokens[0]));
             assert_eq!(next, Some(Vec::new()));
             assert!(is_admitted(&test, 3));
         }
         let row = test.now(|db, _| Ok(rows::find(db, "r", &[1; 16])?)).expect("it holds");
-        assert_eq!((row.mode, row.token), (Mode::Shared, token));
+        assert_eq!((row.mode, row.token), (Mode::Shared, tokens[0]), "the token that its holder knows");
     }
 
     #[test]
@@ -151,9 +152,9 @@ mod tests {
         for (id, mode) in [(2, Mode::Shared), (3, Mode::Shared), (4, Mode::Exclusive), (5, Mode::Shared)] {
             test.now(|db, liveness| queue::attempt(db, liveness, &test.request(id, mode)));
         }
-        let next = test.now(|db, liveness| downgrade(db, liveness, "r", &[1; 16])).expect("it holds");
+        let next = test.now(|db, liveness| downgrade(db, liveness, "r", &[1; 16], 7)).expect("it holds");
         assert_eq!(next.iter().map(|claim| claim.id[0]).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(test.now(|db, liveness| downgrade(db, liveness, "r", &[2; 16])), None, "it waits");
+        assert_eq!(test.now(|db, liveness| downgrade(db, liveness, "r", &[2; 16], 7)), None, "it waits");
     }
 
     #[test]

@@ -112,6 +112,30 @@ pub(super) async fn a_reader_upgrades(stage: Stage) {
     guard.upgrade().wait(SOON).await.expect("it reads alone");
     drop(guard);
     stage.assert_free("lock").await;
+    if one.capabilities().history && one.capabilities().inspect {
+        assert_one_run(&stage).await;
+    }
+}
+
+/// The run of an upgraded grant is that of the reader, under the new token.
+async fn assert_one_run(stage: &Stage) {
+    let keeper = stage.keeper("a reader that writes").await;
+    let other = lock(&keeper, "run", S).await.expect("it is free");
+    let mut guard = lock(&keeper, "run", S).await.expect("readers fit beside readers");
+    give_up(2, &mut guard).await;
+    other.release().await.expect("it was held");
+    guard.upgrade().wait(SOON).await.expect("it reads alone");
+    let running =
+        async || keeper.inspect("run").await.expect("the engine can look").runs.expect("it keeps runs");
+    let run = running().await.running.expect("it is under way");
+    assert_eq!(run.token, guard.token());
+    guard.report(0);
+    let token = guard.token();
+    guard.release().await.expect("it was held");
+    let runs = running().await;
+    let last = runs.last.expect("it has ended");
+    assert_eq!((last.token, last.exit_code, last.lost), (token, Some(0), false));
+    assert_eq!(runs.running, None);
 }
 
 pub(super) async fn an_upgrade_goes_before_all_that_wait(stage: Stage) {
