@@ -160,7 +160,8 @@ impl ClientBuilder {
     /// Sets what the client does while its engine is away; by default it fails. With another policy, [`connect`](ClientBuilder::connect)
     /// makes a client also while the engine is away, after [`attempt_timeout`](ClientBuilder::attempt_timeout).
     ///
-    /// Each policy has its price. The longest lease becomes that of the policy, and there are no detached leases. See [`Degrade`].
+    /// Each policy has its price. The longest lease becomes that of the policy, and there are neither detached leases nor upgrades.
+    /// See [`Degrade`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -120,7 +120,7 @@ impl Backend for DegradeLayer {
             all.min_ttl = all.min_ttl.max(second.min_ttl);
         }
         all.engine = self.engines.primary.name();
-        (all.fair, all.fair_permits, all.detach) = (false, false, false);
+        (all.fair, all.fair_permits, all.detach, all.upgrade) = (false, false, false, false);
         // Without the engine nobody knows the tokens of other processes.
         all.tokens = if self.engines.has_fallback() { Tokens::ClockBounded } else { Tokens::None };
         all.clock_tokens = self.engines.has_fallback();
