@@ -8,8 +8,8 @@ use redis::aio::MultiplexedConnection;
 
 use crate::conn::info::fields;
 
-/// Returns the name of the server's run, as script/lua/run.lua makes it. `None`: an answer is missing, or the server refuses
-/// `CLIENT TRACKING`. By tracking the server reports when its data is replaced. Without that report, the name may be out of date
+/// Returns the name of the server's run, as script/lua/run.lua makes it. `None`: an answer is missing, the server is a replica, or it
+/// refuses `CLIENT TRACKING`. By tracking the server reports when its data is replaced. Without that report, the name may be out of date
 /// at once.
 pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
     let mut tracking = Cmd::new();
@@ -27,8 +27,10 @@ pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String
     run(&facts).filter(|run| !run.is_empty())
 }
 
-/// Returns the name of a quorum node's run, from these fields of INFO, as script/lua/run.lua does.
+/// Returns the name of a quorum node's run, from these fields of INFO, as script/lua/run.lua does. `None`: a field is missing, or the
+/// server is a replica. Only when a replica becomes a master does INFO show whose data it has taken, and the connection outlives that.
 pub(crate) fn run(facts: &HashMap<String, String>) -> Option<String> {
+    facts.get("role").filter(|role| *role == "master")?;
     let taken = facts.get("master_replid2").filter(|id| id.bytes().any(|digit| digit != b'0'));
     Some([facts.get("run_id")?.as_str(), taken.map_or("", String::as_str)].concat())
 }
