@@ -1,8 +1,9 @@
 //! A node of a Redlock whose data is replaced while it runs.
 
-use fencepost_testkit::needs;
 use std::time::Duration;
 
+use fencepost_core::{Client, Guard};
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Masters, Redis};
 use fencepost_testkit::wait::eventually;
 
@@ -26,6 +27,16 @@ async fn follow(node: &Redis, of: &Redis) {
     .await;
 }
 
+/// Takes the lock, and waits until each node has given its vote: one that has not has nothing to forget.
+async fn held_at_all(locks: &Client, masters: &Masters) -> Guard {
+    let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
+    for node in masters.nodes() {
+        eventually(WAIT, "it has voted", async || node.look().ask::<u32>(&["HLEN", "fencepost:lock"]) == 3)
+            .await;
+    }
+    guard
+}
+
 /// Until a replica is made a master, nothing shows that its run is to be another one than that of its old data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_made_while_the_node_was_a_replica_gets_no_vote_of_its_old_run() {
@@ -39,7 +50,7 @@ async fn a_connection_made_while_the_node_was_a_replica_gets_no_vote_of_its_old_
     for (of, node) in masters.nodes().iter().zip(&copies) {
         copy(node, of).await;
     }
-    let guard = ours.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
+    let guard = held_at_all(&ours, &masters).await;
     for (node, of) in masters.nodes().iter().zip(&copies) {
         follow(node, of).await;
     }
@@ -78,7 +89,7 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     for (of, node) in masters.nodes().iter().zip(&copies) {
         copy(node, of).await;
     }
-    let guard = ours.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
+    let guard = held_at_all(&ours, &masters).await;
     for (node, of) in masters.nodes().iter().zip(&copies) {
         copy(node, of).await;
         let mut fields: Vec<String> = node.look().ask(&["HKEYS", "fencepost:lock"]);
