@@ -62,7 +62,7 @@ struct Inner {
     resource: Option<Arc<str>>,
     engine: Option<&'static str>,
     effect: Effect,
-    /// What took effect stays.
+    /// Its effect stays.
     stays: bool,
     transient: bool,
     loss: Option<Loss>,
