@@ -106,11 +106,11 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
         client(nodes).capabilities().clone()
     };
     let mut all = Capabilities::full("quorum");
-    (all.fair, all.replicas, all.history) = (false, false, false);
+    (all.fair, all.replicas, all.history, all.upgrade) = (false, false, false, false);
     assert_eq!(
         of(Capabilities::full("node")),
         all,
-        "it is not fair, its nodes are its replicas, and it keeps no runs"
+        "it is not fair, its nodes are its replicas, and it has neither runs nor upgrades"
     );
     let lacks: [fn(&mut Capabilities); 7] = [
         |it| it.shared = false,

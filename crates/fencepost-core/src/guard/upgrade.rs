@@ -159,6 +159,10 @@ impl Guard {
         let request = Request { wait, ..Request::new(&client, &name, Mode::Exclusive, join) };
         let validity = Arc::clone(&self.owned.claim.validity);
         let mut undo = Undo(Some(self));
+        // Taken back for as long as this lasts: the client ends a lock at the end of its longest time only while it has the entry.
+        if undo.guard().owned.slot().is_none() {
+            return Err(undo.guard().find_loss(first).await);
+        }
         let stand = {
             let mut lost = pin!(validity.lost(clock));
             let mut standing = pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade));

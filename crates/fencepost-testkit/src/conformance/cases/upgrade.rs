@@ -270,6 +270,13 @@ pub(super) async fn an_upgrader_that_is_gone_frees(stage: Stage) {
     assert!(error.is_lost(), "{error}");
     stage.eventually("its mark ends with its lease", || is_admitted(&client, "lock")).await;
     drop(guard);
+    let rwlock = client.rwlock("lock").expect("a good name");
+    let mut guard = rwlock.read().max_hold(SHORT).await.expect("readers fit beside readers");
+    let waiting = async { guard.upgrade().await.expect_err("its longest time ends") };
+    let error = tokio::time::timeout(SOON, waiting).await.expect("it is told of the loss");
+    assert_eq!(error.loss(), Some(Loss::MaxHold), "{error}");
+    stage.eventually("its grant is over", || is_admitted(&client, "lock")).await;
+    drop(guard);
     if client.capabilities().evict {
         let guard = lock(&client, "lock", S).await.expect("readers fit beside readers");
         let token = guard.token();
