@@ -371,40 +371,4 @@ impl StdError for Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_message_names_resource_engine_and_effect() {
-        let error = Error::new(ErrorKind::Unreachable, "no answer within 2s; try again")
-            .of("stock/42")
-            .on("redis")
-            .unknown();
-        assert_eq!(
-            error.to_string(),
-            "stock/42: no answer within 2s; try again; it may have taken effect all the same, and is being undone \
-             [redis]"
-        );
-        assert!(error.is_transient() && error.is_unreachable());
-    }
-
-    #[test]
-    fn a_cause_of_several_lines_is_written_in_one() {
-        let error = Error::new(ErrorKind::Configuration, "h:1 does not speak as Redis does").on("redis");
-        let text = error.because("Parse error at 1\nUnexpected `33`\n").to_string();
-        assert_eq!(text, "h:1 does not speak as Redis does: Parse error at 1; Unexpected `33` [redis]");
-    }
-
-    #[test]
-    fn an_engine_that_the_text_ends_with_is_not_named_twice() {
-        let why = Error::new(ErrorKind::Unreachable, "no answer in time").on("redis");
-        let error = Error::lost("stock/42", Loss::Expired);
-        let message = format!("{}; the last renewal failed: {why}", error.0.message);
-        let text = error.saying(&message).on("redis").to_string();
-        assert!(text.ends_with("failed: no answer in time [redis]"), "{text}");
-        let error = Error::new(ErrorKind::Unreachable, "the place could not be renewed")
-            .because(why.to_string())
-            .on("redis");
-        assert!(error.to_string().ends_with("renewed: no answer in time [redis]"), "{error}");
-    }
-}
+mod tests;
