@@ -27,6 +27,10 @@ pub(crate) trait Sql: Standalone<Config = ()> {
     const CONNECTIONS: &'static str;
     /// Counts the locks of sessions that are held, and the claims that wait for one.
     const LOCKS: &'static str;
+    /// Counts the transactions of fencepost's clients that are open.
+    const TRANSACTIONS: &'static str;
+    /// Counts the notes of claims on row locks.
+    const NOTES: &'static str;
     /// The options of the other modes.
     const MODES: &'static [&'static str];
     /// The same locks over a driver.
@@ -150,7 +154,12 @@ impl<S: Sql> Stage<S> {
     }
 
     fn locks(&self) -> usize {
-        self.number(S::LOCKS)
+        self.number(if Way::of(self.options) == Way::Row { S::TRANSACTIONS } else { S::LOCKS })
+    }
+
+    /// Counts the notes of claims, where the mode has some.
+    fn notes(&self) -> usize {
+        if Way::of(self.options) == Way::Row { self.number(S::NOTES) } else { 0 }
     }
 
     fn connections(&self) -> usize {
@@ -199,7 +208,7 @@ where
         ["partition"] => partition(&stage()),
         ["cancelled"] => {
             let stage = stage();
-            cancelled::requests(&stage.url(), || stage.locks())
+            cancelled::requests(&stage.url(), || stage.locks() + stage.notes())
         }
         ["tokens"] => tokens::crashes::<S>(options),
         ["torture", cycles, seed] => crate::torture::cycles(stage(), number(cycles), number(seed) as u64),

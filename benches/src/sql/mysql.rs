@@ -10,7 +10,7 @@ use sqlx_mysql::{MySql, MySqlConnection};
 use std::time::Instant;
 use tokio::sync::Mutex;
 
-/// The engine's own statements, word for word: one takes the lock and draws the token, one draws the token after a wait.
+/// The engine's own statements, without its look for permits: one takes the lock and draws the token, one draws the token after a wait.
 macro_rules! draw {
     ($condition:literal) => {
         concat!(
@@ -29,6 +29,9 @@ impl Sql for MariaDb {
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root' AND ID <> CONNECTION_ID()";
     const LOCKS: &'static str = "SELECT (SELECT COUNT(*) FROM fencepost_token WHERE IS_USED_LOCK(lock_name) IS NOT NULL) + \
         (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock')";
+    // The server refreshes its list only if nobody has read the list for 100 ms.
+    const TRANSACTIONS: &'static str = "DO SLEEP(0.12); SELECT COUNT(*) FROM information_schema.INNODB_TRX";
+    const NOTES: &'static str = "SELECT COUNT(*) FROM fencepost_row_claim";
     const MODES: &'static [&'static str] = &["?mode=table"];
     type Hand = Hand;
 

@@ -11,6 +11,8 @@ impl Sql for Postgres {
     const CONNECTIONS: &'static str =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
     const LOCKS: &'static str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    const TRANSACTIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
+    const NOTES: &'static str = "SELECT count(*) FROM fencepost.row_claim";
     const MODES: &'static [&'static str] = &["?mode=table", "?mode=row"];
     type Hand = Hand;
 

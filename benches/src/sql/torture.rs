@@ -66,7 +66,7 @@ impl<S: Sql> Target for Stage<S> {
         let deadline = Instant::now() + LEASE + Duration::from_secs(20);
         loop {
             let mut left = runtime().block_on(self.claims());
-            let locks = if Way::of(self.options) == Way::Session { self.locks() } else { 0 };
+            let locks = if self.holds_by_sessions() { self.locks() } else { 0 };
             left.extend((locks > 0).then(|| format!("left: {locks} locks of sessions")));
             if left.is_empty() || Instant::now() > deadline {
                 return left;

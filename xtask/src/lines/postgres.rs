@@ -26,6 +26,14 @@ pub(super) const LINES: &[Line] = super::sql::lines!(
             limit: 5_400,
         },
         Line {
+            id: "postgres-cancelled-row",
+            engine: "postgres",
+            promise: "10,000 requests for locked rows given up at any moment: no transaction and no note is left",
+            measure: &["postgres", "cancelled", "?mode=row"],
+            bound: AtMost(0.0, "locks"),
+            limit: 900,
+        },
+        Line {
             id: "postgres-torture-row",
             engine: "postgres",
             promise: "100,000 cycles on locked rows under the same faults: histories checked, nothing left. A lock may be granted again when its transaction ends; its holder is told within 500 ms",

@@ -25,6 +25,7 @@ mod pipe;
 mod postgres;
 mod redis;
 mod removed;
+mod rows;
 mod settings;
 mod signals;
 mod static_binary;
