@@ -13,7 +13,7 @@ impl Sql for Postgres {
     const LOCKS: &'static str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     const TRANSACTIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
     const NOTES: &'static str = "SELECT count(*) FROM fencepost.row_claim";
-    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row"];
+    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
