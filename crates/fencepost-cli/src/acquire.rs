@@ -55,6 +55,9 @@ impl Request<'_> {
         let answer = unless_ended(signals, self.ask()).await??;
         if let Answer::Held(holding) = &answer {
             log::granted(holding.token_numbers(), start.elapsed());
+            if let Some(degraded) = holding.degraded() {
+                log::degraded(degraded);
+            }
         }
         Ok(answer)
     }

@@ -89,6 +89,16 @@ pub(crate) struct WaitArgs {
     pub(crate) wait: Option<std::time::Duration>,
 }
 
+/// Says how to go on while the engine is away.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "While the engine is away")]
+pub(crate) struct DegradeArgs {
+    /// closed: fail; open: go on without a lock; local: exclude this process alone; or the engine to lock at instead, a URL or the name of a
+    /// backend. FENCEPOST_DEGRADE does the same
+    #[arg(long, value_name = "POLICY|URL|NAME")]
+    pub(crate) degrade: Option<String>,
+}
+
 /// How long the end of a lock may take.
 #[derive(Debug, Args)]
 #[command(next_help_heading = TIME)]

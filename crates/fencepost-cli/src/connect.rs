@@ -7,9 +7,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Client, ClientBuilder, Registry};
+use fencepost_core::{BackendUrl, Client, ClientBuilder, Degrade, Registry};
 use nix::unistd::Uid;
 
+use crate::cli::DegradeArgs;
 use crate::exit::{CONFIG, DENIED, Failure};
 use crate::reach::{Reach, reach};
 use crate::settings::{LOCAL, Settings, Source};
@@ -29,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) release: Option<Duration>,
     /// Whether the engine is to keep the run, if it can.
     pub(crate) history: bool,
+    /// The policy for the time in which the engine is away.
+    pub(crate) degrade: Option<Degrade>,
 }
 
 /// How long a client keeps asking an engine that fails.
@@ -55,6 +58,29 @@ pub(crate) async fn connect(settings: &Settings, options: Options) -> Result<Cli
 pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Result<Client, Failure> {
     let url = pinned(url(settings)?);
     Ok(builder(options).connect(&registry(), &url).await?)
+}
+
+/// Reads the policy for the time in which the engine is away: the option, else the variable.
+///
+/// # Errors
+///
+/// The text is neither a policy nor a URL nor the name of a backend.
+pub(crate) fn degrade(args: &DegradeArgs, settings: &Settings) -> Result<Option<Degrade>, Failure> {
+    let text =
+        args.degrade.clone().or_else(|| env::var("FENCEPOST_DEGRADE").ok().filter(|text| !text.is_empty()));
+    let Some(text) = text else { return Ok(None) };
+    Ok(Some(match (&*text, settings.backends.get(&text)) {
+        ("closed", _) => Degrade::fail_closed(),
+        ("open", _) => Degrade::fail_open(),
+        ("local", _) => Degrade::local_only(),
+        (_, Some(url)) => Degrade::fallback(&url.value),
+        // It may be a password that stands in the wrong place.
+        _ if is_name(&text) => {
+            let message = "--degrade is closed, open, local, a URL or the name of a backend; see 'fencepost config' for the names";
+            return Err(Failure::usage(message));
+        }
+        _ => Degrade::fallback(&text),
+    }))
 }
 
 /// The engines whose grants end with the process, unless a program that it started keeps them.
@@ -106,6 +132,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(release) = options.release {
         builder = builder.release_timeout(release);
+    }
+    if let Some(degrade) = options.degrade {
+        builder = builder.degrade(degrade);
     }
     if options.history {
         builder = builder.history_where_kept(HISTORY);

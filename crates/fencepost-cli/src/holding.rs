@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Error, Firing, Guard, Loss, Run};
+use fencepost_core::{Degraded, Error, Firing, Guard, Loss, Run};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::{OncePer, Request};
@@ -141,6 +141,16 @@ impl Holding {
     /// Notes the exit code of the work, for the engine to keep with its release.
     pub(crate) fn report(&self, exit_code: u8) {
         self.0.iter().for_each(|guard| guard.report(exit_code.into()));
+    }
+
+    /// Returns the worth of the weakest grant that was made while the engine was away, if there is one.
+    pub(crate) fn degraded(&self) -> Option<Degraded> {
+        let worth = |degraded: &Degraded| match degraded {
+            Degraded::Fallback => 2,
+            Degraded::LocalOnly => 1,
+            _ => 0,
+        };
+        self.0.iter().filter_map(Guard::degraded).min_by_key(worth)
     }
 
     pub(crate) fn into_guards(self) -> Vec<Guard> {

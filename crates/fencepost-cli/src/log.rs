@@ -5,8 +5,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost_core::Backoff;
 use fencepost_core::sync::Mutex;
+use fencepost_core::{Backoff, Degraded};
 use serde_json::{Map, Value, json};
 
 use crate::cli::GlobalArgs;
@@ -163,6 +163,12 @@ pub(crate) fn granted(tokens: Vec<u64>, waited: Duration) {
         let fields = [("event", "granted".into()), ("waited_ms", millis(waited).into())];
         line(Level::Info, &format!("granted after {}", duration::show(waited)), &fields);
     }
+}
+
+/// Logs that the engine was away when the lock was granted.
+pub(crate) fn degraded(degraded: Degraded) {
+    let fields = [("event", "degraded".into()), ("degraded", degraded.as_str().into())];
+    line(Level::Warning, &format!("warning: this lock {degraded} (--degrade)"), &fields);
 }
 
 /// Logs that the lock is waited for.

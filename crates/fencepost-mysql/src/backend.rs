@@ -47,9 +47,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
 impl Operators for MysqlServer {
     fn adjust(client: &MysqlClient, capabilities: &mut Capabilities) {
         capabilities.shared = false;
+        capabilities.clock_tokens = true;
         if client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
-            capabilities.tokens = Tokens::None;
+            (capabilities.tokens, capabilities.clock_tokens) = (Tokens::None, false);
             capabilities.permits = false;
             capabilities.inspect = false;
             capabilities.evict = false;

@@ -213,11 +213,13 @@ impl Backend for Quorum {
         // Its nodes are what others have replicas for.
         let mut all = Capabilities::full(self.0.engine);
         (all.replicas, all.fair, all.history, all.upgrade) = (false, false, false, false);
+        all.clock_tokens = true;
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
             all.permits &= node.permits;
             all.modes = all.modes.or(node.modes);
             all.tokens = all.tokens.min(node.tokens);
+            all.clock_tokens &= node.clock_tokens;
             all.detach &= node.detach;
             all.inspect &= node.inspect;
             all.evict &= node.evict;
@@ -267,6 +269,11 @@ impl Backend for Quorum {
                 _ => Err(shared.unreachable().unknown()),
             }
         })
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        let shared = &self.0;
+        Reply::coming(async move { self.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -93,6 +93,7 @@ impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.tokens = Tokens::ClockBounded;
+        capabilities.clock_tokens = true;
         capabilities
     }
 
@@ -114,6 +115,13 @@ impl Backend for RedisBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let nobodys = Name::new("reach")?;
+            operator::inspect_claims(&self.client, &nobodys).await.map(drop)
+        })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

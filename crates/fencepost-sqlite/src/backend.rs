@@ -62,6 +62,7 @@ impl Backend for SqliteBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.replicas = false;
+        capabilities.clock_tokens = true;
         capabilities
     }
 

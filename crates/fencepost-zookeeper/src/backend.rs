@@ -74,6 +74,13 @@ impl Backend for ZooBackend {
         Reply::coming(evict(&self.client, name, token, how))
     }
 
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let nobodys = Name::new("reach")?;
+            list::inspect(&self.client, &nobodys).await.map(drop)
+        })
+    }
+
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(doctor::examine(&self.client))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClientBuilder, Result, Tokens};
+use fencepost_core::{ClientBuilder, Degrade, Result, Tokens};
 
 use crate::Locks;
 use crate::backend::registry;
@@ -97,6 +97,19 @@ impl LocksBuilder {
     /// Refuses an engine whose fencing tokens are of a weaker class than `least`.
     pub fn require_tokens(self, least: Tokens) -> LocksBuilder {
         self.with(|options| options.require_tokens(least))
+    }
+
+    /// Sets what the client does while its engine is away. By default it fails. See [`Degrade`] for the policies and what each guarantees.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use fencepost::{Degrade, Locks};
+    ///
+    /// let locks = Locks::builder("memory:").degrade(Degrade::local_only()).connect().await?;
+    /// # Ok::<(), fencepost::Error>(()) }).unwrap();
+    /// ```
+    pub fn degrade(self, degrade: Degrade) -> LocksBuilder {
+        self.with(|options| options.degrade(degrade))
     }
 
     /// Connects to the engine.

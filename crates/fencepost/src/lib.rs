@@ -57,11 +57,11 @@ pub use fencepost_zookeeper as zookeeper;
 
 pub use fencepost_core::{
     Acquire, AcquireAll, AcquireAny, AcquireReentrant, AnyLock, Barrier, Begin, Capabilities, ClaimInfo,
-    DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, Guard, GuardView, Holder,
-    HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment,
-    MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, Runs, RwLock,
-    Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll, TryAcquireAny,
-    TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
+    Degrade, Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, Guard,
+    GuardView, Holder, HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing,
+    Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run,
+    Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
+    TryAcquireAny, TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.
@@ -170,4 +170,6 @@ mod pages {
     struct Tokens;
     #[doc = include_str!("../../../docs/axum.md")]
     struct Axum;
+    #[doc = include_str!("../../../docs/degrade.md")]
+    struct Degrade;
 }

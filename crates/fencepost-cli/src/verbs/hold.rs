@@ -7,8 +7,8 @@ use fencepost_core::Name;
 use tokio::sync::oneshot;
 
 use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
-use crate::connect::{Options, connect, finish, notice};
+use crate::cli::{DegradeArgs, ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
+use crate::connect::{Options, connect, degrade, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST};
 use crate::holding::Holding;
@@ -41,6 +41,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_stdin: bool,
     #[command(flatten)]
+    degrade: DegradeArgs,
+    #[command(flatten)]
     release: ReleaseArgs,
     /// The lock's name, or several
     #[arg(value_name = "NAME", required = true)]
@@ -58,8 +60,15 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let wait = Wait::start(&args.wait);
     let release = Some(args.release.release_wait);
     // A holder without a program has done none of the work: that is no run.
-    let options =
-        Options { label: settings.label(), ttl: Some(ttl), wait: wait.left(), release, history: false };
+    let degrade = degrade(&args.degrade, settings)?;
+    let options = Options {
+        label: settings.label(),
+        ttl: Some(ttl),
+        wait: wait.left(),
+        release,
+        history: false,
+        degrade,
+    };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     warn(&locks);
     let request =

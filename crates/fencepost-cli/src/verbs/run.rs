@@ -10,8 +10,8 @@ use fencepost_core::{HolderInfo, Name};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, OncePer, Request, busy, warn};
-use crate::cli::{LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect, connect_pinned, finish, notice};
+use crate::cli::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
+use crate::connect::{Options, close, connect, connect_pinned, degrade, finish, notice};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{IdleGuardian, grace, nanos, now, own_children};
@@ -26,6 +26,8 @@ use crate::wait::{End, Wait, deal_with, unless_ended};
 const SHORTEST: Duration = Duration::from_secs(2);
 /// The time between SIGTERM and SIGKILL, where the lease is long enough.
 const GRACE: Duration = Duration::from_secs(5);
+/// Tells the program that its lock was granted while the engine was away.
+const DEGRADED: &str = "FENCEPOST_DEGRADED";
 /// So long an engine that took the lock away by its absence is left alone between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -42,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(500);
   # cron on three hosts, one of them runs it:
   fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh
 
-The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS. With several names, FENCEPOST_NAME and \
+The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if it was granted without the engine (--degrade). With several names, FENCEPOST_NAME and \
                   FENCEPOST_TOKEN have a line for each, sorted by name.
 
 Exit codes:
@@ -93,6 +95,8 @@ pub(crate) struct Args {
     /// The time between SIGTERM and SIGKILL: 5s, and at most a third of the lease
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = LOSS)]
     grace: Option<Duration>,
+    #[command(flatten)]
+    degrade: DegradeArgs,
     #[command(flatten)]
     release: ReleaseArgs,
     /// The lock's name, or several
@@ -192,6 +196,7 @@ async fn round(
         wait: wait.left(),
         release: Some(args.release.release_wait),
         history: true,
+        degrade: degrade(&args.degrade, settings)?,
     };
     let guardian = IdleGuardian::start(&args.program);
     let prepared = Prepared { label, ttl, guardian, strangers };
@@ -259,15 +264,20 @@ async fn held(
             return Err(Failure::new(OWN, format!("cannot pass the lock on to the program: {error}")));
         }
     };
-    let environment = [
+    let mut environment = vec![
         ("FENCEPOST_NAME", holding.names()),
         ("FENCEPOST_TOKEN", holding.tokens()),
         ("FENCEPOST_HOLDER", label),
         ("FENCEPOST_DEADLINE_MS", deadline(holding.remaining()).to_string()),
     ];
+    // That of an outer run is not this one's.
+    if holding.degraded().is_some() || std::env::var_os(DEGRADED).is_some() {
+        let degraded = holding.degraded().map(|degraded| degraded.as_str().to_owned());
+        environment.push((DEGRADED, degraded.unwrap_or_default()));
+    }
     let job = Job {
         guardian,
-        environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+        environment: environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ttl,
         grace: args.grace.unwrap_or(GRACE),
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),

@@ -49,6 +49,7 @@ fn options_stand_in_groups() {
         ("Waiting:", &["--no-wait", "--wait", "--busy-exit", "--skip-ok"][..]),
         ("Sharing:", &["--shared", "--write", "--permits", "--replicas"]),
         ("Time:", &["--ttl", "--max-hold", "--at-least", "--once-per", "--retry", "--release-wait"]),
+        ("While the engine is away:", &["--degrade"]),
         ("When the lock is lost:", &["--on-lost", "--grace"]),
         ("Output:", &["--reason", "--log", "--verbose", "--quiet"]),
         ("Where the locks live:", &["--backend", "--across-hosts"]),

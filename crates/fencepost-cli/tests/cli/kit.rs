@@ -88,6 +88,8 @@ impl Place {
             .env_remove("FENCEPOST_LABEL")
             .env_remove("FENCEPOST_TTL")
             .env_remove("FENCEPOST_LEASE")
+            .env_remove("FENCEPOST_DEGRADE")
+            .env_remove("FENCEPOST_DEGRADED")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -15,10 +15,23 @@ pub enum Degraded {
     Unprotected,
 }
 
+impl Degraded {
+    /// Returns its name, for programs: `fallback`, `local_only` or `unprotected`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Degraded::Fallback => "fallback",
+            Degraded::LocalOnly => "local_only",
+            Degraded::Unprotected => "unprotected",
+        }
+    }
+}
+
 impl fmt::Display for Degraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Degraded::Fallback => "granted by the fallback engine alone, because the primary engine is away",
+            Degraded::Fallback => {
+                "was granted by the fallback engine alone, because the primary engine is away"
+            }
             Degraded::LocalOnly => "excludes this process alone, because the engine is away",
             Degraded::Unprotected => "protects nothing, because the engine is away",
         })

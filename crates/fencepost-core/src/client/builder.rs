@@ -160,8 +160,8 @@ impl ClientBuilder {
     /// Sets what the client does while its engine is away; by default it fails. With another policy, [`connect`](ClientBuilder::connect)
     /// makes a client also while the engine is away, after [`attempt_timeout`](ClientBuilder::attempt_timeout).
     ///
-    /// Each policy has its price. The longest lease becomes that of the policy, and there are neither detached leases nor upgrades.
-    /// See [`Degrade`].
+    /// There are neither detached leases nor upgrades then, and without a fallback no [tokens](crate::Capabilities::tokens) that can be
+    /// relied on. See [`Degrade`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -204,10 +204,9 @@ impl ClientBuilder {
             self.history = History::Required(keep);
         }
         let bounds = (self.connect_wait, self.attempt_timeout);
-        let lease = self.ttl.unwrap_or(Client::DEFAULT_TTL);
         let backend = match self.degrade.policy {
             Policy::Closed => connect::open(registry, url, &runtime, bounds).await,
-            _ => connect::open_degraded(registry, url, &runtime, bounds, (&self.degrade, lease)).await,
+            _ => connect::open_degraded(registry, url, &runtime, bounds, &self.degrade).await,
         };
         let backend = backend.map_err(Error::without_effect)?;
         self.finish(backend, runtime, thread)
@@ -236,8 +235,7 @@ impl ClientBuilder {
         let (runtime, thread) = self.start()?;
         let mut backend = make(&runtime)?;
         if self.degrade.policy != Policy::Closed {
-            let lease = self.ttl.unwrap_or(Client::DEFAULT_TTL);
-            backend = connect::degraded(backend, &self.degrade, lease, &runtime)?;
+            backend = connect::degraded(backend, &self.degrade, &runtime)?;
         }
         self.finish(backend, runtime, thread)
     }

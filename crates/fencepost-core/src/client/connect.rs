@@ -52,14 +52,13 @@ pub(crate) async fn open(
     }
 }
 
-/// Puts the layer of `degrade` before the engine that `url` names. That engine may be away: it is opened later then. `ttl` is the
-/// client's lease.
+/// Puts the layer of `degrade` before the engine that `url` names. That engine may be away: it is opened later then.
 pub(crate) async fn open_degraded(
     registry: &Registry,
     url: &str,
     runtime: &Runtime,
     bounds: (Option<Duration>, Duration),
-    (degrade, ttl): (&Degrade, Duration),
+    degrade: &Degrade,
 ) -> Result<Arc<dyn Backend>> {
     let clock = runtime.clock();
     let scheme = registry.scheme(url)?;
@@ -86,17 +85,16 @@ pub(crate) async fn open_degraded(
         }
         policy => stand(policy)?,
     };
-    Ok(Arc::new(DegradeLayer::new(primary, stand, degrade, ttl, runtime)?))
+    Ok(Arc::new(DegradeLayer::new(primary, stand, degrade, runtime)?))
 }
 
 /// Puts the layer of `degrade` before `engine`.
 pub(crate) fn degraded(
     engine: Arc<dyn Backend>,
     degrade: &Degrade,
-    ttl: Duration,
     runtime: &Runtime,
 ) -> Result<Arc<dyn Backend>> {
-    let layer = DegradeLayer::new(Ok(engine), stand(&degrade.policy)?, degrade, ttl, runtime)?;
+    let layer = DegradeLayer::new(Ok(engine), stand(&degrade.policy)?, degrade, runtime)?;
     Ok(Arc::new(layer))
 }
 

@@ -146,7 +146,9 @@ impl DegradeEntry {
             match answer? {
                 Attempt::Granted(token) => {
                     part.token = Some(token);
-                    self.granted_at = Some(self.engines.clock.now()).filter(|_| at == 0);
+                    if at == 0 {
+                        self.granted_at = Some(self.engines.clock.now());
+                    }
                     if *role == Role::Primary {
                         self.engines.learn_offset(token);
                     }
@@ -280,13 +282,17 @@ impl DegradeEntry {
             return Ok(left);
         }
         let granted = self.token.is_some();
-        // The part that stands for the grant: a fallback that was asked beside it does not matter any more.
+        // The engines that the grant rests on.
         let needed: Vec<Role> = {
             let mut held = self.held.lock();
             held.leaving = true;
             self.parts.extend(held.added.take());
             held.parts.iter().map(|part| part.role).collect()
         };
+        if granted {
+            // A part that the grant does not rest on any more is removed in the background: its engine may be away.
+            self.parts.retain(|part| needed.contains(&part.role));
+        }
         let roles: Vec<Role> = self.parts.iter().map(|part| part.role).collect();
         let mut removed = Removed::Nothing;
         let mut released = granted;

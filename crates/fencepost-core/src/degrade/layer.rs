@@ -20,9 +20,6 @@ use crate::operator::report::Report;
 use crate::runtime::Runtime;
 use crate::token::Token;
 
-/// The longest lease, unless the options say another.
-const LEASE: Duration = Duration::from_secs(30);
-
 /// A layer that goes on while its engine, the *primary*, is away: see [`Degrade`] for the policies, what they guarantee and what they do
 /// not. [`ClientBuilder::degrade`](crate::ClientBuilder::degrade) puts it before an engine.
 pub struct DegradeLayer {
@@ -32,8 +29,7 @@ pub struct DegradeLayer {
 }
 
 impl DegradeLayer {
-    /// Makes a layer with a fallback. `options` gives the longest lease, which is 30 s by default, and the
-    /// probe interval.
+    /// Makes a layer with a fallback. `options` gives the longest lease and the probe interval.
     ///
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) if an engine has no [clock tokens](Capabilities::clock_tokens) or no leases as long as the
@@ -44,7 +40,7 @@ impl DegradeLayer {
         options: &Degrade,
         runtime: &Runtime,
     ) -> Result<DegradeLayer> {
-        DegradeLayer::new(Ok(primary), Stand::Fallback(fallback), options, LEASE, runtime)
+        DegradeLayer::new(Ok(primary), Stand::Fallback(fallback), options, runtime)
     }
 
     /// Makes a layer over a primary, or over one that is away and is opened later.
@@ -52,10 +48,11 @@ impl DegradeLayer {
         primary: Result<Arc<dyn Backend>, (&'static str, Opener)>,
         stand: Stand,
         options: &Degrade,
-        ttl: Duration,
         runtime: &Runtime,
     ) -> Result<DegradeLayer> {
-        let (max_ttl, interval) = (options.max_ttl.unwrap_or(ttl), options.interval);
+        let has_fallback = matches!(stand, Stand::Fallback(_));
+        let longest = if has_fallback { Degrade::MAX_TTL } else { Capabilities::MAX_TTL };
+        let (max_ttl, interval) = (options.max_ttl.unwrap_or(longest), options.interval);
         if interval < Degrade::SHORTEST_INTERVAL || interval > max_ttl {
             let message = format!(
                 "a probe interval of {interval:?} is out of bounds; give one from {:?} to the longest lease, {max_ttl:?}",
@@ -63,7 +60,7 @@ impl DegradeLayer {
             );
             return Err(Error::invalid(message));
         }
-        let needs = Needs { max_ttl, clock_tokens: matches!(stand, Stand::Fallback(_)) };
+        let needs = Needs { max_ttl, has_fallback };
         let stand = match stand {
             Stand::Fallback(engine) => {
                 needs.check(&*engine)?;
@@ -124,7 +121,7 @@ impl Backend for DegradeLayer {
         // Without the engine nobody knows the tokens of other processes.
         all.tokens = if self.engines.has_fallback() { Tokens::ClockBounded } else { Tokens::None };
         all.clock_tokens = self.engines.has_fallback();
-        all.max_ttl = self.max_ttl;
+        all.max_ttl = all.max_ttl.min(self.max_ttl);
         all
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Policy {
 }
 
 impl Degrade {
+    /// The longest lease with a fallback, if none is set.
+    pub const MAX_TTL: Duration = Duration::from_secs(30);
     /// The probe interval that is used if none is set.
     pub const PROBE_INTERVAL: Duration = Duration::from_secs(1);
     /// The shortest probe interval.
@@ -73,7 +75,8 @@ impl Degrade {
         Degrade::new(Policy::Open)
     }
 
-    /// Sets the longest lease. The default is the client's [`ttl`](crate::ClientBuilder::ttl). With a fallback, the switch waits for it.
+    /// Sets the longest lease. A longer one is refused before anything is sent. A switch to a fallback waits for that time; the default is
+    /// 30 s there, whatever the client's [`ttl`](crate::ClientBuilder::ttl) is. Elsewhere the engine has the limit.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Degrade {
         self.max_ttl = Some(max_ttl);

@@ -19,7 +19,6 @@ pub(super) struct Primary {
     name: &'static str,
     open: OnceLock<Arc<dyn Backend>>,
     opener: Option<Opener>,
-    /// The longest lease of this client, and whether clock tokens are needed.
     needs: Needs,
 }
 
@@ -27,7 +26,7 @@ pub(super) struct Primary {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Needs {
     pub(super) max_ttl: std::time::Duration,
-    pub(super) clock_tokens: bool,
+    pub(super) has_fallback: bool,
 }
 
 impl Needs {
@@ -35,7 +34,10 @@ impl Needs {
     /// [`is_unsupported`](Error::is_unsupported).
     pub(super) fn check(self, engine: &dyn Backend) -> Result<()> {
         let has = engine.capabilities();
-        let lacks = if self.clock_tokens && !has.clock_tokens {
+        if !self.has_fallback {
+            return Ok(());
+        }
+        let lacks = if !has.clock_tokens {
             "its tokens are not made of its clock, so they would not grow over a switch; a fallback needs two engines with clock tokens, \
              like redis: and mysql:"
         } else if self.max_ttl > has.max_ttl || self.max_ttl < has.min_ttl {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
+use crate::backend::degraded::Degraded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::time::Moment;
@@ -38,6 +39,11 @@ impl GuardView {
     /// The fencing token of the grant: give it to what the lock protects.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// Returns the worth of a grant that was made while the engine was away: see [`Guard::degraded`](crate::Guard::degraded).
+    pub fn degraded(&self) -> Option<Degraded> {
+        self.claim.degraded.get()
     }
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.

@@ -193,6 +193,7 @@ impl Backend for Node {
         capabilities.history = false;
         capabilities.upgrade = false;
         capabilities.tokens = Tokens::ClockBounded;
+        capabilities.clock_tokens = true;
         capabilities.max_ttl = self.max_ttl;
         capabilities
     }
@@ -248,6 +249,10 @@ impl Backend for Node {
             }
             Ok(())
         })
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { self.handle.redis().await?.reach().await })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -1,5 +1,6 @@
 //! The rules of the line, each on a real server that is troubled just so.
 
+mod away;
 mod clock;
 mod evicted;
 mod failover;

@@ -1,6 +1,7 @@
 //! The policies over engines in memory that fail on demand, on a clock that the test moves.
 
 mod alone;
+mod fallback;
 
 use std::time::Duration;
 

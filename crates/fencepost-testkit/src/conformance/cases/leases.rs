@@ -4,7 +4,7 @@ use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::history::Mode;
 use fencepost_core::{Capabilities, DetachedLease, Token};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const X: Mode = Mode::Exclusive;
 
@@ -50,6 +50,12 @@ pub(super) async fn a_fixed_lease_ends(stage: Stage) {
     assert!(error.is_lost(), "{error}");
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert!(next.token() > guard.token() || next.token() == Token::default());
+    if client.capabilities().clock_tokens {
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_micros() as u64;
+        let (tolerance, token) = (600_000_000, next.token().get());
+        assert!(token.abs_diff(now) < tolerance, "{token} is no time near {now}");
+    }
     drop(guard);
     next.ensure_held().expect("the drop of a lost guard takes nothing from its successor");
     stage.assert_busy("lock").await;
