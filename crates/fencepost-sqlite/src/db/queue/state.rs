@@ -14,7 +14,7 @@ pub(crate) struct QueueState {
     pub(crate) holders: Vec<ClaimRef>,
     /// The first waiter whose turn it is not.
     pub(crate) first: Option<[u8; 16]>,
-    /// There is something to repair, by [`next`].
+    /// There is something to repair, by [`next`](super::next).
     pub(crate) needs_repair: bool,
 }
 
