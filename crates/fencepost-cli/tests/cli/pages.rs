@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 2] = ["backup.sh", "report.sh"];
 #[test]
 fn shell_examples_of_the_pages_run() {
     needs!(REDIS);
-    let redis = Redis::start(&Config::new()).unwrap();
+    let servers = [(); 2].map(|()| Redis::start(&Config::new()).unwrap());
     let mut count = 0;
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
@@ -29,7 +29,7 @@ fn shell_examples_of_the_pages_run() {
                 fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
             }
             symlink(env!("CARGO_BIN_EXE_fencepost"), place.path("fencepost")).unwrap();
-            let script = here(&block, &redis.url());
+            let script = here(&block, servers.each_ref().map(Redis::url));
             let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
             let mut shell = place.via("bash", ["-euc", &script]);
             let said = Kid::of(shell.env("PATH", path)).said();
@@ -40,13 +40,14 @@ fn shell_examples_of_the_pages_run() {
     assert!(count >= 3, "only {count} examples were found");
 }
 
-/// The example as it runs here: the command is built already, and the server listens on another port. A test of the
+/// The example as it runs here: the command is built already, and the servers listen on other ports. A test of the
 /// project neither builds it nor runs its tests.
-fn here(block: &str, redis: &str) -> String {
+fn here(block: &str, [first, second]: [String; 2]) -> String {
     let builds = ["cargo xtask ", "cargo install ", "git clone "];
     let lines = block.lines().filter(|line| !builds.iter().any(|build| line.starts_with(build)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
-    text.replace("cargo run -- ", "fencepost ").replace("redis://127.0.0.1", redis)
+    let text = text.replace("cargo run -- ", "fencepost ").replace("redis://127.0.0.1", &first);
+    text.replace("redis://first", &first).replace("redis://second", &second)
 }
 
 /// README, and all pages below `docs/`.

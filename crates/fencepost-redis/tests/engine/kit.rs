@@ -62,7 +62,7 @@ pub(crate) async fn granted(waiting: Waiting, within: Duration) -> Guard {
 
 /// Waits until it is so; fails if that takes long.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
-    fencepost_testkit::wait::eventually(SOON, what, is).await;
+    fencepost_testkit::wait::eventually(4 * SOON, what, is).await;
 }
 
 /// A resource that refuses writers with an older token than it has seen: what a fencing token is for.

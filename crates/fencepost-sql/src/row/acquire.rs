@@ -111,7 +111,9 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
         client.run(vec![with(&client.statements.make, vec![Arc::clone(&row).into()])]).await?;
         is_made = true;
     };
-    if let Some(sent) = sent {
+    // A claim that was given up meanwhile does not keep the row for the time of two more statements.
+    let is_given_up = shared.cancelled.with(|cancelled| *cancelled);
+    if let Some(sent) = sent.filter(|_| !is_given_up) {
         let note = client.new_note();
         let values = values(&*transaction, claim, note, &row);
         let hold = client.statements.hold.iter().map(|text| with(text, values.clone()));
@@ -119,7 +121,7 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
         let token = noted(client, note, token)?;
         return Ok(Some(Held::new(client, claim, transaction, (note, token), sent)));
     }
-    if !claim.join {
+    if !claim.join || is_given_up {
         if transaction.roll_back("SELECT 1".to_owned()).await.is_err() {
             transaction.end();
         }

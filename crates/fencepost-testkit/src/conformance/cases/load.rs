@@ -114,7 +114,7 @@ pub(super) async fn mixed_history(stage: Stage) {
         }
     }
     for task in running {
-        tokio::time::timeout(4 * SOON, task).await.expect("everybody gets a turn").expect("no task panics");
+        tokio::time::timeout(8 * SOON, task).await.expect("everybody gets a turn").expect("no task panics");
     }
     let promises = Promises {
         fair: capabilities.fair && capabilities.fair_permits,
@@ -145,7 +145,7 @@ async fn work(stage: Stage, client: u32, locks: Client, mut rng: Rng, all_grante
     let start = Instant::now();
     for request in 0.. {
         let is_proved = all_granted.load(Ordering::SeqCst) as usize > FEW;
-        if request >= REQUESTS && (is_proved || start.elapsed() > SOON) {
+        if request >= REQUESTS && (is_proved || start.elapsed() > 4 * SOON) {
             break;
         }
         let (name, mode): (Arc<str>, _) = match rng.below(4) {
