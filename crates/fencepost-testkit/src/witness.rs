@@ -118,6 +118,21 @@ struct Witnessed {
     seen: Arc<Seen>,
 }
 
+/// The reply, whose answer is looked at when it is there.
+fn looked_at<'a, T: Send + 'a>(reply: Reply<'a, T>, look: impl Fn(&T) + Send + 'a) -> Reply<'a, T> {
+    match reply {
+        Reply::Ready(answer) => {
+            answer.iter().for_each(look);
+            Reply::Ready(answer)
+        }
+        Reply::Coming(future) => Reply::coming(async move {
+            let answer = future.await;
+            look(&answer);
+            answer
+        }),
+    }
+}
+
 impl Entry for Witnessed {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
         let Some(key) = self.key else { return self.inner.attempt() };
@@ -131,17 +146,7 @@ impl Entry for Witnessed {
             Ok(Attempt::Gone | Attempt::Granted(_)) => seen.recorder.record(key, What::Unseated),
             _ => {}
         };
-        match answer {
-            Reply::Ready(answer) => {
-                answer.iter().for_each(look);
-                Reply::Ready(answer)
-            }
-            Reply::Coming(future) => Reply::coming(async move {
-                let answer = future.await;
-                look(&answer);
-                answer
-            }),
-        }
+        looked_at(answer, look)
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
@@ -179,17 +184,7 @@ impl Entry for Witnessed {
                 seen.recorder.record(key, What::Marked);
             }
         };
-        match self.inner.upgrade(join) {
-            Reply::Ready(answer) => {
-                answer.iter().for_each(look);
-                Reply::Ready(answer)
-            }
-            Reply::Coming(future) => Reply::coming(async move {
-                let answer = future.await;
-                look(&answer);
-                answer
-            }),
-        }
+        looked_at(self.inner.upgrade(join), look)
     }
 
     fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
