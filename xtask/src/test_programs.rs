@@ -7,6 +7,10 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Programs that take longer are named while the tests run.
+const SLOW: Duration = Duration::from_secs(20);
 
 /// A line of `cargo test --message-format=json`.
 #[derive(Deserialize)]
@@ -91,7 +95,12 @@ pub(crate) fn run(
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(program) = next() {
+                    let began = Instant::now();
                     let outcome = prepare(&program).run();
+                    let took = began.elapsed();
+                    if took >= SLOW {
+                        println!("    {} took {:.0} s", program.name(), took.as_secs_f64());
+                    }
                     let outcome = outcome.map_err(|error| format!("{}: {error}", program.name()));
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.push(outcome);
