@@ -157,3 +157,50 @@ mod memory_under_a_limit {
         excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
     );
 }
+
+/// A primary and a fallback. No fault is made here: `tests/degrade.rs` switches between them.
+mod memory_with_a_fallback {
+    use super::*;
+    use fencepost_core::{Degrade, DegradeLayer};
+    use std::time::Duration;
+
+    struct Degraded;
+
+    /// The primary and the fallback.
+    struct Engines(Arc<Memory>, Arc<Memory>);
+
+    impl Fixture for Degraded {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            let engines = Engines(Memory::with_clock_tokens(0), Memory::with_clock_tokens(0));
+            Box::pin(async { Box::new(engines) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Engines {
+        fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            // A new client takes each lock at both engines for the longest lease: during the whole case.
+            let options = Degrade::fallback("memory:").max_ttl(Duration::from_secs(60));
+            let options = options.probe_interval(Duration::from_millis(200));
+            let layer = DegradeLayer::with_fallback(self.0.clone(), self.1.clone(), &options, &runtime);
+            Box::pin(async { Ok(Arc::new(layer?) as Arc<dyn Backend>) })
+        }
+    }
+
+    fencepost_testkit::conformance!(
+        Degraded,
+        excused: [
+            // Two engines have two queues, and a lease of one cannot be handed to another process.
+            first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
+            a_permit_in_line_is_not_overtaken, a_reader_upgrades, an_upgrade_goes_before_all_that_wait,
+            a_second_upgrade_is_refused, an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees,
+            a_downgrade_lets_readers_in, upgrades_on_a_bad_network, detach_and_attach, a_detached_lease_ends,
+            a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret,
+            a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, a_latch_opens_with_its_last_count,
+            a_count_under_way_opens_nothing, members_enter_and_leave_together, a_dead_member_holds_nobody_up,
+            // Nor do they have one history.
+            a_firing_runs_once, a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+            the_last_run_is_kept, runs_that_share_or_end_unseen, a_report_arrives_once,
+            crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow
+        ]
+    );
+}

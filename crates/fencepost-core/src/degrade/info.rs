@@ -2,6 +2,7 @@
 
 use crate::operator::holder::ClaimInfo;
 use crate::operator::info::{Info, Listing, Page};
+use crate::token::Token;
 
 /// Joins what both engines know of a resource: a claim at both is shown once, as the first one knows it.
 pub(super) fn joined(mut first: Info, second: Info) -> Info {
@@ -14,6 +15,27 @@ pub(super) fn joined(mut first: Info, second: Info) -> Info {
     first.claims.sort_by_key(|claim| !claim.holds());
     first.last_token = first.last_token.max(second.last_token);
     first
+}
+
+/// Returns the tokens that one claim has at the primary and at the fallback. It has `token` at one of them, and the same where it is at
+/// one only. The fallback grants first, so its token is the greatest one of that holder below the primary's.
+pub(super) fn tokens_of_one_claim(primary: &Info, fallback: &Info, token: Token) -> (Token, Token) {
+    let with = |info: &Info| info.holders().find(|claim| claim.token == Some(token)).cloned();
+    let tokens = |info: &Info, claim: &ClaimInfo| -> Vec<Token> {
+        let same = info.holders().filter(|other| other.holder == claim.holder && other.mode == claim.mode);
+        same.filter_map(|other| other.token).collect()
+    };
+    match (with(primary), with(fallback)) {
+        (Some(claim), None) => {
+            let before = tokens(fallback, &claim).into_iter().filter(|other| *other < token).max();
+            (token, before.unwrap_or(token))
+        }
+        (None, Some(claim)) => {
+            let after = tokens(primary, &claim).into_iter().filter(|other| *other > token).min();
+            (after.unwrap_or(token), token)
+        }
+        _ => (token, token),
+    }
 }
 
 /// Joins the pages of both engines into one.

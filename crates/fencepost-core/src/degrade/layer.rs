@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::engines::{Engines, Role, Stand};
 use super::entry::DegradeEntry;
 use super::held::AllHeld;
-use super::info::{joined, joined_pages};
+use super::info::{joined, joined_pages, tokens_of_one_claim};
 use super::join::both;
 use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary, gated};
@@ -81,19 +81,14 @@ impl DegradeLayer {
 
     /// The engines that operators look at: the primary first.
     fn seen(&self) -> (Option<&dyn Backend>, Option<&dyn Backend>) {
+        let at = |role| self.engines.get(role).map(|engine| &**engine);
+        let primary = at(Role::Primary).filter(|_| !self.engines.is_open());
+        // Where the primary grants alone, no grant of the fallback alone is left.
         let plan = self.engines.plan();
-        // While nobody grants, the fallback may still have holders.
-        let waits = |role| plan.wait.is_some() && role == Role::Second;
-        let at = |role| {
-            self.engines
-                .get(role)
-                .map(|engine| &**engine)
-                .filter(|_| plan.roles.contains(&role) || waits(role))
-        };
+        let fallback_counts = plan.wait.is_some() || plan.roles.contains(&Role::Second);
         // The client's own locks are at the primary as well, unless that is away.
         let local = matches!(self.engines.stand, Stand::Local(_));
-        let primary = at(Role::Primary);
-        (primary, at(Role::Second).filter(|_| !local || primary.is_none()))
+        (primary, at(Role::Second).filter(|_| fallback_counts && (!local || primary.is_none())))
     }
 
     fn away(&self) -> Error {
@@ -118,6 +113,8 @@ impl Backend for DegradeLayer {
         }
         all.engine = self.engines.primary.name();
         (all.fair, all.fair_permits, all.detach, all.upgrade) = (false, false, false, false);
+        // During a switch the other engine has the last runs.
+        all.history &= !self.engines.has_fallback();
         // Without the engine nobody knows the tokens of other processes.
         all.tokens = if self.engines.has_fallback() { Tokens::ClockBounded } else { Tokens::None };
         all.clock_tokens = self.engines.has_fallback();
@@ -160,7 +157,11 @@ impl Backend for DegradeLayer {
         match self.seen() {
             (Some(only), None) | (None, Some(only)) => only.evict(name, token, how),
             (Some(primary), Some(second)) => Reply::coming(async move {
-                match both(primary.evict(name, token, how), second.evict(name, token, how)).await {
+                let (first, other) = both(primary.inspect(name), second.inspect(name)).await;
+                let (at_primary, at_second) = tokens_of_one_claim(&first?, &other?, token);
+                let evictions =
+                    both(primary.evict(name, at_primary, how), second.evict(name, at_second, how));
+                match evictions.await {
                     (Ok(()), _) | (_, Ok(())) => Ok(()),
                     (Err(error), Err(other)) if error.is_mismatch() => Err(other),
                     (Err(error), Err(_)) => Err(error),

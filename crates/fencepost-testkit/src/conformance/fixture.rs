@@ -34,10 +34,13 @@ pub trait Namespace: Send + Sync {
         Box::pin(async { None })
     }
 
-    /// Returns hooks that make faults in this engine, if it is a server of its own.
+    /// Returns hooks that make faults in this engine, if it is a server of its own. Only cases that need them ask.
     fn faults(&self) -> Option<Box<dyn Faults>> {
         None
     }
+
+    /// The case has passed, and all its clients are closed: another case may use the server.
+    fn passed(&self) {}
 
     /// Makes another process hold this name exclusively for a lease of `ttl`, which it renews. Returns when
     /// it holds. `None` means that the engine does not outlive a process.

@@ -90,7 +90,8 @@ impl Stage {
         let ttl = SHORT.max(client.capabilities().min_ttl);
         let other = || self.elsewhere("is/there/another", ttl).map(|mut other| other.end());
         let elsewhere = needs.contains(&Need::Elsewhere) && other().is_some();
-        let faults = self.faults();
+        let wants_faults = needs.contains(&Need::Server) || needs.contains(&Need::Faults);
+        let faults = wants_faults.then(|| self.faults()).flatten();
         let hook = |need| match need {
             Need::Elsewhere => elsewhere,
             Need::Server => faults.as_ref().is_some_and(|faults| faults.is_server()),
@@ -321,6 +322,7 @@ impl End {
                 left.is_empty()
             })
             .await;
+        stage.0.namespace.passed();
     }
 }
 

@@ -1,6 +1,6 @@
 //! One MariaDB server.
 
-use super::{give, make_data, output, unprivileged};
+use super::{accepts, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::server::{self, Plan, Server, Standalone, certify, clock, process_faults};
 use std::io;
@@ -10,6 +10,8 @@ use std::process::Command;
 
 /// The server's program.
 const SERVER: &str = "/usr/sbin/mariadbd";
+/// A copy of the data folder has the whole log in it. The default is 96 MB.
+const LOG_SIZE: &str = "--innodb-log-file-size=8M";
 
 /// A running `mariadbd` with an empty database `fencepost`.
 pub struct MariaDb {
@@ -61,7 +63,7 @@ impl MariaDb {
                 .and_then(|command| if has_clock { clock::with(command, dir) } else { Ok(command) })
                 .unwrap_or_else(|error| panic!("MariaDB cannot be started: {error}"))
         });
-        plan.ready = Box::new(|port, _| run(port, None, "SELECT 1").is_ok());
+        plan.ready = Box::new(|port, _| accepts(port) && run(port, None, "SELECT 1").is_ok());
         let server = Server::start(plan)?;
         run(server.port(), None, "CREATE DATABASE fencepost")?;
         Ok(MariaDb { server, has_clock })
@@ -100,6 +102,7 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
         make_data(Path::new(SERVER), &data, || {
             let mut install = unprivileged("mariadb-install-db")?;
             install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+            install.arg(LOG_SIZE);
             // Servers that start at the same time would remove each other's temporary tables.
             install.env("TMPDIR", dir);
             output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "").map(drop)
@@ -110,7 +113,7 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
     command.arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.arg(format!("--socket={}", dir.join("socket").display()));
     // A case of the conformance suite makes more than a hundred clients.
-    command.arg("--max-connections=1100").args(options);
+    command.args(["--max-connections=1100", LOG_SIZE]).args(options);
     if tls {
         certify(dir)?;
         ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;

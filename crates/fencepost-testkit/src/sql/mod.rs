@@ -13,35 +13,82 @@ pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
 
-use crate::server::Standalone;
+use crate::server::{Proxied, Standalone};
+use fencepost_core::sync::Mutex;
 use nix::unistd::{Uid, User};
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The user under which a server runs if the test runs as root: PostgreSQL refuses root.
 const USER: &str = "nobody";
 
 /// A server that runs statements as an administrator.
-pub trait Runs: Standalone<Config = ()> {
+pub trait Runs: Standalone<Config = ()> + Send + 'static {
     /// Runs statements. Returns a line for each row.
     ///
     /// # Errors
     /// Returns the server's message for the first statement that fails.
     fn run(&self, statements: &str) -> io::Result<String>;
+
+    /// Ends all connections of clients and removes all that they made.
+    ///
+    /// # Errors
+    /// Returns an error if a statement fails, or if connections do not end soon.
+    fn clear(&self) -> io::Result<()>;
+
+    /// Returns the servers of this test program that no case uses.
+    fn spares() -> &'static Mutex<Vec<Proxied<Self>>>;
 }
 
 impl Runs for Postgres {
     fn run(&self, statements: &str) -> io::Result<String> {
         Postgres::run(self, statements)
     }
+
+    fn clear(&self) -> io::Result<()> {
+        let statements = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid(); \
+            DROP SCHEMA IF EXISTS fencepost CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;";
+        self.run(statements).map(drop)
+    }
+
+    fn spares() -> &'static Mutex<Vec<Proxied<Postgres>>> {
+        static SPARES: Mutex<Vec<Proxied<Postgres>>> = Mutex::new(Vec::new());
+        &SPARES
+    }
 }
 
 impl Runs for MariaDb {
     fn run(&self, statements: &str) -> io::Result<String> {
         MariaDb::run(self, statements)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let others = self.run(
+                "SELECT CONCAT('KILL ', id, ';') FROM information_schema.PROCESSLIST \
+                 WHERE user = 'root' AND id <> CONNECTION_ID()",
+            )?;
+            if others.is_empty() {
+                return self.run("DROP DATABASE fencepost; CREATE DATABASE fencepost;").map(drop);
+            }
+            if Instant::now() > end {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("they do not end: {others}")));
+            }
+            // One that has ended by itself since then cannot be killed.
+            let _ = self.run(&others);
+        }
+    }
+
+    fn spares() -> &'static Mutex<Vec<Proxied<MariaDb>>> {
+        static SPARES: Mutex<Vec<Proxied<MariaDb>>> = Mutex::new(Vec::new());
+        &SPARES
     }
 }
 
@@ -94,6 +141,11 @@ fn user() -> io::Result<Option<User>> {
     }
     let user = User::from_name(USER)?;
     user.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no user {USER}")))
+}
+
+/// Whether a server accepts connections at this port of the loopback interface. A client's program takes 50 ms to find that out.
+fn accepts(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
 /// Runs `command` to its end with `input` as its standard input.

@@ -1,6 +1,6 @@
 //! One PostgreSQL server.
 
-use super::{give, make_data, output, unprivileged};
+use super::{accepts, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::server::{self, Plan, Server, Standalone, certify, clock};
 use std::io;
@@ -57,7 +57,7 @@ impl Postgres {
                 .and_then(|command| if has_clock { clock::with(command, dir) } else { Ok(command) });
             command.unwrap_or_else(|error| panic!("PostgreSQL cannot be started: {error}"))
         });
-        plan.ready = Box::new(|port, _| run(port, "SELECT 1").is_ok());
+        plan.ready = Box::new(|port, _| accepts(port) && run(port, "SELECT 1").is_ok());
         Ok(Postgres { server: Server::start(plan)?, has_clock })
     }
 

@@ -25,7 +25,7 @@ pub(super) async fn inspect(stage: Stage) {
     assert_eq!(holder.holder.pid, std::process::id());
     assert_eq!(holder.reason.as_deref(), Some("nightly backup"));
     assert_eq!(Mode::from(holder.mode), X);
-    assert!(holder.token.is_none_or(|token| token == guard.token()));
+    assert!(holder.token.is_none_or(|token| token == guard.token()), "{} {info:?}", guard.token());
     assert!(!holder.evicted && !holder.detached);
     assert_eq!(info.waiters().count(), 2, "{info:?}");
     guard.release().await.expect("it was held");
