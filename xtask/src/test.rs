@@ -178,10 +178,10 @@ fn threads(tests: Program) -> Program {
     if std::env::var_os(THREADS).is_some() {
         return tests;
     }
-    // Most of them wait for a lease to end or a server to start, so twice as many as cores are under way: with one for each core the
-    // cores stand idle for two thirds of the time.
+    // Most of them wait for a lease to end or a server to start. With two programs at a time, six tests are under way on two cores; with
+    // eight the cores are the limit, and waits of seconds become waits of minutes.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    tests.env(THREADS, &(2 * cores).to_string())
+    tests.env(THREADS, &(3 * cores).div_ceil(2).to_string())
 }
 
 /// The number of tests that ran, read from the harness's own lines; none at all is a failure.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use events::{Events, Seen};
 use fencepost_core::testing::{TestClock, TestEngine, client};
-use fencepost_core::{Client, ErrorKind, Eviction, Loss, Result};
+use fencepost_core::{Client, Degrade, ErrorKind, Eviction, Loss, Result};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -229,9 +229,42 @@ fn a_release_that_is_given_up_is_a_drop() {
     assert_eq!(metrics.gauges["fencepost_held"], 0.0);
 }
 
+/// A grant while the engine is away, and its return.
+async fn an_outage(locks: Client, clock: TestClock, engine: TestEngine) -> Result<()> {
+    let builder = Client::builder().runtime(locks.runtime().clone()).degrade(Degrade::fail_open());
+    let degraded = builder.open(|_| Ok(engine.backend()))?;
+    engine.fail_all(ErrorKind::Unreachable);
+    let mutex = degraded.mutex("b")?;
+    let (guard, ()) =
+        tokio::join!(mutex.lock().wait(5 * Degrade::PROBE_INTERVAL), clock.advance(Degrade::PROBE_INTERVAL));
+    guard?.release().await?;
+    engine.heal_all();
+    clock.advance(Degrade::PROBE_INTERVAL).await;
+    mutex.lock().await?.release().await
+}
+
+#[test]
+fn an_outage_is_counted() {
+    let (metrics, _) = told(an_outage);
+    assert_eq!(metrics.counts["fencepost_degraded_grants_total fail_open"], 1);
+    assert_eq!(metrics.gauges["fencepost_degraded fail_open"], 0.0, "the engine is back");
+    for way in ["away", "back"] {
+        let switches: u64 =
+            metrics.counts.iter().filter(|(key, _)| is_switch(key, way)).map(|(_, count)| count).sum();
+        assert_eq!(switches, 1, "{way}: {:?}", metrics.counts);
+    }
+}
+
+fn is_switch(key: &str, way: &str) -> bool {
+    key.starts_with("fencepost_switches_total ") && key.split(' ').any(|label| label == way)
+}
+
 #[test]
 fn the_page_lists_what_the_code_tells() {
-    let (metrics, events) = told(everything);
+    let (mut metrics, mut events) = told(everything);
+    let (more, outage) = told(an_outage);
+    metrics.rows.extend(more.rows);
+    events.extend(outage);
     let page = page::read();
     assert_eq!(metrics.rows, page.metrics);
     let told: BTreeSet<_> = events.into_iter().map(|event| event.row()).collect();

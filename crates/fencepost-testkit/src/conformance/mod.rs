@@ -70,7 +70,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The time after which a case counts as hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A requirement of a case on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
