@@ -229,16 +229,6 @@ impl Session for WitnessedSession {
                 }
             }
         };
-        match answer {
-            Reply::Ready(answer) => {
-                answer.iter().for_each(look);
-                Reply::Ready(answer)
-            }
-            Reply::Coming(future) => Reply::coming(async move {
-                let answer = future.await;
-                look(&answer);
-                answer
-            }),
-        }
+        looked_at(answer, look)
     }
 }

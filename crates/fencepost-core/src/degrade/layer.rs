@@ -158,11 +158,19 @@ impl Backend for DegradeLayer {
             (Some(only), None) | (None, Some(only)) => only.evict(name, token, how),
             (Some(primary), Some(second)) => Reply::coming(async move {
                 let (first, other) = both(primary.inspect(name), second.inspect(name)).await;
-                let (at_primary, at_second) = tokens_of_one_claim(&first?, &other?, token);
+                let (at_primary, at_second) = match (&first, &other) {
+                    (Ok(first), Ok(other)) => tokens_of_one_claim(first, other, token),
+                    // The engine that does not answer fails the eviction below.
+                    _ => (token, token),
+                };
                 let evictions =
                     both(primary.evict(name, at_primary, how), second.evict(name, at_second, how));
                 match evictions.await {
-                    (Ok(()), _) | (_, Ok(())) => Ok(()),
+                    (Ok(()), Ok(())) => Ok(()),
+                    // A claim at one engine alone.
+                    (Ok(()), Err(error)) | (Err(error), Ok(())) if error.is_mismatch() => Ok(()),
+                    // It may have taken effect at the other engine. The claim is not free before both have evicted it.
+                    (Ok(()), Err(error)) | (Err(error), Ok(())) => Err(error),
                     (Err(error), Err(other)) if error.is_mismatch() => Err(other),
                     (Err(error), Err(_)) => Err(error),
                 }

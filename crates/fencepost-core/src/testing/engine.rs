@@ -136,6 +136,22 @@ struct Tested {
     clock: Clock,
 }
 
+impl Tested {
+    /// The reply to a request, after the fault of the whole engine.
+    fn unless_away<'a, T: Unpin + Send + 'a>(
+        &'a self,
+        ask: impl FnOnce() -> Reply<'a, Result<T>> + Send + 'a,
+    ) -> Reply<'a, Result<T>> {
+        match self.faults.of_all() {
+            None => ask(),
+            Some(fault) => Reply::coming(async move {
+                fault.strike(&self.clock).await?;
+                ask().await
+            }),
+        }
+    }
+}
+
 impl Backend for Tested {
     fn capabilities(&self) -> Capabilities {
         self.memory.capabilities()
@@ -152,21 +168,18 @@ impl Backend for Tested {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.memory.inspect(name)
+        self.unless_away(move || self.memory.inspect(name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.unless_away(move || self.memory.list(prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+        self.unless_away(move || self.memory.evict(name, token, how))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        match self.faults.of_all() {
-            None => Reply::ready(Ok(())),
-            Some(fault) => Reply::coming(fault.strike(&self.clock)),
-        }
+        self.unless_away(|| Reply::ready(Ok(())))
     }
 }

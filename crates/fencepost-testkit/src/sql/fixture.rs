@@ -41,8 +41,7 @@ pub enum SqlServer {
     MariaDb,
 }
 
-/// The server of one case. A server that a passed case has not disturbed is cleared and serves the next case: that takes a tenth of
-/// the time of a start.
+/// The server of one case. A server that a passed case has not disturbed is cleared and serves the next case, which spares a start.
 struct Space<S: Runs> {
     server: Proxied<S>,
     mode: &'static SqlMode,

@@ -143,7 +143,7 @@ fn user() -> io::Result<Option<User>> {
     user.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no user {USER}")))
 }
 
-/// Whether a server accepts connections at this port of the loopback interface. A client's program takes 50 ms to find that out.
+/// Whether a server accepts connections at this port of the loopback interface: a cheaper question than one by a client's program.
 fn accepts(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }

@@ -191,3 +191,28 @@ async fn operators_see_each_claim_once() {
     assert!(guard.ensure_held().is_err());
     other.release().await.unwrap();
 }
+
+/// The guard's token is the primary's. The claim has another one at the fallback.
+#[tokio::test]
+async fn an_eviction_ends_the_claim_at_both_engines_or_fails() {
+    let how = crate::operator::info::Eviction::new(true);
+    for outage in [false, true] {
+        let pair = Pair::new(0);
+        let locks = pair.client();
+        let mutex = locks.mutex("a").unwrap();
+        let guard = tokio::join!(mutex.lock().into_future(), pair.clock.advance(2 * INTERVAL)).0.unwrap();
+        if outage {
+            pair.fallback.fail_all(ErrorKind::Unreachable);
+            let failed = tokio::join!(locks.evict("a", guard.token(), &how), pair.clock.advance(INTERVAL)).0;
+            assert!(failed.unwrap_err().is_unreachable(), "the claim is still at the fallback");
+            pair.fallback.heal_all();
+            assert_eq!(pair.free("a").await, [true, false]);
+            let left = locks.inspect("a").await.unwrap().holders().next().unwrap().token.unwrap();
+            locks.evict("a", left, &how).await.unwrap();
+        } else {
+            locks.evict("a", guard.token(), &how).await.unwrap();
+        }
+        assert_eq!(pair.free("a").await, [true, true]);
+        assert!(guard.release().await.unwrap_err().is_lost());
+    }
+}
