@@ -1,10 +1,12 @@
 //! One member of the cluster and the gRPC channel to it.
 
 use std::fmt::Display;
+use std::pin::pin;
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Runtime, SingleFlight};
 use futures_util::Stream;
+use futures_util::future::{Either, select};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::oneshot;
@@ -21,7 +23,7 @@ use crate::rpc::tls;
 
 /// A reply may contain a whole queue.
 const MAX_REPLY: usize = 256 << 20;
-/// The capacity between a call and the connection's task. It must not be reached: the first poll of a call queues its request.
+/// The capacity between a call and the connection's task. No call is to wait there for another one.
 const BUFFER: usize = 1 << 20;
 /// How often an open stream checks that the server is there. etcd closes connections that ping more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
@@ -35,6 +37,7 @@ pub(crate) type AuthToken = MetadataValue<Ascii>;
 pub(crate) struct Member {
     pub(crate) address: String,
     channel: Channel,
+    runtime: Runtime,
     /// The login at this member that is under way.
     pub(crate) login: SingleFlight<Result<AuthToken, Failure>>,
 }
@@ -67,9 +70,11 @@ impl Member {
         }
         let (sender, created) = oneshot::channel();
         // A channel runs its tasks where it is created. On the client's own thread a stalled runtime of the caller delays no renewal.
+        let own = runtime.clone();
         runtime.spawn(async move {
             let member = |(address, endpoint): (String, Endpoint)| Member {
                 address,
+                runtime: own.clone(),
                 channel: endpoint.connect_lazy(),
                 login: SingleFlight::default(),
             };
@@ -78,12 +83,30 @@ impl Member {
         created.await.map_err(|_| Failure::closed())
     }
 
-    /// Sends a request and returns the reply.
+    /// Sends a request and returns the reply. The request runs on the client's own thread as a whole: a request that is polled on
+    /// another thread than its connection wakes the connection twice.
+    ///
+    /// # Cancel safety
+    /// A dropped call resets its request, which may have taken effect.
     pub(crate) async fn call<Q: Rpc>(
         &self,
         request: Q,
         token: Option<AuthToken>,
     ) -> Result<Q::Reply, Failure> {
+        let (mut sender, reply) = oneshot::channel();
+        let member = self.clone();
+        self.runtime.spawn(async move {
+            let Either::Left((result, _)) =
+                select(pin!(member.unary(request, token)), pin!(sender.closed())).await
+            else {
+                return;
+            };
+            let _ = sender.send(result);
+        });
+        reply.await.unwrap_or_else(|_| Err(Failure::closed()))
+    }
+
+    async fn unary<Q: Rpc>(&self, request: Q, token: Option<AuthToken>) -> Result<Q::Reply, Failure> {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static(Q::PATH);
         let reply = grpc.unary(with_headers(request, token), path, ProstCodec::default()).await;

@@ -199,7 +199,7 @@ impl Cluster {
     ) -> Result<T, Failure> {
         let Some(login) = &self.login else { return send(None).await };
         let token = login.token(member).await?;
-        // `send` is polled first: the first poll of a call queues its request.
+        // `send` is polled first: the first poll of a call starts its request.
         let reply = match select(pin!(send(Some(token.clone()))), pin!(login.refused(member, &token))).await {
             Either::Left((reply, _)) => reply,
             Either::Right(_) => Err(Failure::token_refused(&member.address).uncertain()),
