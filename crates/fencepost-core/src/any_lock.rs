@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::Result;
 use crate::guard::holder::Holder;
+use crate::guard::multi::MultiGuard;
 use crate::guard::view::GuardView;
-use crate::lock::{AcquireAll, MultiGuard, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
+use crate::lock::{AcquireAll, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
 use crate::name::Name;
 
 /// A lock of any kind: for functions that take whatever lock their caller chose. It has the guarantees of the lock inside.
@@ -43,12 +44,12 @@ pub enum AnyLock {
     Write(RwLock),
     /// A number of permits: [`Semaphore::acquire_many`].
     Permits(Semaphore, u32),
-    /// Several names, all or none: [`MultiLock::lock`].
+    /// Several names, also of several engines, all or none: [`MultiLock::lock`].
     Multi(MultiLock),
 }
 
 impl AnyLock {
-    /// Returns the names, sorted.
+    /// Returns the names, in the order in which they are locked.
     pub fn names(&self) -> &[Name] {
         let one = match self {
             AnyLock::Mutex(lock) => lock.name(),

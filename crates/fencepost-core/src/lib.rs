@@ -60,11 +60,12 @@ pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;
 pub use guard::holder::{Holder, ReentrantGuard};
 pub use guard::lease::DetachedLease;
+pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiGuard,
-    MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+    AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiLock, Mutex,
+    Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
 };
 #[cfg(feature = "planted")]
 pub use memory::Bug;

@@ -1,13 +1,13 @@
 //! An engine that does not answer is waited for as long as the client says, and is not taken for a busy lock.
 
-use std::future::pending;
+use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Eviction, Info, Listing, Memory, Moment,
-    Name, Page, Removed, Renewal, Reply, Result, Token,
+    MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -163,6 +163,19 @@ async fn a_release_without_an_answer_ends_in_time_and_goes_on() {
     let both = locks.multi(["b", "c"]).unwrap().lock().await.unwrap();
     assert!(bounded(both.release()).await.unwrap_err().is_unreachable());
     assert_eq!(locks.backlog(), 3);
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_confirm_a_release_holds_up_no_other() {
+    let (silent, other) =
+        (client(&Memory::new(), Mute::Releases), Client::builder().open(|_| Ok(Memory::new())));
+    let other = other.unwrap();
+    let parts = [("last", silent.multi(["a"]).unwrap()), ("first", other.multi(["b"]).unwrap())];
+    let both = MultiLock::across(parts).unwrap().lock().await.unwrap();
+    let mut release = Box::pin(both.release());
+    assert!(poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_pending())).await);
+    drop(other.mutex("b").unwrap().try_lock().await.unwrap().expect("it is released"));
+    assert!(bounded(release).await.unwrap_err().is_unreachable());
 }
 
 #[tokio::test]

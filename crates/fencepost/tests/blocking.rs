@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fencepost::blocking::{AnyLock, Firing, Guard, Locks, scope};
+use fencepost::blocking::{AnyLock, Firing, Guard, Locks, MultiLock, scope};
 use fencepost::{Error, Eviction, Holder, Kind, Loss, Result, State};
 
 fn locks() -> Locks {
@@ -114,6 +114,11 @@ fn each_primitive_has_its_twin() -> Result<()> {
     guards.release()?;
     assert_eq!(both.lock().run(|locks| locks.len())?, 2);
     assert_eq!(both.lock().call()?.into_guards().len(), 2);
+
+    let other = Locks::connect("memory:")?;
+    let across = MultiLock::across([("two", other.multi(["a"])?), ("one", locks.multi(["b"])?)])?;
+    assert_eq!(across.lock().call()?.guards()[0].name().as_str(), "b");
+    assert!(MultiLock::across([("one", other.multi(["a"])?), ("one", locks.multi(["b"])?)]).is_err());
 
     let any = AnyLock::from(fencepost::AnyLock::from(locks.to_async().mutex("any")?));
     assert_eq!(any.lock().call()?.guards().len(), 1);

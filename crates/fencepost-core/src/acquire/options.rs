@@ -96,7 +96,7 @@ macro_rules! options {
             /// Sets the length of the lease. The client renews the lease at a third of it as long as the guard lives.
             #[doc(alias("leaseTime", "lockAtMostFor", "lockWatchdogTimeout", "expiry"))]
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-                self.0.ttl = ttl;
+                self.0.ttl = ttl.into();
                 self
             }
 
@@ -158,7 +158,7 @@ macro_rules! options {
             /// error. A renewal that fewer have is none: the lock is lost at the end of its lease if that goes on. Zero:
             /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
             pub fn replicas(mut self, replicas: u32) -> Self {
-                self.0.replicas = replicas;
+                self.0.replicas = replicas.into();
                 self
             }
 

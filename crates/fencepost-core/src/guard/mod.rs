@@ -2,6 +2,7 @@
 
 pub(crate) mod holder;
 pub(crate) mod lease;
+pub(crate) mod multi;
 pub(crate) mod owned;
 mod run;
 mod undo;
@@ -252,18 +253,8 @@ impl Guard {
     /// Dropped midway, the lock is released in the background.
     #[doc(alias("unlock"))]
     pub async fn release(self) -> Result<()> {
-        let until = self.release_until();
-        self.released_by(until).await
-    }
-
-    /// Until when a release that begins now may last.
-    pub(crate) fn release_until(&self) -> Moment {
-        self.owned.client.release_until()
-    }
-
-    /// [`release`](Guard::release), until then at most.
-    pub(crate) async fn released_by(self, until: Moment) -> Result<()> {
         let Guard { mut owned, .. } = self;
+        let until = owned.client.release_until();
         owned.client.check_process()?;
         let lost = |owned: &Owned, why| {
             owned.tell_lost(why);

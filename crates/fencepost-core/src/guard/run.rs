@@ -9,8 +9,9 @@ use crate::acquire::{Acquire, TryAcquire};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::holder::ReentrantGuard;
+use crate::guard::multi::MultiGuard;
 use crate::guard::view::GuardView;
-use crate::lock::{AcquireAll, MultiGuard, TryAcquireAll};
+use crate::lock::{AcquireAll, TryAcquireAll};
 
 /// One lock that is held, or several.
 trait Held: Sized {
@@ -72,9 +73,8 @@ impl Held for MultiGuard {
     }
 
     async fn lost(&self) -> Error {
-        let (name, why) = MultiGuard::lost(self).await;
-        let guard = self.guards().iter().find(|guard| *guard.name() == name);
-        guard.map_or_else(|| Error::lost(name, why), |guard| guard.lost_error(why))
+        let (guard, why) = self.lost_one().await;
+        guard.lost_error(why)
     }
 
     fn ensure_held(&self) -> Result<()> {

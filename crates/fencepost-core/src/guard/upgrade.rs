@@ -108,7 +108,7 @@ impl Guard {
     /// Dropped midway, the guard is a read lock. The request is repeated in the background until the engine has confirmed it.
     pub async fn downgrade(&mut self) -> Result<()> {
         self.check_upgrade("way to downgrade a lock")?;
-        let until = self.release_until().min(self.valid_until());
+        let until = self.owned.client.release_until().min(self.valid_until());
         self.settle(until).await?;
         // Others may read from now on.
         self.owned.claim.turn(false);

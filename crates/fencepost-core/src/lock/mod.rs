@@ -16,7 +16,7 @@ pub use barrier::{Barrier, Inside};
 pub use election::{Election, Leader, Leaders};
 pub use kind::Kind;
 pub use latch::Latch;
-pub use multi::{AcquireAll, MultiGuard, MultiLock, TryAcquireAll};
+pub use multi::{AcquireAll, MultiLock, TryAcquireAll};
 pub use mutex::Mutex;
 pub use once::{Begin, Firing, Once};
 pub use rwlock::RwLock;

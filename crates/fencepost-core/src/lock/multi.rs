@@ -1,8 +1,7 @@
 use std::fmt;
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
@@ -11,21 +10,28 @@ use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::holder::Holder;
+use crate::guard::multi::{MultiGuard, join_all};
 use crate::lock::Kind;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
-use crate::token::Token;
-use crate::validity::Loss;
 
-/// Several resources at once, all or none: sorted, in one time budget. Grants from before the budget ended are released.
+/// Several resources at once, all or none, in one order and one time budget. Grants from before the budget ended are released.
+///
+/// [`Client::multi`](crate::Client::multi) locks names of one engine, [`across`](MultiLock::across) those of several.
 #[derive(Clone)]
 #[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
-    client: Handle,
     names: Vec<Name>,
     /// That of each name.
-    kinds: Vec<Kind>,
+    parts: Vec<Part>,
+}
+
+/// Where and how one name is locked.
+#[derive(Clone)]
+struct Part {
+    client: Handle,
+    kind: Kind,
 }
 
 impl MultiLock {
@@ -33,20 +39,83 @@ impl MultiLock {
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
-            return Err(Error::invalid("a multi-lock has at least one name"));
+            return Err(Error::invalid(NO_NAME));
         }
-        let kinds = vec![Kind::Mutex; names.len()];
-        Ok(MultiLock { client, names, kinds })
+        let parts = vec![Part { client, kind: Kind::Mutex }; names.len()];
+        Ok(MultiLock { names, parts })
     }
 
-    /// Client all names as this kind instead of as mutexes.
+    /// Joins the names of several engines into one lock, all or none. Each engine has a key, which this program chooses.
+    ///
+    /// The names are locked in the order of the keys, and those of one key in their own order. So **all processes give an engine the
+    /// same key**, in whatever order they list the engines: else two of them can wait for each other until their waiting times end.
+    /// Each engine has one client here: a second one for the same engine counts as another engine.
+    ///
+    /// A name keeps the [`Kind`] that it has in its part. `ttl` and `replicas` are those of each client, unless the request sets them.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) without a name, for one key of two engines or two keys of one, for a part that is of several
+    /// engines itself, or for a name that two parts lock as different kinds.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let connect = async || fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await;
+    /// use fencepost_core::{Kind, MultiLock};
+    /// use std::time::Duration;
+    ///
+    /// let (bank, shop) = (connect().await?, connect().await?); // say, PostgreSQL and Redis
+    /// let order = MultiLock::across([
+    ///     ("shop", shop.multi(["stock/42", "stock/43"])?.kind(Kind::Write)),
+    ///     ("bank", bank.multi(["account/7"])?),
+    /// ])?;
+    /// let guard = order.lock().wait(Duration::from_secs(5)).await?;
+    /// assert_eq!(guard.guards()[0].name().as_str(), "account/7"); // `bank` comes first
+    /// assert!(shop.mutex("stock/42")?.try_lock().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    pub fn across<'a>(parts: impl IntoIterator<Item = (&'a str, MultiLock)>) -> Result<MultiLock> {
+        let mut engines: Vec<(&str, Handle)> = Vec::new();
+        let mut all: Vec<(&str, Name, Part)> = Vec::new();
+        for (key, lock) in parts {
+            for (name, part) in lock.names.into_iter().zip(lock.parts) {
+                let same =
+                    |(known, client): &&(&str, Handle)| *known == key || Arc::ptr_eq(client, &part.client);
+                match engines.iter().find(same) {
+                    None => engines.push((key, part.client.clone())),
+                    Some((known, client)) if *known == key && Arc::ptr_eq(client, &part.client) => {}
+                    Some((known, _)) => {
+                        let message = format!(
+                            "the engine keys '{known}' and '{key}' do not tell the engines apart; give each engine one key, and take all \
+                             its names from one client"
+                        );
+                        return Err(Error::invalid(message).of(name));
+                    }
+                }
+                all.push((key, name, part));
+            }
+        }
+        all.sort_by(|(one, a, _), (other, b, _)| (one, a).cmp(&(other, b)));
+        all.dedup_by(|again, first| (again.0, &again.1, again.2.kind) == (first.0, &first.1, first.2.kind));
+        if let Some(pair) = all.windows(2).find(|pair| (pair[0].0, &pair[0].1) == (pair[1].0, &pair[1].1)) {
+            let message = "two parts lock this name as different kinds, so the second would wait for the first; name it once";
+            return Err(Error::invalid(message).of(pair[0].1.clone()));
+        }
+        if all.is_empty() {
+            return Err(Error::invalid(NO_NAME));
+        }
+        let (names, parts) = all.into_iter().map(|(_, name, part)| (name, part)).unzip();
+        Ok(MultiLock { names, parts })
+    }
+
+    /// Locks all names as this kind instead of as mutexes.
     #[must_use]
     pub fn kind(mut self, kind: Kind) -> MultiLock {
-        self.kinds.fill(kind);
+        self.parts.iter_mut().for_each(|part| part.kind = kind);
         self
     }
 
-    /// Client one of the names as this kind.
+    /// Locks one of the names as this kind, at each engine that has it here.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a name that is not among them.
@@ -64,22 +133,25 @@ impl MultiLock {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub fn kind_of(mut self, name: &str, kind: Kind) -> Result<MultiLock> {
-        let Some(at) = self.names.iter().position(|known| known.as_str() == name) else {
-            let message = "this name is not one of the multi-lock; give it to Client::multi as well";
-            return Err(Error::invalid(message).of(name));
-        };
-        self.kinds[at] = kind;
-        Ok(self)
+        let mut found = false;
+        for (_, part) in self.names.iter().zip(&mut self.parts).filter(|(known, _)| known.as_str() == name) {
+            (part.kind, found) = (kind, true);
+        }
+        if found {
+            return Ok(self);
+        }
+        let message = "this name is not one of the multi-lock; give it to Client::multi as well";
+        Err(Error::invalid(message).of(name))
     }
 
-    /// The names, sorted.
+    /// The names, in the order in which they are locked: by the keys of their engines, if there are several, then by name.
     pub fn names(&self) -> &[Name] {
         &self.names
     }
 
-    /// Waits for all of them. It asks for all names at once, so free names cost one round trip. If a name is busy, it gives back those
-    /// behind it, and waits for one after the other in the order of the names. So nobody waits in a circle. The first ones are held
-    /// (and renewed) while it waits for the rest.
+    /// Waits for all of them. It asks for all names at once, so free names cost one round trip. That first round joins no queue. If a
+    /// name is busy, or its engine fails, it gives back those behind it, and waits for one after the other in their
+    /// [order](MultiLock::names). So nobody waits in a circle. The first ones are held (and renewed) while it waits for the rest.
     ///
     /// # Errors
     /// As for [`Mutex::lock`](crate::Mutex::lock), of the name that failed; nothing is held then.
@@ -118,6 +190,8 @@ impl fmt::Debug for MultiLock {
     }
 }
 
+const NO_NAME: &str = "a multi-lock has at least one name";
+
 /// A request for several locks that waits: see [`MultiLock::lock`].
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireAll<'a>(Options<'a>);
@@ -135,11 +209,13 @@ options!(TryAcquireAll, "`None`");
 #[derive(Clone)]
 struct Options<'a> {
     lock: &'a MultiLock,
-    ttl: Duration,
+    /// `None`: that of each client.
+    ttl: Option<Duration>,
     renewed: bool,
     wait: Option<Duration>,
     join: bool,
-    replicas: u32,
+    /// `None`: those of each client.
+    replicas: Option<u32>,
     at_least: Option<Duration>,
     max_hold: Option<Duration>,
     by: Option<Holder>,
@@ -149,14 +225,13 @@ struct Options<'a> {
 
 impl<'a> Options<'a> {
     fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
-        let (ttl, replicas) = (lock.client.ttl, lock.client.replicas);
         Options {
             lock,
-            ttl,
+            ttl: None,
             renewed: true,
             wait: None,
             join,
-            replicas,
+            replicas: None,
             at_least: None,
             max_hold: None,
             by: None,
@@ -166,27 +241,27 @@ impl<'a> Options<'a> {
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
-        let clock = self.lock.client.runtime.clock();
-        let began = clock.now();
+        // Clients may have clocks of their own, and the budget begins on all of them now.
+        let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         loop {
-            match self.all(began).await? {
+            match self.all(&began).await? {
                 // The first lease may have ended while the last locks were waited for: then all are acquired again.
                 Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
-                answer => return Ok(answer.map(|guards| MultiGuard { guards })),
+                answer => return Ok(answer.map(MultiGuard::new)),
             }
         }
     }
 
     /// All at once where they are free, then one after the other.
-    async fn all(&self, began: Moment) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
+    async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
         // An error or a drop ends this early: then the guards release the locks that were granted.
         let mut guards = Vec::new();
         // Two that only try would take names from each other, and both find the set busy.
-        if self.join && self.lock.names.len() > 1 {
+        if self.join && began.len() > 1 {
             guards = self.free_ones(began).await?;
         }
-        for number in guards.len()..self.lock.names.len() {
-            match self.request(number, began, self.join).run().await? {
+        for (number, began) in began.iter().enumerate().skip(guards.len()) {
+            match self.request(number, *began, self.join).run().await? {
                 Outcome::Granted(guard) => guards.push(guard),
                 other => return Ok(Err(other)),
             }
@@ -194,31 +269,18 @@ impl<'a> Options<'a> {
         Ok(Ok(guards))
     }
 
-    /// Tries all names at once, without a place in any queue. Returns the guards of those before the first name that is busy. The
-    /// others are given back: a caller that waits for a name holds none behind it, so nobody waits in a circle.
-    async fn free_ones(&self, began: Moment) -> Result<Vec<Guard>> {
-        let all = 0..self.lock.names.len();
-        let mut tries: Vec<_> =
-            all.map(|number| Try::Asking(Box::pin(self.request(number, began, false).run()))).collect();
-        poll_fn(|cx| {
-            let mut ready = true;
-            for attempt in &mut tries {
-                if let Try::Asking(asking) = attempt {
-                    match asking.as_mut().poll(cx) {
-                        Poll::Ready(answer) => *attempt = Try::Answered(answer),
-                        Poll::Pending => ready = false,
-                    }
-                }
-            }
-            if ready { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let mut guards = Vec::with_capacity(self.lock.names.len());
-        for attempt in tries {
-            match attempt {
-                Try::Answered(Ok(Outcome::Granted(guard))) => guards.push(guard),
-                Try::Answered(Err(error)) => return Err(error),
-                Try::Answered(Ok(Outcome::Busy | Outcome::Timeout(_))) | Try::Asking(_) => break,
+    /// Tries all names at once, without a place in any queue. Returns the guards of those before the first name that is not granted.
+    /// The others are given back: a caller that waits for a name holds none behind it, so nobody waits in a circle.
+    async fn free_ones(&self, began: &[Moment]) -> Result<Vec<Guard>> {
+        let tries = began.iter().enumerate().map(|(number, began)| self.request(number, *began, false).run());
+        // Dropped here, each try withdraws its claim, and each grant is released.
+        let mut guards = Vec::with_capacity(began.len());
+        for answer in join_all(tries).await {
+            match answer {
+                Ok(Outcome::Granted(guard)) => guards.push(guard),
+                Err(error) if !error.is_transient() => return Err(error),
+                // It is asked for again in its turn, and waited for as long as a single lock is.
+                Ok(Outcome::Busy | Outcome::Timeout(_)) | Err(_) => break,
             }
         }
         Ok(guards)
@@ -226,32 +288,22 @@ impl<'a> Options<'a> {
 
     /// The request for one of the names.
     fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
-        let kind = self.lock.kinds[number];
+        let Part { client, kind } = &self.lock.parts[number];
         Request {
-            client: &self.lock.client,
-            name: &self.lock.names[number],
-            mode: kind.mode(),
-            ttl: self.ttl,
+            ttl: self.ttl.unwrap_or(client.ttl),
             renewed: self.renewed,
             wait: self.wait,
             began: Some(began),
-            join,
-            paired: kind == Kind::Write,
-            replicas: self.replicas,
+            paired: *kind == Kind::Write,
+            replicas: self.replicas.unwrap_or(client.replicas),
             at_least: self.at_least,
             max_hold: self.max_hold,
-            history: self.lock.client.history,
             by: self.by.clone(),
             holder: self.holder.clone(),
             reason: self.reason.clone(),
+            ..Request::new(client, &self.lock.names[number], kind.mode(), join)
         }
     }
-}
-
-/// One name of the first round.
-enum Try<'a> {
-    Asking(Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>),
-    Answered(Result<Outcome>),
 }
 
 impl AcquireAll<'_> {
@@ -288,88 +340,5 @@ impl<'a> IntoFuture for TryAcquireAll<'a> {
                 Err(_) => Ok(None),
             }
         })
-    }
-}
-
-/// Several locks that are held together. Lost as soon as one of them is. Dropped, it releases all.
-#[must_use = "the locks are released when the guard is dropped"]
-#[derive(Debug)]
-pub struct MultiGuard {
-    guards: Vec<Guard>,
-}
-
-impl From<Guard> for MultiGuard {
-    fn from(guard: Guard) -> MultiGuard {
-        MultiGuard { guards: vec![guard] }
-    }
-}
-
-impl MultiGuard {
-    /// The guards, in the order of their names.
-    pub fn guards(&self) -> &[Guard] {
-        &self.guards
-    }
-
-    /// The same, to be taken apart or asked for their engine's own strength.
-    pub fn into_guards(self) -> Vec<Guard> {
-        self.guards
-    }
-
-    /// The fencing tokens, in the order of the names.
-    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
-        self.guards.iter().map(Guard::token)
-    }
-
-    /// How long all of them are still valid if no renewal gets through.
-    pub fn remaining(&self) -> Duration {
-        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
-    }
-
-    /// Until when all of them are valid if no renewal gets through.
-    pub fn valid_until(&self) -> Moment {
-        self.guards.iter().map(Guard::valid_until).min().unwrap_or(Moment::ZERO)
-    }
-
-    /// Fails if one of them is lost. No I/O.
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost), of the first that is.
-    pub fn ensure_held(&self) -> Result<()> {
-        self.guards.iter().try_for_each(Guard::ensure_held)
-    }
-
-    /// Completes when one of them is lost.
-    ///
-    /// # Cancel safety
-    /// Safe; it only looks.
-    pub async fn lost(&self) -> (Name, Loss) {
-        let mut waits: Vec<_> =
-            self.guards.iter().map(|guard| (guard.name(), Box::pin(guard.lost()))).collect();
-        poll_fn(|cx| {
-            for (name, lost) in &mut waits {
-                if let Poll::Ready(why) = lost.as_mut().poll(cx) {
-                    return Poll::Ready((name.clone(), why));
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-
-    /// Releases all of them and waits until that is confirmed.
-    ///
-    /// # Errors
-    /// The first one; all are released or being released all the same.
-    ///
-    /// # Cancel safety
-    /// Dropped midway, the rest is released in the background.
-    pub async fn release(self) -> Result<()> {
-        let mut first = Ok(());
-        let until = self.guards.first().map_or(Moment::ZERO, Guard::release_until);
-        for guard in self.guards.into_iter().rev() {
-            let result = guard.released_by(until).await;
-            first = first.and(result);
-        }
-        first
     }
 }

@@ -10,9 +10,9 @@ pub enum Severity {
     Ok,
     /// Worth knowing; nothing has to be done.
     Note,
-    /// Client work, but a promise is weaker than it could be.
+    /// Locks work, but a promise is weaker than it could be.
     Warning,
-    /// Client do not work, or can be lost in everyday operation.
+    /// Locks do not work, or can be lost in everyday operation.
     Problem,
 }
 

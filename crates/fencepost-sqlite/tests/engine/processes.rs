@@ -1,4 +1,4 @@
-//! Client between real processes that crash, stop and come back.
+//! Locks between real processes that crash, stop and come back.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -221,7 +221,7 @@ macro_rules! conformance {
             inspect list_by_prefix_and_page evict_wants_the_right_token evict_marks evict_now
             evict_says_who_and_why
             held_for_its_longest_time kept_for_its_least_time a_lock_in_doubt_warns several_names_are_asked_for_at_once
-            a_set_holds_nothing_behind_what_it_waits_for
+            a_set_holds_nothing_behind_what_it_waits_for a_set_spans_two_engines
             a_holder_enters_again a_scope_is_handed_on a_holder_does_not_wait_for_itself what_is_lost_is_not_entered
             entries_that_come_together
             a_firing_runs_once a_failed_firing_runs_again_where_that_is_asked_for a_start_counts_from_when_it_asked

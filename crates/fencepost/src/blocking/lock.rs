@@ -79,6 +79,14 @@ lock! {
 }
 
 impl MultiLock {
+    /// See [`MultiLock::across`](crate::MultiLock::across).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn across<'a>(parts: impl IntoIterator<Item = (&'a str, MultiLock)>) -> Result<MultiLock> {
+        crate::MultiLock::across(parts.into_iter().map(|(key, lock)| (key, lock.0))).map(MultiLock)
+    }
+
     /// See [`MultiLock::kind`](crate::MultiLock::kind).
     #[must_use]
     pub fn kind(self, kind: Kind) -> MultiLock {

@@ -94,6 +94,7 @@ cases! {
     policies::a_lock_in_doubt_warns []
     policies::several_names_are_asked_for_at_once []
     policies::a_set_holds_nothing_behind_what_it_waits_for []
+    policies::a_set_spans_two_engines []
     reentry::a_holder_enters_again []
     reentry::a_scope_is_handed_on []
     reentry::a_holder_does_not_wait_for_itself []

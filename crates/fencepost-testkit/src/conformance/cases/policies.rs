@@ -3,7 +3,7 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::Mode;
-use fencepost_core::{Client, Loss, State};
+use fencepost_core::{Client, Loss, Memory, MultiLock, State};
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
@@ -128,5 +128,57 @@ pub(super) async fn a_set_holds_nothing_behind_what_it_waits_for(stage: Stage) {
     all.release().await.expect("they were held");
     for name in ["a", "b", "c", "d", "e"] {
         stage.assert_free(name).await;
+    }
+}
+
+/// The other engine is in memory. Its name comes before or behind those of the engine under test.
+pub(super) async fn a_set_spans_two_engines(stage: Stage) {
+    let (one, two, memory) = (stage.client().await, stage.client().await, Memory::new());
+    let beside = || Client::builder().ttl(LONG).open(|_| Ok(memory.clone())).expect("memory is there");
+    let look = beside();
+    let is_held =
+        || async { look.mutex("m").expect("a good name").try_lock().await.expect("no error").is_none() };
+    for (here, there) in [("a", "b"), ("b", "a")] {
+        let names = |client: &Client| client.multi(["y", "x"]).expect("good names");
+        let set = |client: &Client| {
+            let parts = [(here, names(client)), (there, beside().multi(["m"]).expect("a good name"))];
+            MultiLock::across(parts).expect("two engines with a key each")
+        };
+        let (mine, other) = (set(&one), set(&two));
+        let busy = lock(&two, "y", X).await.expect("it is free");
+        assert!(mine.try_lock().await.expect("busy is no error").is_none(), "`y` is held");
+        stage.assert_free("x").await;
+        assert!(!is_held().await, "the try left the other engine's name locked");
+        let waiting = {
+            let mine = mine.clone();
+            tokio::spawn(async move { mine.lock().await })
+        };
+        if one.capabilities().inspect {
+            let waits =
+                || async { one.inspect("y").await.expect("the engine can look").waiters().count() > 0 };
+            stage.eventually("it waits for the busy one", waits).await;
+            stage.assert_busy("x").await;
+            assert_eq!(is_held().await, there < here, "it holds only what comes before `y`");
+        }
+        busy.release().await.expect("it was held");
+        let all = tokio::time::timeout(SOON, waiting).await.expect("it is free").expect("it ran");
+        let all = all.expect("it is free");
+        for guard in all.guards().iter().filter(|guard| guard.name().as_str() != "m") {
+            stage.assert_held(guard).await;
+        }
+        assert!(is_held().await, "the other engine's name is held");
+        all.release().await.expect("they were held");
+        for _ in 0..5 {
+            let both = async {
+                tokio::join!(async { mine.lock().await.expect("it comes").release().await }, async {
+                    other.lock().await.expect("it comes").release().await
+                })
+            };
+            let (first, second) = tokio::time::timeout(SOON, both).await.expect("they wait for each other");
+            first.and(second).expect("all were held");
+        }
+        stage.assert_free("x").await;
+        stage.assert_free("y").await;
+        assert!(!is_held().await, "the other engine's name is free");
     }
 }
