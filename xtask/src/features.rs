@@ -37,8 +37,12 @@ pub(crate) fn alone(workspace: &Workspace, metadata: &Metadata) -> Result<Done, 
             let mut arguments =
                 vec!["check", "--quiet", "--package", &package.name, "--lib", "--no-default-features"];
             arguments.extend(feature.iter().flat_map(|feature| ["--features", feature.as_str()]));
-            if let Err(message) = workspace.cargo("features alone", &arguments).run() {
-                failures.push(message);
+            match workspace.cargo("features alone", &arguments).run() {
+                Ok(output) if output.text.contains("warning") => {
+                    failures.push(format!("`cargo {}` warns:\n{}", arguments.join(" "), output.text));
+                }
+                Ok(_) => {}
+                Err(message) => failures.push(message),
             }
             count += 1;
         }
