@@ -1,7 +1,7 @@
 //! Reads the URL: `mysql://user:password@host1,host2:3306/database?connections=16`.
 
-use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{MYSQL_ROWS, ServerUrl, TableName, UrlRules};
+use fencepost_core::{BackendUrl, Result};
+use fencepost_sql::{MYSQL_ROWS, ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
 
@@ -15,20 +15,9 @@ const RULES: UrlRules =
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
-    pub(crate) mode: Mode,
-    /// The lease table of [`Mode::Table`], or the rows of [`Mode::Row`].
+    pub(crate) mode: UrlMode,
+    /// The lease table of [`UrlMode::Table`], or the rows of [`UrlMode::Row`].
     pub(crate) table: TableName,
-}
-
-/// How a lock is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
-    /// By the server's named locks.
-    Named,
-    /// In a lease table.
-    Table,
-    /// By rows that open transactions lock.
-    Row,
 }
 
 impl Config {
@@ -38,21 +27,7 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
-        let mode = match address.option("mode") {
-            None | Some("named") => Mode::Named,
-            Some("table") => Mode::Table,
-            Some("row") => Mode::Row,
-            Some(_) => return Err(Error::invalid("mode is named, table or row")),
-        };
-        if mode == Mode::Named && address.option("table").is_some() {
-            return Err(Error::invalid(
-                "table names the table of mode=table or mode=row; add mode=table, or leave it out",
-            ));
-        }
-        let table = TableName::parse(address.option("table").unwrap_or(match mode {
-            Mode::Row => MYSQL_ROWS.table,
-            Mode::Named | Mode::Table => TableName::DEFAULT,
-        }))?;
+        let (mode, table) = UrlMode::read(address, "named", MYSQL_ROWS.table)?;
         Ok(Config { server, mode, table })
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use fencepost_core::{Finding, Report};
-use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::Server;
+use fencepost_sql::{Failure, findings};
 use futures_util::future::try_join;
 
 use crate::client::MysqlClient;
@@ -24,9 +24,6 @@ const SOUND: &str = "a token is on the disk before its lock is granted";
 const WEAK: &str =
     "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back";
 
-const CLOCKS: &str =
-    "idle timeouts count by the server's clock and deadlines by the client's; they need not agree";
-
 pub(crate) async fn examine(client: &MysqlClient) -> fencepost_core::Result<Report> {
     let server = client.server.name();
     let facts = client.connection().await?.run(|session| facts(&session.channel, server)).await?;
@@ -37,7 +34,7 @@ pub(crate) async fn examine(client: &MysqlClient) -> fencepost_core::Result<Repo
         durability(&fact, SOUND, WEAK),
         replication(&fact),
         connections(&fact),
-        Finding::ok("clocks", CLOCKS),
+        findings::idle_clocks(),
     ]))
 }
 
@@ -57,12 +54,8 @@ pub(crate) async fn examine_rows(channel: &Channel, server: &str) -> Result<Repo
         durability(&fact, SOUND, WEAK),
         replication(&fact),
         connections(&fact),
-        Finding::note(
-            "transactions",
-            "each lock keeps a transaction open, and the server keeps the old versions of rows that it has read",
-        )
-        .advice("hold row locks for seconds; use another mode for longer ones"),
-        Finding::ok("clocks", CLOCKS),
+        findings::open_transactions("the server keeps the old versions of rows that it has read"),
+        findings::idle_clocks(),
     ]))
 }
 
@@ -118,12 +111,6 @@ fn replication<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
 }
 
 pub(crate) fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
-    let number = |name: &str| fact(name).parse::<u64>().unwrap_or(0);
-    let (used, limit) = (number("threads_connected"), number("max_connections"));
-    let says = format!("{used} of {limit} are in use");
-    match used.saturating_mul(5) >= limit.saturating_mul(4) {
-        true => Finding::warning("connections", says)
-            .advice("raise max_connections, or lower connections= in the URLs"),
-        false => Finding::ok("connections", says),
-    }
+    let number = |name: &str| fact(name).parse().unwrap_or(0);
+    findings::connections(number("threads_connected"), number("max_connections"))
 }

@@ -7,10 +7,10 @@ use fencepost_core::{
     Token,
 };
 use fencepost_sql::connection_locks::Operators;
-use fencepost_sql::named;
+use fencepost_sql::{UrlMode, named};
 
 use crate::client::{self, PostgresClient, PostgresServer};
-use crate::config::{Config, LONGEST, Mode};
+use crate::config::{Config, LONGEST};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
@@ -33,9 +33,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Err(error) => return Reply::ready(Err(error)),
     };
     match config.mode {
-        Mode::Table => return named(ENGINE, table::open(config, runtime)),
-        Mode::Row => return named(ENGINE, row::open(config, runtime)),
-        Mode::Advisory => {}
+        UrlMode::Table => return named(ENGINE, table::open(config, runtime)),
+        UrlMode::Row => return named(ENGINE, row::open(config, runtime)),
+        UrlMode::Session => {}
     }
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.

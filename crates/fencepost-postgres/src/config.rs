@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{POSTGRES_ROWS, ServerUrl, TableName, UrlRules};
+use fencepost_sql::{POSTGRES_ROWS, ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
 
@@ -20,22 +20,11 @@ const RULES: UrlRules =
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
-    pub(crate) mode: Mode,
-    /// The lease table of [`Mode::Table`], or the rows of [`Mode::Row`].
+    pub(crate) mode: UrlMode,
+    /// The lease table of [`UrlMode::Table`], or the rows of [`UrlMode::Row`].
     pub(crate) table: TableName,
     /// Claims wait for messages about releases, and not in the server's queue.
     pub(crate) quiet: bool,
-}
-
-/// How a lock is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
-    /// By session advisory locks.
-    Advisory,
-    /// In a lease table.
-    Table,
-    /// By rows that open transactions lock.
-    Row,
 }
 
 impl Config {
@@ -45,29 +34,15 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
-        let mode = match address.option("mode") {
-            None | Some("advisory") => Mode::Advisory,
-            Some("table") => Mode::Table,
-            Some("row") => Mode::Row,
-            Some(_) => return Err(Error::invalid("mode is advisory, table or row")),
-        };
-        if mode == Mode::Advisory && address.option("table").is_some() {
-            return Err(Error::invalid(
-                "table names the table of mode=table or mode=row; add mode=table, or leave it out",
-            ));
-        }
+        let (mode, table) = UrlMode::read(address, "advisory", POSTGRES_ROWS.table)?;
         let quiet = match address.option("wait") {
             None | Some("queue") => false,
             Some("quiet") => true,
             Some(_) => return Err(Error::invalid("wait is queue or quiet")),
         };
-        if mode != Mode::Advisory && address.option("wait").is_some() {
+        if mode != UrlMode::Session && address.option("wait").is_some() {
             return Err(Error::invalid("wait is an option of mode=advisory; leave it out with another mode"));
         }
-        let table = TableName::parse(address.option("table").unwrap_or(match mode {
-            Mode::Row => POSTGRES_ROWS.table,
-            Mode::Advisory | Mode::Table => TableName::DEFAULT,
-        }))?;
         Ok(Config { server, mode, table, quiet })
     }
 }

@@ -1,7 +1,7 @@
 //! Checks the server.
 
 use fencepost_core::{Finding, Report};
-use fencepost_sql::Failure;
+use fencepost_sql::{Failure, findings};
 use tokio_postgres::Row;
 
 use crate::client::PostgresClient;
@@ -25,9 +25,6 @@ const FACTS: &str = "SELECT current_setting('server_version'), current_setting('
     current_setting('autovacuum_freeze_max_age')::int8 \
     FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), true) AS seen) AS schema";
 
-/// The advice when the connections are nearly used up.
-const CONNECTIONS: &str = "raise max_connections, or lower connections= in the URLs";
-
 pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<Report> {
     let row = client.connection().await?.run(|session| session.one_row(FACTS)).await?;
     Ok(Report::from(vec![
@@ -35,12 +32,9 @@ pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<R
         durability(&row),
         replication(&row),
         tokens(&row),
-        share("connections", row.get(7), row.get(6), CONNECTIONS),
-        share("lock table", row.get(9), row.get(8), "raise max_locks_per_transaction"),
-        Finding::ok(
-            "clocks",
-            "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
-        ),
+        findings::connections(row.get(7), row.get(6)),
+        findings::share("lock table", row.get(9), row.get(8), "raise max_locks_per_transaction"),
+        findings::idle_clocks(),
     ]))
 }
 
@@ -77,12 +71,8 @@ pub(crate) async fn examine_table(
         durability(&row),
         replication,
         messages,
-        share("connections", row.get(7), row.get(6), CONNECTIONS),
-        Finding::note(
-            "clocks",
-            "leases end by the server's clock: if it is set forward, a lock can be granted early",
-        )
-        .advice("slew the server's clock, and check tokens"),
+        findings::connections(row.get(7), row.get(6)),
+        findings::lease_clocks(),
     ]))
 }
 
@@ -94,16 +84,9 @@ pub(crate) async fn examine_rows(client: &DriverClient, server: &str) -> Result<
         durability(&row),
         replication(&row),
         tokens(&row),
-        share("connections", row.get(7), row.get(6), CONNECTIONS),
-        Finding::note(
-            "transactions",
-            "each lock keeps a transaction open, and VACUUM removes no row that is newer",
-        )
-        .advice("hold row locks for seconds; use another mode for longer ones"),
-        Finding::ok(
-            "clocks",
-            "idle timeouts count by the server's clock and deadlines by the client's; they need not agree",
-        ),
+        findings::connections(row.get(7), row.get(6)),
+        findings::open_transactions("VACUUM removes no row that is newer"),
+        findings::idle_clocks(),
     ]))
 }
 
@@ -149,15 +132,5 @@ fn tokens(row: &Row) -> Finding {
             ),
         )
         .advice("run `fencepost schema --apply`, which makes a sequence for them"),
-    }
-}
-
-/// Compares a number with its limit.
-fn share(subject: &'static str, used: i64, limit: i64, advice: &'static str) -> Finding {
-    let says = format!("{used} of {limit} are in use");
-    if used.saturating_mul(5) >= limit.saturating_mul(4) {
-        Finding::warning(subject, says).advice(advice)
-    } else {
-        Finding::ok(subject, says)
     }
 }

@@ -21,6 +21,7 @@ mod database;
 mod dialect;
 mod driver;
 mod failure;
+pub mod findings;
 mod listing;
 mod names;
 mod operator;
@@ -30,6 +31,7 @@ mod session;
 mod statements;
 mod table;
 mod url;
+mod url_mode;
 
 pub use database::{Answer, Results, Row, Statement, Value};
 pub use dialect::{
@@ -38,6 +40,7 @@ pub use dialect::{
 };
 pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};
+pub use listing::{in_order, page_of};
 pub use names::TableName;
 pub use row::{
     LockOptions, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
@@ -45,6 +48,7 @@ pub use row::{
 };
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
+pub use url_mode::UrlMode;
 
 /// The layout of the tables that this code reads and writes.
 const LAYOUT: i64 = 1;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
-use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::Server;
+use fencepost_sql::{Failure, in_order, page_of};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
@@ -119,8 +119,7 @@ pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
     let now = client.runtime.clock().wall_micros();
     let mut claims = claims(find(client, &key.name).await?, now);
     claims.extend(waiters(client, &wait_begins(&key.text)).await?.remove(&*key.text).unwrap_or_default());
-    claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-    Ok(Info::new(name.clone(), None, claims))
+    Ok(in_order(name.clone(), claims))
 }
 
 /// Returns a page of the names that are held.
@@ -136,18 +135,15 @@ pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Res
     for held in rows.into_iter().filter_map(Held::read) {
         names.entry(held.name.clone()).or_default().push(held);
     }
-    let more = names.len() > page.limit;
-    let mut resources = Vec::new();
+    let (more, mut found) = (names.len() > page.limit, BTreeMap::new());
     let mut waiters = waiters(client, WAIT_BEGINS).await?;
-    for (name, held) in names.into_iter().take(page.limit) {
+    for (name, held) in names {
         let name = Name::new(name.strip_prefix(prefix.as_str()).unwrap_or(&name))?;
         let mut claims = claims(held, now);
         claims.extend(waiters.remove(&*client.server.key(&name).text).unwrap_or_default());
-        claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-        resources.push(Info::new(name, None, claims));
+        found.insert(name.as_str().to_owned(), claims);
     }
-    let next = more.then(|| resources.last().map(|info| info.name.clone())).flatten();
-    Ok(Listing::new(resources, next))
+    page_of(found, page, more)
 }
 
 /// Marks a grant as evicted, which its holder reads with its next renewal. `now`: ends the holder's session.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::{MYSQL, MYSQL_ROWS, named, on_own_thread};
+use fencepost_sql::{MYSQL, MYSQL_ROWS, UrlMode, named, on_own_thread};
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::conn::statements::CREATE_TABLE;
 use crate::error::ENGINE;
@@ -17,13 +17,13 @@ pub(crate) const SCHEMA: Schema = Schema { statements, apply };
 fn statements(address: &BackendUrl) -> Result<String> {
     let config = Config::parse(address)?;
     Ok(match config.mode {
-        Mode::Named => format!(
+        UrlMode::Session => format!(
             "-- The tokens of fencepost's named locks on MySQL and MariaDB. Running this again changes nothing.\n\
              -- A client makes this table when it connects, if its user may. Else each user that takes locks needs\n\
              -- SELECT, INSERT, UPDATE and DELETE on it.\n{CREATE_TABLE};\n"
         ),
-        Mode::Table => MYSQL.schema(&config.table),
-        Mode::Row => MYSQL_ROWS.schema(&config.table),
+        UrlMode::Table => MYSQL.schema(&config.table),
+        UrlMode::Row => MYSQL_ROWS.schema(&config.table),
     })
 }
 

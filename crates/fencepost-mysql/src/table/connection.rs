@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
-use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement};
+use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement, UrlMode};
 use futures_util::future::{try_join, try_join_all};
 
-use crate::config::Mode;
 use crate::conn::channel::Channel;
 use crate::conn::connect::{Connector, all, check, pairs};
 use crate::error::{self, Unanswered};
@@ -43,7 +42,7 @@ impl Connect for Connector {
             let server = format!("{}:{}", host.0, host.1);
             let greeted = self.greet(host).await?;
             let skips = if greeted.mariadb { (10, 6, 0) } else { (8, 0, 1) };
-            if self.config.mode == Mode::Row && greeted.version < skips {
+            if self.config.mode == UrlMode::Row && greeted.version < skips {
                 let message = format!(
                     "{server} has no SKIP LOCKED, which mode=row needs; update it to MySQL 8.0.1 or MariaDB 10.6, or use another mode"
                 );

@@ -1,7 +1,7 @@
 //! Checks the server of a lease table.
 
 use fencepost_core::{Finding, Report};
-use fencepost_sql::Failure;
+use fencepost_sql::{Failure, findings};
 
 use crate::conn::channel::Channel;
 use crate::doctor::{connections, durability, facts, is_semi_synchronous, version};
@@ -36,10 +36,6 @@ pub(crate) async fn examine(channel: &Channel, server: &str) -> Result<Report, F
             "the server sends none: the first waiter of another process looks every 50 to 100 ms, others less often",
         ),
         connections(&fact),
-        Finding::note(
-            "clocks",
-            "leases end by the server's clock: if it is set forward, a lock can be granted early",
-        )
-        .advice("slew the server's clock, and check tokens"),
+        findings::lease_clocks(),
     ]))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
-use fencepost_sql::Failure;
+use fencepost_sql::{Failure, in_order, page_of};
 use serde_json::{Value, json};
 
 use crate::client::PostgresClient;
@@ -52,8 +52,7 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
     let mut claims = claims(client, &replies.parts).remove(name.as_str()).unwrap_or_default();
     let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.session));
     claims.extend(silent.map(|one| unknown(client, one)));
-    claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-    Ok(Info::new(name.clone(), None, claims))
+    Ok(in_order(name.clone(), claims))
 }
 
 /// Returns a page of the names that clients hold or wait for.
@@ -70,7 +69,6 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
         };
         tracing::warn!(clients = replies.silent.len(), "some clients do not reply; {rest}");
     }
-    let mut resources = Vec::new();
     let mut found = claims(client, &replies.parts);
     if client.server.names.is_usable() {
         // More than a page: names that replies have told may be among them.
@@ -83,15 +81,9 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
             }
         }
     }
-    let more = found.len() > page.limit;
-    for (name, mut claims) in found.into_iter().take(page.limit) {
-        claims.sort_by_key(|claim| (!claim.holds(), claim.since_micros));
-        resources.push(Info::new(Name::new(&name)?, None, claims));
-    }
     // Each client gives `limit` names, so a full page may have a next one.
-    let next =
-        (more || resources.len() == page.limit).then(|| resources.last().map(|info| info.name.clone()));
-    Ok(Listing::new(resources, next.flatten()))
+    let more = found.len() >= page.limit;
+    page_of(found, page, more)
 }
 
 /// Asks the holder's client to end the grant.

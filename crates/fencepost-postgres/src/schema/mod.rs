@@ -1,10 +1,10 @@
 //! The schema that `fencepost schema` prints or makes.
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::{POSTGRES, POSTGRES_ROWS, named};
+use fencepost_sql::{POSTGRES, POSTGRES_ROWS, UrlMode, named};
 use tokio::sync::mpsc;
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
 use crate::table::connection::run_batch;
@@ -18,9 +18,9 @@ pub(crate) const SCHEMA: Schema = Schema { statements, apply };
 fn statements(address: &BackendUrl) -> Result<String> {
     let config = Config::parse(address)?;
     Ok(match config.mode {
-        Mode::Advisory => ADVISORY.to_owned(),
-        Mode::Table => POSTGRES.schema(&config.table),
-        Mode::Row => POSTGRES_ROWS.schema(&config.table),
+        UrlMode::Session => ADVISORY.to_owned(),
+        UrlMode::Table => POSTGRES.schema(&config.table),
+        UrlMode::Row => POSTGRES_ROWS.schema(&config.table),
     })
 }
 
