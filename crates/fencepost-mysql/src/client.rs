@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{Error, Mode, Name, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
+use fencepost_sql::mysql_tokens::EVICTED;
 use fencepost_sql::{Failure, MAX_MYSQL_PERMITS, ServerUrl};
 
 use crate::config::Config;
@@ -12,9 +13,6 @@ use crate::conn::connect::{Connector, Found};
 use crate::conn::session::MysqlSession;
 use crate::error::ENGINE;
 use crate::keys::{self, Key};
-
-/// Selects the locks of this session that operators have evicted.
-const EVICTED: &str = "SELECT DISTINCT name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
 
 /// A client.
 pub(crate) type MysqlClient = ConnectionLocks<MysqlServer>;

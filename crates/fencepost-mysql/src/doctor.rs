@@ -24,6 +24,13 @@ const SOUND: &str = "a token is on the disk before its lock is granted";
 const WEAK: &str =
     "a crash of the machine can lose the last tokens; the next ones are greater unless the clock steps back";
 
+/// The meaning of replicas for tokens: there is none, a commit waits for one, or it does not.
+const REPLICAS: [&str; 3] = [
+    "no binary log, so no replica: while the server is down no lock is granted",
+    "semi-synchronous: a replica has each token before its lock is granted",
+    "replicas are asynchronous: after a failover tokens grow only if the clocks of the servers agree",
+];
+
 pub(crate) async fn examine(client: &MysqlClient) -> fencepost_core::Result<Report> {
     let server = client.server.name();
     let facts = client.connection().await?.run(|session| facts(&session.channel, server)).await?;
@@ -32,7 +39,7 @@ pub(crate) async fn examine(client: &MysqlClient) -> fencepost_core::Result<Repo
         version(fact("version")),
         tokens(client),
         durability(&fact, SOUND, WEAK),
-        replication(&fact),
+        replication(&fact, REPLICAS),
         connections(&fact),
         findings::idle_clocks(),
     ]))
@@ -52,7 +59,7 @@ pub(crate) async fn examine_rows(channel: &Channel, server: &str) -> Result<Repo
     Ok(Report::from(vec![
         version(fact("version")),
         durability(&fact, SOUND, WEAK),
-        replication(&fact),
+        replication(&fact, REPLICAS),
         connections(&fact),
         findings::open_transactions("the server keeps the old versions of rows that it has read"),
         findings::idle_clocks(),
@@ -87,27 +94,12 @@ pub(crate) fn durability<'a>(
     Finding::warning("durability", weak).advice("set innodb_flush_log_at_trx_commit and sync_binlog to 1")
 }
 
-pub(crate) fn is_semi_synchronous<'a>(fact: &impl Fn(&str) -> &'a str) -> bool {
-    ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"].iter().any(|name| fact(name) == "ON")
-}
-
-fn replication<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
-    if fact("log_bin") != "ON" {
-        return Finding::note(
-            "replication",
-            "no binary log, so no replica: while the server is down no lock is granted",
-        );
-    }
-    if is_semi_synchronous(fact) {
-        return Finding::ok(
-            "replication",
-            "semi-synchronous: a replica has each token before its lock is granted",
-        );
-    }
-    let says =
-        "replicas are asynchronous: after a failover tokens grow only if the clocks of the servers agree";
-    Finding::warning("replication", says)
-        .advice("use semi-synchronous replication, and keep the clocks in step")
+/// `texts`: what follows if there is no replica, if a commit waits for one, and if it does not.
+pub(crate) fn replication<'a>(fact: &impl Fn(&str) -> &'a str, texts: [&str; 3]) -> Finding {
+    let mut waits = ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"].into_iter();
+    let waits = waits.any(|name| fact(name) == "ON");
+    let advice = "use semi-synchronous replication, and keep the clocks in step";
+    findings::replication(fact("log_bin") == "ON", waits, texts, advice)
 }
 
 pub(crate) fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {

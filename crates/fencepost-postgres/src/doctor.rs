@@ -25,12 +25,19 @@ const FACTS: &str = "SELECT current_setting('server_version'), current_setting('
     current_setting('autovacuum_freeze_max_age')::int8 \
     FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), true) AS seen) AS schema";
 
+/// The meaning of standbys for tokens: there is none, a commit waits for one, or it does not.
+const TOKENS_ON_STANDBYS: [&str; 3] = [
+    "no standby: while the server is down no lock is granted",
+    "a standby has each token before its lock is granted",
+    "the standbys are asynchronous: after a failover tokens can repeat",
+];
+
 pub(crate) async fn examine(client: &PostgresClient) -> fencepost_core::Result<Report> {
     let row = client.connection().await?.run(|session| session.one_row(FACTS)).await?;
     Ok(Report::from(vec![
         Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
         durability(&row),
-        replication(&row),
+        replication(&row, TOKENS_ON_STANDBYS),
         tokens(&row),
         findings::connections(row.get(7), row.get(6)),
         findings::share("lock table", row.get(9), row.get(8), "raise max_locks_per_transaction"),
@@ -45,18 +52,14 @@ pub(crate) async fn examine_table(
     messages: bool,
 ) -> Result<Report, Failure> {
     let row = client.query_typed_one(FACTS, &[]).await.map_err(|error| error::read(&error, server))?;
-    let (names, standbys): (String, i64) = (row.get(4), row.get(5));
-    let replication = match (standbys, names.is_empty()) {
-        (0, _) => {
-            Finding::note("replication", "no standby: while the server is down no lock is granted or renewed")
-        }
-        (_, true) => Finding::warning(
-            "replication",
+    let replication = replication(
+        &row,
+        [
+            "no standby: while the server is down no lock is granted or renewed",
+            "a standby has each grant before its holder",
             "the standbys are asynchronous: after a failover two can hold a lock, and tokens can repeat",
-        )
-        .advice("set synchronous_standby_names"),
-        (_, false) => Finding::ok("replication", "a standby has each grant before its holder"),
-    };
+        ],
+    );
     let messages = if messages {
         Finding::ok("messages", "waiters are told of their grants")
     } else {
@@ -82,7 +85,7 @@ pub(crate) async fn examine_rows(client: &DriverClient, server: &str) -> Result<
     Ok(Report::from(vec![
         Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
         durability(&row),
-        replication(&row),
+        replication(&row, TOKENS_ON_STANDBYS),
         tokens(&row),
         findings::connections(row.get(7), row.get(6)),
         findings::open_transactions("VACUUM removes no row that is newer"),
@@ -104,17 +107,10 @@ fn durability(row: &Row) -> Finding {
     Finding::ok("durability", "a token is on the disk before its lock is granted")
 }
 
-fn replication(row: &Row) -> Finding {
+/// `texts`: what follows if there is no standby, if a commit waits for one, and if it does not.
+fn replication(row: &Row, texts: [&str; 3]) -> Finding {
     let (names, standbys): (String, i64) = (row.get(4), row.get(5));
-    match (standbys, names.is_empty()) {
-        (0, _) => Finding::note("replication", "no standby: while the server is down no lock is granted"),
-        (_, true) => Finding::warning(
-            "replication",
-            "the standbys are asynchronous: after a failover tokens can repeat",
-        )
-        .advice("set synchronous_standby_names"),
-        (_, false) => Finding::ok("replication", "a standby has each token before its lock is granted"),
-    }
+    findings::replication(standbys > 0, !names.is_empty(), texts, "set synchronous_standby_names")
 }
 
 fn tokens(row: &Row) -> Finding {

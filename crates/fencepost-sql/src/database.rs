@@ -44,6 +44,12 @@ pub struct Statement {
     pub values: Vec<Value>,
 }
 
+/// Returns statements without parameters.
+#[must_use]
+pub fn texts(texts: &[&str]) -> Vec<Statement> {
+    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
+}
+
 /// A row of a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row(pub Vec<Value>);

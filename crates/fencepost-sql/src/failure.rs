@@ -29,6 +29,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Says that the statement failed because a lease table is missing.
+    #[must_use]
+    pub fn without_table(self) -> Failure {
+        let message = "a lease table is missing; run fencepost schema --apply with this URL".to_owned();
+        Failure { kind: ErrorKind::Configuration, message, ..self }
+    }
+
     /// Makes a failure of a statement that has certainly had no effect.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
         Failure {

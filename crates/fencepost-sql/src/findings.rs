@@ -13,6 +13,18 @@ pub fn share(subject: &'static str, used: i64, limit: i64, advice: &'static str)
     }
 }
 
+/// Says whether there are replicas, and whether a commit waits for one of them. `texts`: what follows if there is none, if it waits, and
+/// if it does not.
+#[must_use]
+pub fn replication(replicas: bool, waits: bool, texts: [&str; 3], advice: &str) -> Finding {
+    let [none, sound, weak] = texts;
+    match (replicas, waits) {
+        (false, _) => Finding::note("replication", none),
+        (true, true) => Finding::ok("replication", sound),
+        (true, false) => Finding::warning("replication", weak).advice(advice),
+    }
+}
+
 /// Compares the number of connections with its limit.
 #[must_use]
 pub fn connections(used: i64, limit: i64) -> Finding {

@@ -33,10 +33,10 @@ mod table;
 mod url;
 mod url_mode;
 
-pub use database::{Answer, Results, Row, Statement, Value};
+pub use database::{Answer, Results, Row, Statement, Value, texts};
 pub use dialect::{
     Dialect, MAX_MYSQL_PERMITS, MYSQL, MYSQL_ROWS, MysqlPermits, POSTGRES, POSTGRES_ROWS, mysql_high,
-    mysql_text,
+    mysql_text, mysql_tokens,
 };
 pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};

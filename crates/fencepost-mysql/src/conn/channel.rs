@@ -32,7 +32,8 @@ const SPLIT: usize = 0xff_ffff;
 /// The server's error for a packet that is too long.
 const TOO_LONG: u16 = 1153;
 
-/// The statements of one connection.
+/// The statements of one connection. Clones share it.
+#[derive(Clone)]
 pub(crate) struct Channel {
     requests: UnboundedSender<Request>,
 }
@@ -53,10 +54,15 @@ pub(crate) struct Answer {
     pub(crate) in_transaction: bool,
 }
 
+/// Takes the reply to a statement.
+pub(crate) type ReplySender = oneshot::Sender<Result<Answer, Unanswered>>;
+
 struct Request {
     payload: Vec<u8>,
     kind: Kind,
-    reply: oneshot::Sender<Result<Answer, Unanswered>>,
+    reply: ReplySender,
+    /// Is dropped after the reply was handed over, or when there can be none.
+    _then: Option<Box<dyn Send>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,12 +99,22 @@ impl Channel {
 
     /// Sends a text without parameters.
     pub(crate) fn query(&self, text: &str) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
-        self.send(Kind::Query, [&[Command::COM_QUERY as u8], text.as_bytes()].concat())
+        let (reply, received) = reply();
+        self.query_for(text, reply, None);
+        received
+    }
+
+    /// Sends the same for somebody else. `then` is dropped after the reply was handed over, or when there can be none.
+    pub(crate) fn query_for(&self, text: &str, reply: ReplySender, then: Option<Box<dyn Send>>) {
+        self.send(Kind::Query, [&[Command::COM_QUERY as u8], text.as_bytes()].concat(), reply, then);
     }
 
     /// Prepares a statement.
     pub(crate) fn prepare(&self, text: &str) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
-        self.send(Kind::Prepare, [&[Command::COM_STMT_PREPARE as u8], text.as_bytes()].concat())
+        let payload = [&[Command::COM_STMT_PREPARE as u8], text.as_bytes()].concat();
+        let (reply, received) = reply();
+        self.send(Kind::Prepare, payload, reply, None);
+        received
     }
 
     /// Runs a prepared statement, which has as many parameters as there are values.
@@ -107,32 +123,50 @@ impl Channel {
         statement: u32,
         values: &[Value],
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let (reply, received) = reply();
+        self.execute_for(statement, values, reply, None);
+        received
+    }
+
+    /// Runs the same for somebody else. `then` is dropped after the reply was handed over, or when there can be none.
+    pub(crate) fn execute_for(
+        &self,
+        statement: u32,
+        values: &[Value],
+        reply: ReplySender,
+        then: Option<Box<dyn Send>>,
+    ) {
         let (request, is_long) = ComStmtExecuteRequestBuilder::new(statement).build(values);
         let mut payload = Vec::new();
         request.serialize(&mut payload);
         // The request leaves out what makes it too long.
         payload.resize(if is_long { SPLIT } else { payload.len() }, 0);
-        self.send(Kind::Execute, payload)
+        self.send(Kind::Execute, payload, reply, then);
     }
 
     /// Forgets a prepared statement.
     pub(crate) fn close(&self, statement: u32) {
         let number = statement.to_le_bytes();
-        drop(self.send(Kind::Close, [&[Command::COM_STMT_CLOSE as u8], &number[..]].concat()));
+        let payload = [&[Command::COM_STMT_CLOSE as u8], &number[..]].concat();
+        self.send(Kind::Close, payload, reply().0, None);
     }
 
     /// Sends now. The reply may be dropped: the statement takes effect.
-    fn send(&self, kind: Kind, payload: Vec<u8>) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
-        let (reply, received) = oneshot::channel();
+    fn send(&self, kind: Kind, payload: Vec<u8>, reply: ReplySender, then: Option<Box<dyn Send>>) {
         if payload.len() >= SPLIT {
             let message = "the statement is longer than 16 MiB".to_owned();
             let _ = reply.send(Err(Unanswered::Refused { code: TOO_LONG, message }));
         } else {
             // If the task has ended, the request is dropped, and the receiver knows.
-            let _ = self.requests.send(Request { payload, kind, reply });
+            let _ = self.requests.send(Request { payload, kind, reply, _then: then });
         }
-        async move { received.await.unwrap_or(Err(Unanswered::Ended)) }
     }
+}
+
+/// Returns where a reply goes, and the reply. Without one the connection has ended.
+pub(crate) fn reply() -> (ReplySender, impl Future<Output = Result<Answer, Unanswered>> + use<>) {
+    let (reply, received) = oneshot::channel();
+    (reply, async move { received.await.unwrap_or(Err(Unanswered::Ended)) })
 }
 
 struct Task {

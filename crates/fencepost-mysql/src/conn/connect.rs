@@ -7,6 +7,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_sql::mysql_tokens::{CREATE_TABLE, TRY_AND_DRAW};
 use fencepost_sql::{Failure, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
@@ -16,7 +17,7 @@ use crate::conn::channel::{Answer, Channel};
 use crate::conn::greeting::{Greeted, Refused, greet};
 use crate::conn::session::MysqlSession;
 use crate::conn::socket::Security;
-use crate::conn::statements::{CREATE_TABLE, Statements, TRY_AND_DRAW};
+use crate::conn::statements::Statements;
 use crate::error;
 use crate::error::{NO_ACCESS, NO_TABLE, Unanswered};
 
@@ -113,7 +114,7 @@ impl Connector {
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
         // Another connection may have been opened meanwhile.
         self.check_same(&identity, &server)?.push((identity, Box::new(task.watch())));
-        Ok((MysqlSession { connector: Arc::clone(self), channel, statements, number: id }, task))
+        Ok((MysqlSession::new(Arc::clone(self), channel, statements, id), task))
     }
 
     /// Greets a server, and checks its version. Runs on the client's own thread.

@@ -2,6 +2,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod connect;
+mod draws;
 mod greeting;
 pub(crate) mod session;
 mod socket;

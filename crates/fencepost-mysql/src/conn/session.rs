@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
+use fencepost_sql::mysql_tokens::{self, MysqlTry};
 use fencepost_sql::{Failure, MysqlPermits, mysql_high};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
 use crate::conn::channel::{Answer, Channel};
 use crate::conn::connect::{Connector, all};
-use crate::conn::statements::{self, Statements};
+use crate::conn::draws::Draws;
+use crate::conn::statements::Statements;
 use crate::error;
 use crate::keys::Key;
 
@@ -22,12 +24,23 @@ const GATE_ATTEMPTS: u64 = 20;
 pub(crate) struct MysqlSession {
     pub(crate) connector: Arc<Connector>,
     pub(crate) channel: Channel,
-    pub(crate) statements: Statements,
+    statements: Statements,
+    draws: Arc<Draws>,
     /// The session's number at the server.
     pub(crate) number: u64,
 }
 
 impl MysqlSession {
+    pub(crate) fn new(
+        connector: Arc<Connector>,
+        channel: Channel,
+        statements: Statements,
+        number: u64,
+    ) -> MysqlSession {
+        let draws = Draws::new(channel.clone(), statements, connector.runtime.clone());
+        MysqlSession { connector, channel, statements, draws, number }
+    }
+
     /// Runs a prepared statement, which the first poll sends.
     async fn execute(&self, statement: u32, values: &[Value]) -> Result<Answer, Failure> {
         let reply = self.channel.execute(statement, values).await;
@@ -97,8 +110,8 @@ fn permits(key: &Key, of: u32) -> MysqlPermits<'_> {
 }
 
 /// Returns two texts between which the locks of the permits lie.
-fn range(key: &Key) -> [Value; 2] {
-    [text(&key.permits), text(&mysql_high(&key.permits))]
+fn range(key: &Key) -> [Vec<u8>; 2] {
+    [key.permits.as_bytes().to_vec(), mysql_high(&key.permits).into_bytes()]
 }
 
 impl Session for MysqlSession {
@@ -123,9 +136,10 @@ impl Session for MysqlSession {
                     None => Err(self.interrupted()),
                 };
             }
-            let ([low, high], lock) = (range(key), text(&key.text));
-            let values = [lock.clone(), text(&key.name), holder(claim), lock.clone(), low, high, lock];
-            let answer = self.execute(self.statements.try_lock, &values).await?;
+            let (lock, name) = (key.text.as_bytes().to_vec(), key.name.as_bytes().to_vec());
+            let asked = MysqlTry { lock, name, holder: record(claim), permits: range(key) };
+            let answer = self.draws.take(asked).await;
+            let answer = answer.map_err(|error| error::read(error, &self.connector.server))?;
             let token = Token::new(answer.insert_id);
             Ok((answer.affected > 0).then(|| Taken { token, ..Taken::default() }))
         })
@@ -134,7 +148,7 @@ impl Session for MysqlSession {
     fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
             // Nothing is sent behind it: the server notices that a waiting client has left only if nothing is left to read.
-            let statement = statements::wait(&key.text, &record(claim));
+            let statement = mysql_tokens::wait(&key.text, &record(claim));
             match first_number(self.query(&statement).await?) {
                 Some(1) => Ok(Some(Token::default())),
                 _ => Err(self.interrupted()),
@@ -155,8 +169,8 @@ impl Session for MysqlSession {
                 self.set_idle(idle).await?;
                 return Ok(Some(Token::default()));
             };
-            let [low, high] = range(key);
-            let values = [text(&key.text), text(&key.name), holder(claim), low, high];
+            let [low, high] = range(key).map(Value::Bytes);
+            let values = [text(&key.text), text(&key.name), Value::Bytes(record(claim)), low, high];
             let answer = self.execute(draw, &values).await?;
             if answer.affected == 0 {
                 self.clean(key).await?;
@@ -196,10 +210,6 @@ impl Session for MysqlSession {
 /// Describes the holder, without the claim's id, which is a secret.
 fn record(claim: &Claim) -> Vec<u8> {
     ClaimRecord { id: None, ..ClaimRecord::of(claim) }.to_bytes()
-}
-
-fn holder(claim: &Claim) -> Value {
-    Value::Bytes(record(claim))
 }
 
 fn first_number(rows: Vec<Row>) -> Option<i64> {

@@ -7,33 +7,15 @@ use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
 use fencepost_sql::connection_locks::Server;
+use fencepost_sql::mysql_tokens::{ALSO, EVICT, HOLDERS, LIST, WAIT_BEGINS, WAITERS, read_wait, wait_begins};
 use fencepost_sql::{Failure, in_order, page_of};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
 use crate::client::{MysqlClient, held};
 use crate::conn::session::text;
-use crate::conn::statements::{WAIT_BEGINS, read_wait, wait_begins};
 use crate::error::ENGINE;
 use crate::keys::limit;
-
-/// Selects who holds the locks of a name. A row describes the last grant, which another session may have followed by hand.
-const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
-    FROM fencepost_token WHERE name = ? AND IS_USED_LOCK(lock_name) IS NOT NULL";
-
-/// Selects the same of a page of names.
-const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
-    FROM (SELECT DISTINCT name FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
-    AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?) AS page JOIN fencepost_token t ON t.name = page.name \
-    WHERE IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY t.name";
-
-/// Selects the statements that wait for a lock. A user without the right `PROCESS` sees those of the same user.
-const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
-    WHERE STATE = 'User lock' AND LEFT(INFO, LENGTH(?)) = ? ORDER BY TIME DESC, ID";
-
-/// Selects the other locks that a session holds.
-const ALSO: &str =
-    "SELECT DISTINCT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND name <> ? ORDER BY name";
 
 /// A row of [`HOLDERS`] or [`LIST`].
 struct Held {
@@ -169,8 +151,7 @@ pub(crate) async fn evict(
         return Ok(());
     }
     if !how.now {
-        let mark = "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ? AND session > 0";
-        ask(client, mark, &[text(why), text(&key.name), token.get().into()]).await?;
+        ask(client, EVICT, &[text(why), text(&key.name), token.get().into()]).await?;
         return Ok(());
     }
     let also = ask(client, ALSO, &[found.session.into(), text(&key.name)]).await?;

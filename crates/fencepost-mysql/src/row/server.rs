@@ -7,6 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Moment, Report};
 use fencepost_sql::{
     Answer, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, ended_early,
+    texts,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, try_join_all};
@@ -17,7 +18,7 @@ use crate::conn::connect::Connector;
 use crate::doctor;
 use crate::error::Unanswered;
 use crate::table::connection::{PlainClient, ROW_TIMEOUT_SECS};
-use crate::table::statement::{self, failed, texts};
+use crate::table::statement::{self, failed};
 
 /// The savepoint behind the lock. Only the transaction that has the lock has it.
 const KEEP: &str = "SAVEPOINT fencepost";

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
+use fencepost_sql::mysql_tokens::CREATE_TABLE;
 use fencepost_sql::{MYSQL, MYSQL_ROWS, UrlMode, named, on_own_thread};
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
-use crate::conn::statements::CREATE_TABLE;
 use crate::error::ENGINE;
 use crate::table::connection::run_batch;
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use fencepost_core::Report;
-use fencepost_sql::{Answer, Connections, Driver, Statement};
+use fencepost_sql::{Answer, Connections, Driver, Statement, texts};
 
 use crate::conn::connect::Connector;
 use crate::table::connection::PlainClient;
 use crate::table::doctor;
-use crate::table::statement::texts;
 
 /// Begins a transaction with the next statement. The server ends the connection of a client that falls silent in it, so that it does not
 /// keep a lock's row. Without `autocommit`, what follows a deadlock is not committed either.

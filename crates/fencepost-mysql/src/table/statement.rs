@@ -26,11 +26,6 @@ pub(crate) struct Prepared {
     pub(crate) places: Arc<[usize]>,
 }
 
-/// Returns statements without parameters.
-pub(crate) fn texts(texts: &[&str]) -> Vec<Statement> {
-    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
-}
-
 /// Runs statements in order. The first poll sends the first of them.
 pub(crate) async fn run(
     connection: &PlainClient,
@@ -157,11 +152,7 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
                 "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables"
             );
         }
-        Some(NO_TABLE | 1054) => {
-            failure.kind = ErrorKind::Configuration;
-            failure.message =
-                "a lease table is missing; run fencepost schema --apply with this URL".to_owned();
-        }
+        Some(NO_TABLE | 1054) => failure = failure.without_table(),
         Some(1461) => {
             failure.kind = ErrorKind::Unreachable;
             failure.transient = true;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod faults;
+mod groups;
 mod operators;
 mod permits;
 mod tokens;

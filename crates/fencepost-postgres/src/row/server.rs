@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backoff, ErrorKind, Moment, Report};
 use fencepost_sql::{
     Answer, Connect, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, Value,
-    ended_early, on_own_thread,
+    ended_early, on_own_thread, texts,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -61,12 +61,12 @@ impl RowServer for Connector {
     }
 
     fn keep(&self) -> Vec<Statement> {
-        vec![text(KEEP, Vec::new())]
+        texts(&[KEEP])
     }
 
     /// A failure of the savepoint would free the lock.
     fn before_wait(&self) -> Vec<Statement> {
-        vec![text(FREE, Vec::new())]
+        texts(&[FREE])
     }
 
     fn interrupt(&self, connection: i64) -> Statement {

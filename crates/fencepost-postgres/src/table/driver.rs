@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::{Report, SingleFlight};
-use fencepost_sql::{Answer, Connections, Driver, Failure, LeaseTable, Statement};
+use fencepost_sql::{Answer, Connections, Driver, Failure, LeaseTable, Statement, texts};
 
 use crate::conn::connect::Connector;
 use crate::doctor;
@@ -53,12 +53,11 @@ impl Driver for PostgresDriver {
     }
 
     fn begin(&self) -> Vec<Statement> {
-        let texts = ["BEGIN ISOLATION LEVEL READ COMMITTED", SETTINGS];
-        texts.map(|text| Statement { text: text.into(), values: Vec::new() }).into()
+        texts(&["BEGIN ISOLATION LEVEL READ COMMITTED", SETTINGS])
     }
 
     fn commit(&self) -> Vec<Statement> {
-        vec![Statement { text: "COMMIT".into(), values: Vec::new() }]
+        texts(&["COMMIT"])
     }
 
     fn ends_failed_transactions(&self) -> bool {

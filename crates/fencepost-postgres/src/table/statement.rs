@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fencepost_core::ErrorKind;
 use fencepost_sql::{Failure, Results, Row, Statement, Value};
 use futures_util::future::join_all;
 use tokio_postgres::error::SqlState;
@@ -84,11 +83,7 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
                  USAGE on their schema"
             );
         }
-        Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
-            failure.kind = ErrorKind::Configuration;
-            failure.message =
-                "a lease table is missing; run fencepost schema --apply with this URL".to_owned();
-        }
+        Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => failure = failure.without_table(),
         Some(_) => {}
     }
     failure

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
+use fencepost_core::Page;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
@@ -34,6 +35,32 @@ async fn a_quiet_wait_holds_no_snapshot() {
     client.close().await;
     holder.close().await;
     assert_eq!(locks(&server).trim(), "0");
+}
+
+/// A claim that waits for permits is shown to operators of other clients, though the server has no queue for it.
+#[tokio::test]
+async fn claims_that_wait_for_permits_are_shown() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.semaphore("pool", 2).expect("a good name").acquire_many(2).await.expect("free");
+    let semaphore = client.semaphore("pool", 2).expect("a good name");
+    let waiting = tokio::spawn(async move { semaphore.acquire().reason("nightly").await });
+    eventually(SOON, "the waiter is shown", || async {
+        let info = holder.inspect("pool").await.expect("it answers");
+        let reasons: Vec<_> = info.waiters().map(|claim| claim.reason.as_deref()).collect();
+        (info.holders().count(), reasons) == (1, vec![Some("nightly")])
+    })
+    .await;
+    let listing = holder.list("", &Page::default()).await.expect("it answers");
+    let listed: Vec<_> = listing.resources.iter().map(|info| info.waiters().count()).collect();
+    assert_eq!(listed, [1]);
+    guard.release().await.expect("it was held");
+    let guard =
+        tokio::time::timeout(SOON, waiting).await.expect("granted").expect("no panic").expect("granted");
+    guard.release().await.expect("it was held");
+    client.close().await;
+    holder.close().await;
 }
 
 /// Returns the messages of a channel.

@@ -14,6 +14,7 @@ mod attempt;
 mod backend;
 mod connection;
 mod entry;
+mod groups;
 mod held;
 mod keys;
 mod listed;
@@ -32,6 +33,7 @@ use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
+pub use groups::Groups;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use pool::Pool;

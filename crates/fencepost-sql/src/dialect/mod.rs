@@ -3,6 +3,7 @@
 mod mysql;
 mod mysql_permits;
 mod mysql_rows;
+pub mod mysql_tokens;
 mod postgres;
 mod postgres_rows;
 

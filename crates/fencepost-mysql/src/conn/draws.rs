@@ -1,0 +1,115 @@
+//! Locks that are taken together: each draw of a token is a commit, which waits for a flush of the server's log. The claims that come
+//! while one is under way take their locks and draw their tokens in one statement.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fencepost_core::Runtime;
+use fencepost_sql::connection_locks::Groups;
+use fencepost_sql::mysql_tokens::{MysqlTry, try_all};
+use futures_util::future::try_join;
+use mysql_common::value::Value;
+
+use crate::conn::channel::{Answer, Channel, ReplySender, reply};
+use crate::conn::statements::Statements;
+use crate::error::Unanswered;
+
+/// The most locks of one statement.
+const MAX_GROUP: usize = 128;
+
+/// The longest description of a holder that goes with others: the server ends a connection whose statement is too long for it.
+const MAX_HOLDER: usize = 512;
+
+/// The locks that the claims of one connection take.
+pub(crate) struct Draws {
+    channel: Channel,
+    statements: Statements,
+    runtime: Runtime,
+    groups: Groups<Draw>,
+}
+
+/// A lock that is to be taken. The reply is that of the statement for one lock: it changed no row if the lock was not taken, else its
+/// insert id is the token.
+struct Draw {
+    lock: MysqlTry,
+    reply: ReplySender,
+}
+
+/// A group is under way until this is dropped, by the task of the connection: it depends on no caller.
+struct UnderWay(Arc<Draws>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send(self.0.groups.next());
+    }
+}
+
+impl Draws {
+    pub(crate) fn new(channel: Channel, statements: Statements, runtime: Runtime) -> Arc<Draws> {
+        Arc::new(Draws { channel, statements, runtime, groups: Groups::new(MAX_GROUP) })
+    }
+
+    /// Takes a lock if it is free, and draws its token. It is sent now, or with others when the group that is under way has ended.
+    /// Dropped, it takes effect all the same.
+    pub(crate) fn take(
+        self: &Arc<Draws>,
+        lock: MysqlTry,
+    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let (reply, received) = reply();
+        let draw = Draw { lock, reply };
+        match draw.lock.holder.len() > MAX_HOLDER {
+            true => self.send_one(draw, None),
+            false => self.send(self.groups.add(draw).into_iter().collect()),
+        }
+        received
+    }
+
+    fn send(self: &Arc<Draws>, mut group: Vec<Draw>) {
+        let then = |own: &Arc<Draws>| Some(Box::new(UnderWay(Arc::clone(own))) as Box<dyn Send>);
+        match group.len() {
+            0 => {}
+            1 => self.send_one(group.remove(0), then(self)),
+            _ => {
+                let [take, read] = try_all(group.iter().map(|draw| &draw.lock));
+                let taking = self.channel.query(&take);
+                let (reply, reading) = reply();
+                self.channel.query_for(&read, reply, then(self));
+                let own = Arc::clone(self);
+                self.runtime.spawn(async move {
+                    let replies = try_join(taking, reading).await;
+                    own.answer(group, replies.map(|(_, tokens)| tokens));
+                });
+            }
+        }
+    }
+
+    fn send_one(&self, draw: Draw, then: Option<Box<dyn Send>>) {
+        let MysqlTry { lock, name, holder, permits: [low, high] } = draw.lock;
+        let values = [lock.clone(), name, holder, lock.clone(), low, high, lock].map(Value::Bytes);
+        self.channel.execute_for(self.statements.try_lock, &values, draw.reply, then);
+    }
+
+    /// Gives each claim its reply. If the connection has ended, all replies are dropped.
+    fn answer(&self, group: Vec<Draw>, tokens: Result<Answer, Unanswered>) {
+        match tokens {
+            Ok(tokens) => {
+                let row = |mut row: mysql_common::row::Row| Some((row.take::<Vec<u8>, _>(0)?, row.take(1)?));
+                let tokens: HashMap<Vec<u8>, u64> = tokens.rows.into_iter().filter_map(row).collect();
+                for Draw { lock, reply } in group {
+                    let token = tokens.get(&lock.lock);
+                    let (affected, insert_id) = (token.is_some().into(), token.copied().unwrap_or(0));
+                    let _ = reply.send(Ok(Answer { affected, insert_id, ..Answer::default() }));
+                }
+            }
+            // One row that others lock, for example. A statement that failed keeps the locks that it took. Each claim has its own error.
+            Err(Unanswered::Refused { .. }) => {
+                for draw in group {
+                    let lock = Value::Bytes(draw.lock.lock.clone());
+                    drop(self.channel.execute(self.statements.release, &[lock]));
+                    self.send_one(draw, None);
+                }
+            }
+            Err(Unanswered::Ended) => {}
+        }
+    }
+}

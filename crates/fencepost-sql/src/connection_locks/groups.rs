@@ -1,0 +1,67 @@
+//! Requests that come while one is under way are sent together.
+
+use fencepost_core::sync::Mutex;
+
+/// Requests of which one group is under way at a time. Those that come meanwhile are the next group, so a commit that is slow serves many
+/// requests.
+#[derive(Debug)]
+pub struct Groups<T> {
+    most: usize,
+    /// The requests that came meanwhile. `None`: nothing is under way.
+    waiting: Mutex<Option<Vec<T>>>,
+}
+
+impl<T> Groups<T> {
+    /// Makes groups of at most `most` requests.
+    pub fn new(most: usize) -> Groups<T> {
+        Groups { most, waiting: Mutex::new(None) }
+    }
+
+    /// Adds a request. Returns it if nothing is under way: the caller sends it alone, and calls [`next`](Groups::next) when that has ended.
+    pub fn add(&self, request: T) -> Option<T> {
+        match &mut *self.waiting.lock() {
+            Some(waiting) => {
+                waiting.push(request);
+                None
+            }
+            none => {
+                *none = Some(Vec::new());
+                Some(request)
+            }
+        }
+    }
+
+    /// Notes that a group has ended. Returns the next one, in the order of arrival: the caller sends it. Empty: nothing is under way.
+    #[must_use]
+    pub fn next(&self) -> Vec<T> {
+        let mut waiting = self.waiting.lock();
+        let Some(requests) = &mut *waiting else { return Vec::new() };
+        let count = requests.len().min(self.most);
+        let group: Vec<T> = requests.drain(..count).collect();
+        if group.is_empty() {
+            *waiting = None;
+        }
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_go_together_that_come_while_one_is_under_way() {
+        let groups = Groups::new(2);
+        assert_eq!(groups.add(1), Some(1));
+        for request in 2..=4 {
+            assert_eq!(groups.add(request), None);
+        }
+        assert_eq!(groups.next(), [2, 3]);
+        assert_eq!(groups.next(), [4]);
+        assert_eq!(groups.add(5), None);
+        assert_eq!(groups.next(), [5]);
+        assert!(groups.next().is_empty());
+        assert_eq!(groups.add(6), Some(6));
+        assert!(groups.next().is_empty());
+    }
+}

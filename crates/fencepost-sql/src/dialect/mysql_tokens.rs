@@ -1,0 +1,190 @@
+//! The statements of MySQL's and MariaDB's named locks, and of the table of their tokens.
+
+use crate::dialect::mysql_permits::text;
+
+/// The table of tokens. It keeps the plain names of locks and their holders, too.
+///
+/// A lost or removed row does no harm: tokens begin with the time, in microseconds since 1970.
+pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
+    lock_name VARBINARY(64) NOT NULL PRIMARY KEY, name VARBINARY(512) NOT NULL, token BIGINT UNSIGNED NOT NULL, \
+    session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
+    KEY by_evicted (evicted)) ENGINE = InnoDB";
+
+/// The columns that a grant writes.
+macro_rules! insert {
+    () => {
+        "INSERT INTO fencepost_token (lock_name, name, token, session, holder) "
+    };
+}
+
+/// The time in microseconds since 1970.
+macro_rules! time {
+    () => {
+        "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)"
+    };
+}
+
+/// The token is greater than the last one of the lock.
+macro_rules! next {
+    () => {
+        "GREATEST(fencepost_token.token + 1, VALUES(token))"
+    };
+}
+
+/// The other columns of a row that is there.
+macro_rules! replace {
+    () => {
+        "session = VALUES(session), holder = VALUES(holder), evicted = NULL, why = NULL"
+    };
+}
+
+/// Draws the token of a lock that this session holds, and stores its holder.
+macro_rules! draw {
+    ($($condition:expr),*) => {
+        concat!(
+            insert!(), "SELECT ?, ?, LAST_INSERT_ID(", time!(), "), CONNECTION_ID(), ? FROM DUAL ", $($condition,)*
+            " ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(", next!(), "), ", replace!()
+        )
+    };
+}
+
+/// Returns whether somebody holds permits: their locks lie between two texts.
+macro_rules! permits_held {
+    ($low:literal, $high:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM fencepost_token t WHERE t.lock_name BETWEEN ",
+            $low,
+            " AND ",
+            $high,
+            " AND IS_USED_LOCK(t.lock_name) IS NOT NULL)"
+        )
+    };
+}
+
+/// Returns whether the lock was taken. If permits are held, it is released again.
+macro_rules! taken {
+    ($lock:literal, $low:literal, $high:literal) => {
+        concat!(
+            "WHERE CASE WHEN GET_LOCK(",
+            $lock,
+            ", 0) = 1 THEN CASE WHEN ",
+            permits_held!($low, $high),
+            " THEN RELEASE_LOCK(",
+            $lock,
+            ") IS NULL ELSE TRUE END END"
+        )
+    };
+}
+
+/// Takes the lock and draws the token in one statement. The server calls `GET_LOCK` before it touches the row or looks for permits:
+/// a subquery with `IS_USED_LOCK` is never read ahead. If permits are held, the lock is released.
+pub const TRY_AND_DRAW: &str = draw!(taken!("?", "?", "?"));
+
+/// Draws the token after a wait. A statement that waits must not be one that writes: `FLUSH TABLES WITH READ LOCK` would wait for it,
+/// and all writes of the server for that.
+pub const DRAW: &str = draw!("WHERE NOT ", permits_held!("?", "?"));
+
+/// A lock that is to be taken, and its row.
+#[derive(Clone, Debug)]
+pub struct MysqlTry {
+    /// The server's name of the lock.
+    pub lock: Vec<u8>,
+    /// The plain name.
+    pub name: Vec<u8>,
+    /// Describes the holder.
+    pub holder: Vec<u8>,
+    /// The locks of the name's permits lie between these two.
+    pub permits: [Vec<u8>; 2],
+}
+
+/// Returns two statements for the same as [`TRY_AND_DRAW`] with several locks, which this session does not hold. The first one takes
+/// those that are free, and draws their tokens. Its commit is one flush of the server's log. The second one returns the locks that were
+/// taken, with their tokens. If the first one fails, locks may be taken, and the reply of the second one says nothing.
+#[must_use]
+pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2] {
+    let (mut asked, mut locks) = (Vec::new(), Vec::new());
+    for MysqlTry { lock, name, holder, permits: [low, high] } in tries {
+        let columns = [(lock, "wanted"), (name, "plain"), (holder, "label"), (low, "low"), (high, "high")];
+        let columns = columns.map(|(value, column)| format!("{} AS {column}", text(value)));
+        asked.push(format!("SELECT {}", columns.join(", ")));
+        locks.push(text(lock));
+    }
+    [
+        format!(
+            concat!(
+                insert!(),
+                "SELECT wanted, plain, ",
+                time!(),
+                ", CONNECTION_ID(), label FROM ({}) AS asked ",
+                taken!("asked.wanted", "asked.low", "asked.high"),
+                " ON DUPLICATE KEY UPDATE token = ",
+                next!(),
+                ", ",
+                replace!()
+            ),
+            asked.join(" UNION ALL ")
+        ),
+        format!(
+            "SELECT lock_name, token FROM fencepost_token WHERE lock_name IN ({}) AND session = CONNECTION_ID() \
+             AND IS_USED_LOCK(lock_name) = CONNECTION_ID()",
+            locks.join(", ")
+        ),
+    ]
+}
+
+/// Selects who holds the locks of a name. A row describes the last grant, which another session may have followed by hand.
+pub const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+    FROM fencepost_token WHERE name = ? AND IS_USED_LOCK(lock_name) IS NOT NULL";
+
+/// Selects the same of a page of names.
+pub const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+    FROM (SELECT DISTINCT name FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
+    AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?) AS page JOIN fencepost_token t ON t.name = page.name \
+    WHERE IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY t.name";
+
+/// Selects the statements that wait for a lock. A user without the right `PROCESS` sees those of the same user.
+pub const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
+    WHERE STATE = 'User lock' AND LEFT(INFO, LENGTH(?)) = ? ORDER BY TIME DESC, ID";
+
+/// Selects the other locks that a session holds.
+pub const ALSO: &str =
+    "SELECT DISTINCT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND name <> ? ORDER BY name";
+
+/// Marks the holder of a lock as evicted.
+pub const EVICT: &str =
+    "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ? AND session > 0";
+
+/// Selects the locks of this session that operators have evicted.
+pub const EVICTED: &str =
+    "SELECT DISTINCT name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
+
+/// Returns the statement that waits for a lock. It is a text, which operators see in the server's list of processes: the comment
+/// describes the claim. Hexadecimal needs no quotes. It waits for a year: -1 means no wait at all on MariaDB. The claim ends the
+/// wait before.
+#[must_use]
+pub fn wait(key: &str, holder: &[u8]) -> String {
+    format!("{}31536000) /* {} */", wait_begins(key), text(holder))
+}
+
+/// Returns how the statements begin that wait for a lock.
+#[must_use]
+pub fn wait_begins(key: &str) -> String {
+    format!("SELECT GET_LOCK({}, ", text(key))
+}
+
+/// The beginning of all statements that wait for a lock.
+pub const WAIT_BEGINS: &str = "SELECT GET_LOCK(_utf8mb4 0x";
+
+/// Returns the key and the description of the claim that waits by this statement.
+#[must_use]
+pub fn read_wait(statement: &str) -> Option<(String, Vec<u8>)> {
+    let (key, rest) = statement.strip_prefix(WAIT_BEGINS)?.split_once(", ")?;
+    let (_, comment) = rest.split_once("/* ")?;
+    let (holder, _) = comment.strip_prefix("_utf8mb4 0x")?.split_once(" */")?;
+    Some((String::from_utf8(from_hex(key)?).ok()?, from_hex(holder)?))
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
