@@ -1,4 +1,4 @@
-//! MariaDB: named locks.
+//! MariaDB.
 
 use super::{ByHand, Sql, Way};
 use fencepost_testkit::sql::MariaDb;
@@ -32,7 +32,7 @@ impl Sql for MariaDb {
     // The server refreshes its list only if nobody has read the list for 100 ms.
     const TRANSACTIONS: &'static str = "DO SLEEP(0.12); SELECT COUNT(*) FROM information_schema.INNODB_TRX";
     const NOTES: &'static str = "SELECT COUNT(*) FROM fencepost_row_claim";
-    const MODES: &'static [&'static str] = &["?mode=table"];
+    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
@@ -87,7 +87,7 @@ impl Hand {
     }
 }
 
-/// The table of the other ways. The token of a row that is locked is raised and committed by another statement.
+/// The table of the other ways. A token is the number in its row, which commits with the lock.
 const TABLES: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS by_hand (name BIGINT PRIMARY KEY, owner BIGINT NOT NULL, token BIGINT NOT NULL, \
      expires DATETIME(6) NOT NULL) ENGINE = InnoDB",
@@ -119,6 +119,8 @@ impl ByHand for Hand {
             Hand::row(&mut connection, "BEGIN", key).await;
             let lock = "SELECT token FROM by_hand WHERE name = ? FOR UPDATE";
             Hand::row(&mut connection, lock, key).await;
+            let draw = "UPDATE by_hand SET token = LAST_INSERT_ID(token + 1) WHERE name = ?";
+            assert!(Hand::row(&mut connection, draw, key).await.1 > 0, "it has a token");
             Hand::row(&mut connection, "COMMIT", key).await;
             return;
         }
