@@ -354,6 +354,23 @@ async fn several_locks_are_granted_when_all_are_held_at_once() {
 }
 
 #[tokio::test]
+async fn a_timeout_shows_the_reason_without_the_longest_time_that_is_stored_behind_it() {
+    let memory = Memory::new();
+    let hung =
+        Client::builder().announce_max_hold(Duration::from_millis(1)).open(|_| Ok(memory.clone())).unwrap();
+    let guard = hung.mutex("a").unwrap().lock().reason("nightly").await.unwrap();
+    let error = client(&memory).mutex("a").unwrap().lock().wait(Duration::from_millis(20)).await.unwrap_err();
+    let holder = &error.holders()[0];
+    assert_eq!(
+        (holder.reason.as_deref(), holder.max_hold),
+        (Some("nightly"), Some(Duration::from_millis(1)))
+    );
+    let text = error.to_string();
+    assert!(text.contains("reason: nightly, overdue: held for 1ms at most"), "{text}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_wait_for_a_lock_of_this_process_says_that_no_lock_is_reentrant() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();

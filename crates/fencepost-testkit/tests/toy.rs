@@ -53,6 +53,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     first_come_first_served,
     inspect,
     list_by_prefix_and_page,
+    a_longest_time_stands_beside_the_grant,
     mixed_modes,
     network_gets_slow,
     network_goes_dark,

@@ -77,6 +77,12 @@ impl LocksBuilder {
         self.with(|options| options.drop_timeout(timeout))
     }
 
+    /// Tells operators that this program keeps each grant for `max_hold` at most, and ends it itself: see
+    /// [`ClientBuilder::announce_max_hold`](fencepost_core::ClientBuilder::announce_max_hold).
+    pub fn announce_max_hold(self, max_hold: Duration) -> LocksBuilder {
+        self.with(|options| options.announce_max_hold(max_hold))
+    }
+
     /// Requires `replicas` replicas to acknowledge each grant: see [`Acquire::replicas`](crate::Acquire::replicas). The
     /// default is 0.
     pub fn replicas(self, replicas: u32) -> LocksBuilder {

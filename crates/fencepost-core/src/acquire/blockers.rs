@@ -44,7 +44,8 @@ impl<'a> Blockers<'a> {
         let backend = Arc::clone(&self.request.client.backend);
         let name = self.request.name.clone();
         self.asking = Some(Box::pin(async move {
-            let info = backend.inspect(&name).await?;
+            let mut info = backend.inspect(&name).await?;
+            info.read_caps();
             Ok(info.claims.into_iter().filter(ClaimInfo::holds).collect())
         }));
     }

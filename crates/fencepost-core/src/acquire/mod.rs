@@ -183,7 +183,7 @@ impl Request<'_> {
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
         claim.history = self.history;
-        claim.reason.clone_from(&self.reason);
+        claim.reason = self.stored_reason();
         claim
     }
 

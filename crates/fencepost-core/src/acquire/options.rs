@@ -8,6 +8,7 @@ use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::holder::Holder;
 use crate::name::Name;
+use crate::operator::cap::Cap;
 use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 
@@ -59,6 +60,14 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
+    /// Returns the reason, with the longest time of the grant behind it.
+    pub(super) fn stored_reason(&self) -> Option<Arc<str>> {
+        let Some(max_hold) = self.max_hold.or(self.client.announced) else { return self.reason.clone() };
+        let wait = self.wait.or((!self.join).then_some(Duration::ZERO));
+        let granted_within = wait.map(|wait| wait.max(self.client.attempt_timeout));
+        Some(Cap { max_hold, granted_within }.behind(self.reason.as_deref()))
+    }
+
     /// Checks how long the lock is to be held.
     pub(super) fn check_limits(&self) -> Result<()> {
         let Some(max_hold) = self.max_hold else { return Ok(()) };
@@ -111,8 +120,8 @@ macro_rules! options {
             /// ([`Loss::MaxHold`](crate::Loss::MaxHold)), then the client releases the lock: work that hangs keeps nobody waiting.
             ///
             /// Work that does not ask whether the lock is held goes on, as after each loss. In a process that is stopped, the lock ends
-            /// with its lease. Another process does not see this limit. It applies to leases that are renewed: a fixed one has its
-            /// [`ttl`](Self::ttl).
+            /// with its lease. Operators see this limit beside the grant, and evict a holder that is
+            /// [past it](crate::ClaimInfo::is_overdue). It applies to leases that are renewed: a fixed one has its [`ttl`](Self::ttl).
             ///
             /// ```
             /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
+use crate::operator::cap;
 use crate::operator::holder::{ClaimInfo, HolderInfo};
 use crate::token::Token;
 
@@ -93,8 +94,8 @@ impl ClaimRecord {
 
     fn from_fields(fields: &Map<String, Value>) -> ClaimRecord {
         let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
-        let shown =
-            |key: &str| fields.get(key).and_then(Value::as_str).map(|text| cut(text, HolderInfo::MAX_BYTES));
+        let most = |key: &str, most| fields.get(key).and_then(Value::as_str).map(|text| cut(text, most));
+        let shown = |key: &str| most(key, HolderInfo::MAX_BYTES);
         let number = |key: &str| fields.get(key).and_then(Value::as_u64);
         let small = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
         let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -117,7 +118,8 @@ impl ClaimRecord {
                 pid: small("pid").unwrap_or(0),
             },
             since_micros: number("since").unwrap_or(0),
-            reason: shown("reason"),
+            // The claim's longest time may stand behind its reason.
+            reason: most("reason", HolderInfo::MAX_BYTES + cap::MAX_BYTES),
             evicted: flag("evicted"),
             detached: flag("detached"),
             place: number("place"),
@@ -172,17 +174,14 @@ impl ClaimRecord {
         // An unknown time is no age.
         let now = if since_micros == 0 { 0 } else { now };
         ClaimInfo {
-            holder: self.holder,
-            mode,
             token,
             since_micros,
             from_arrival: token.is_some(),
             age: Duration::from_micros(now.saturating_sub(since_micros)),
-            expires_in: None,
             reason: self.reason,
             evicted: self.evicted,
             detached: self.detached,
-            endless: false,
+            ..ClaimInfo::new(self.holder, mode)
         }
     }
 }

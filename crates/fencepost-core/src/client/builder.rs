@@ -35,6 +35,7 @@ pub struct ClientBuilder {
     release_timeout: Duration,
     drop_timeout: Duration,
     replicas: u32,
+    announced: Option<Duration>,
     history: History,
     tokens: Tokens,
     degrade: Degrade,
@@ -61,6 +62,7 @@ impl Default for ClientBuilder {
             release_timeout: Duration::from_secs(2),
             drop_timeout: Duration::from_millis(500),
             replicas: 0,
+            announced: None,
             history: History::None,
             tokens: Tokens::None,
             degrade: Degrade::fail_closed(),
@@ -129,6 +131,14 @@ impl ClientBuilder {
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> ClientBuilder {
         self.replicas = replicas;
+        self
+    }
+
+    /// Tells operators that this program keeps each grant for `max_hold` at most. The client itself ends no grant: the program does,
+    /// once its work has stopped. Other programs use [`Acquire::max_hold`](crate::Acquire::max_hold), which tells operators, too.
+    #[must_use]
+    pub fn announce_max_hold(mut self, max_hold: Duration) -> ClientBuilder {
+        self.announced = Some(max_hold);
         self
     }
 
@@ -273,6 +283,7 @@ impl ClientBuilder {
             holder,
             ttl,
             replicas: self.replicas,
+            announced: self.announced,
             history,
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,

@@ -29,6 +29,8 @@ pub(crate) struct ClientShared {
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) ttl: Duration,
     pub(crate) replicas: u32,
+    /// How long the program keeps each grant, as it says.
+    pub(crate) announced: Option<Duration>,
     /// How long the engine keeps the runs of all claims. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
     pub(crate) outage: Duration,
@@ -135,6 +137,7 @@ impl ClientShared {
         self.require(self.capabilities.inspect, "way to inspect locks")?;
         let info = self.backend.inspect(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
+        info.read_caps();
         if let Some(runs) = &mut info.runs
             && runs.now_micros == 0
         {

@@ -72,8 +72,6 @@ impl Node {
             NodeState::Waiting { .. } => (None, None, false, false),
         };
         ClaimInfo {
-            holder: (*self.claim.holder).clone(),
-            mode: self.mode,
             token,
             since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
             age,
@@ -81,8 +79,7 @@ impl Node {
             reason: self.claim.reason.as_deref().map(str::to_owned),
             evicted,
             detached,
-            endless: false,
-            from_arrival: false,
+            ..ClaimInfo::new((*self.claim.holder).clone(), self.mode)
         }
     }
 }

@@ -93,17 +93,10 @@ impl Voters {
             let clock = voter.claim.runtime.clock();
             let age = clock.now().since(voter.since);
             ClaimInfo {
-                holder: (*voter.claim.holder).clone(),
-                mode: voter.claim.want().mode,
-                token: None,
                 since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
                 age,
-                expires_in: None,
                 reason: voter.claim.reason.as_deref().map(str::to_owned),
-                evicted: false,
-                detached: false,
-                endless: false,
-                from_arrival: false,
+                ..ClaimInfo::new((*voter.claim.holder).clone(), voter.claim.want().mode)
             }
         })
     }

@@ -102,6 +102,10 @@ pub struct ClaimInfo {
     pub expires_in: Option<Duration>,
     /// The reason that the holder gave.
     pub reason: Option<String>,
+    /// The [longest time](crate::Acquire::max_hold) for which its holder keeps it after the grant.
+    pub max_hold: Option<Duration>,
+    /// How long after its arrival it is granted at the latest. `None`: nobody knows.
+    pub(crate) granted_within: Option<Duration>,
     /// It has been evicted and runs out.
     pub evicted: bool,
     /// It is held by a detached lease, by no process.
@@ -122,6 +126,8 @@ impl ClaimInfo {
             age: Duration::ZERO,
             expires_in: None,
             reason: None,
+            max_hold: None,
+            granted_within: None,
             evicted: false,
             detached: false,
             endless: false,
@@ -132,6 +138,16 @@ impl ClaimInfo {
     pub fn holds(&self) -> bool {
         self.token.is_some()
     }
+
+    /// Has it been held for longer than its [longest time](ClaimInfo::max_hold)? Its holder hangs, is stopped or is dead then: a live one
+    /// has released it. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
+    /// certain of a claim that was to wait for a limited time, as far as the clocks of the two hosts agree.
+    pub fn is_overdue(&self) -> bool {
+        let waited = if self.from_arrival { self.granted_within } else { Some(Duration::ZERO) };
+        let known = self.holds() && !self.detached && self.since_micros > 0;
+        let limit = self.max_hold.zip(waited).map(|(max_hold, waited)| max_hold.saturating_add(waited));
+        known && limit.is_some_and(|limit| self.age > limit)
+    }
 }
 
 impl fmt::Display for ClaimInfo {
@@ -141,9 +157,12 @@ impl fmt::Display for ClaimInfo {
             let at_most = if self.from_arrival { "up to " } else { "" };
             write!(f, " for {at_most}{}s", self.age.as_secs())?;
         }
-        match &self.reason {
-            Some(reason) => write!(f, ", reason: {reason}"),
-            None => Ok(()),
+        if let Some(reason) = &self.reason {
+            write!(f, ", reason: {reason}")?;
+        }
+        match self.max_hold {
+            Some(max_hold) if self.is_overdue() => write!(f, ", overdue: held for {max_hold:?} at most"),
+            _ => Ok(()),
         }
     }
 }

@@ -85,6 +85,7 @@ cases! {
     server::network_gets_slow [Server]
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
+    operators::a_longest_time_stands_beside_the_grant [Inspect]
     operators::evict_wants_the_right_token [Evict]
     operators::evict_marks [Evict]
     operators::evict_now [Evict]

@@ -1,9 +1,9 @@
 //! Listing, inspection and eviction.
 
 use crate::conformance::Stage;
-use crate::conformance::stage::{SOON, Waiting, lock};
+use crate::conformance::stage::{LONG, SOON, Waiting, lock};
 use crate::history::Mode;
-use fencepost_core::{Eviction, Loss, Page, Token};
+use fencepost_core::{Client, Eviction, Loss, Page, Token};
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
@@ -37,6 +37,59 @@ pub(super) async fn inspect(stage: Stage) {
             one.inspect(name).await.expect("the engine can look").claims.is_empty()
         })
         .await;
+}
+
+/// The engine stores the longest time with the reason, and a look takes them apart.
+pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
+    let client = stage.client().await;
+    let reasons = [Some("nightly"), None];
+    for (reason, max_hold) in reasons.into_iter().flat_map(|reason| [(reason, Some(LONG)), (reason, None)]) {
+        let mutex = client.mutex("lock").expect("a good name");
+        let mut request = mutex.lock();
+        request = reason.into_iter().fold(request, |request, reason| request.reason(reason));
+        request = max_hold.into_iter().fold(request, |request, max_hold| request.max_hold(max_hold));
+        let guard = request.await.expect("it is free");
+        let info = client.inspect("lock").await.expect("the engine can look");
+        let listing = client.list("", &Page::default()).await.expect("the engine can list");
+        for info in [&info, &listing.resources[0]] {
+            let holder = info.holders().next().expect("it is held");
+            assert_eq!((holder.reason.as_deref(), holder.max_hold), (reason, max_hold), "{info:?}");
+            assert!(!holder.is_overdue(), "{info:?}");
+        }
+        guard.release().await.expect("it was held");
+    }
+    // A holder that hangs past its longest time, and one that waits for it.
+    let hung = Client::builder().ttl(LONG).announce_max_hold(Duration::from_millis(1));
+    let hung = stage.unshared(hung).await;
+    let mutex = hung.mutex("lock").expect("a good name");
+    let guard = mutex.try_lock().reason("hangs").await.expect("no error").expect("it is free");
+    let waiter = stage.stand("lock", X).await;
+    let overdue = || async {
+        let info = client.inspect("lock").await.expect("the engine can look");
+        assert!(!info.waiters().any(fencepost_core::ClaimInfo::is_overdue), "{info:?}");
+        info.holders().any(|claim| claim.is_overdue() && claim.reason.as_deref() == Some("hangs"))
+    };
+    stage.eventually("it is overdue", overdue).await;
+    guard.release().await.expect("the client itself ends no grant");
+    waiter.granted().await.release().await.expect("it was held");
+    hung.close().await;
+    if !client.capabilities().history {
+        return;
+    }
+    let keeper = stage.keeper("one").await;
+    let mutex = keeper.mutex("lock").expect("a good name");
+    mutex
+        .lock()
+        .reason("kept")
+        .max_hold(LONG)
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
+    let info = client.inspect("lock").await.expect("the engine can look");
+    let run = info.runs.and_then(|runs| runs.last).expect("the engine keeps runs");
+    assert_eq!(run.reason.as_deref(), Some("kept"));
 }
 
 pub(super) async fn list_by_prefix_and_page(stage: Stage) {
