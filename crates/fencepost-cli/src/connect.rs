@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) release: Option<Duration>,
     /// Whether the engine is to keep the run, if it can.
     pub(crate) history: bool,
+    /// How long the verb keeps the lock, as operators see it.
+    pub(crate) max_hold: Option<Duration>,
     /// The policy for the time in which the engine is away.
     pub(crate) degrade: Option<Degrade>,
 }
@@ -135,6 +137,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(degrade) = options.degrade {
         builder = builder.degrade(degrade);
+    }
+    if let Some(max_hold) = options.max_hold {
+        builder = builder.announce_max_hold(max_hold);
     }
     if options.history {
         builder = builder.history_where_kept(HISTORY);

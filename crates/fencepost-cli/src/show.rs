@@ -69,6 +69,10 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
     if let Some(reason) = &claim.reason {
         text.push_str(&format!(", reason: {}", plain(reason)));
     }
+    if let Some(max_hold) = claim.max_hold {
+        let overdue = if claim.is_overdue() { " (overdue)" } else { "" };
+        text.push_str(&format!(", at most {}{overdue}", age(max_hold)));
+    }
     if claim.evicted {
         text.push_str(", evicted");
     }
@@ -121,6 +125,8 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "age_ms": known.map(|_| millis(claim.age)),
         "expires_in_ms": claim.expires_in.map(millis),
         "reason": claim.reason,
+        "max_hold_ms": claim.max_hold.map(millis),
+        "overdue": claim.is_overdue(),
         "evicted": claim.evicted,
         "detached": claim.detached,
         "endless": claim.endless,

@@ -14,23 +14,27 @@ use crate::settings::Settings;
 use crate::show;
 use crate::time::utc;
 
-/// Take the lock from a holder, named by its token.
+/// Take the lock from a holder that is named by its token, or overdue.
 ///
 /// The holder is refused further renewals and told; the next grant follows its release or the end of its lease. With --now the lock
 /// is free at once although the holder may still be at work: that breaks mutual exclusion.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost evict [OPTIONS] --token T NAME",
+    override_usage = "fencepost evict [OPTIONS] --token T NAME\n       fencepost evict [OPTIONS] --overdue NAME",
     after_help = "Examples:
   fencepost show backup
   fencepost evict backup --token 7 --reason 'host is gone'
+  fencepost evict backup --overdue --yes || echo none is overdue
 
-Writes an audit line to standard error. Exits with 1 if no holder has that token any more."
+Writes an audit line to standard error. Exits with 1 if no holder has that token any more, or none is overdue."
 )]
 pub(crate) struct Args {
     /// The token of the grant to end, as 'fencepost show' prints it
-    #[arg(long, value_name = "T", value_parser = token)]
-    token: Token,
+    #[arg(long, value_name = "T", value_parser = token, required_unless_present = "overdue")]
+    token: Option<Token>,
+    /// Only holders that have held for longer than their own --max-hold (or max_hold) allows: they hang, are stopped or are dead
+    #[arg(long)]
+    overdue: bool,
     /// Free the lock at once, although the evicted holder may still be at work
     #[arg(long)]
     now: bool,
@@ -65,22 +69,42 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::plain(&args.name);
-    let holder = info.holders().find(|claim| claim.token == Some(args.token)).ok_or_else(|| {
-        let token = args.token;
-        Failure::new(NO, format!("no holder of '{name}' has token {token} (any more): see 'fencepost show'"))
-    })?;
+    let mut found = 0;
+    for holder in info.holders().filter(|claim| !args.overdue || claim.is_overdue()) {
+        match holder.token {
+            Some(token) if args.token.is_none_or(|wanted| wanted == token) => {
+                found += 1;
+                evict_one(args, locks, holder, token).await?;
+            }
+            _ => {}
+        }
+    }
+    match args.token {
+        _ if found > 0 => Ok(()),
+        Some(token) if !args.overdue => {
+            let message = format!("no holder of '{name}' has token {token} (any more): see 'fencepost show'");
+            Err(Failure::new(NO, message))
+        }
+        _ => Err(Failure::new(
+            NO,
+            format!("no holder of '{name}' is known to be overdue: see 'fencepost show'"),
+        )),
+    }
+}
+
+async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token) -> Result<(), Failure> {
     if !args.yes {
-        confirm(args, holder)?;
+        confirm(args, holder, token)?;
     }
     let how = Eviction::new(args.now);
     let how = args.reason.iter().fold(how, |how, reason| how.because(reason));
-    let result = locks.evict(&args.name, args.token, &how).await;
-    audit(args, holder, result.is_ok());
+    let result = locks.evict(&args.name, token, &how).await;
+    audit(args, holder, token, result.is_ok());
     result?;
     if args.json {
         let text = json!({
             "name": args.name,
-            "token": args.token.get(),
+            "token": token.get(),
             "now": args.now,
             "reason": args.reason,
             "holder": show::claim_json(holder),
@@ -91,12 +115,12 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
 }
 
 /// Asks on the terminal; without one there is nobody to ask.
-fn confirm(args: &Args, holder: &ClaimInfo) -> Result<(), Failure> {
+fn confirm(args: &Args, holder: &ClaimInfo, token: Token) -> Result<(), Failure> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Failure::usage("there is no terminal to ask on: say --yes to evict without being asked"));
     }
     let name = show::plain(&args.name);
-    say!("'{name}' (token {}) is held by {}", args.token, show::phrase(holder));
+    say!("'{name}' (token {token}) is held by {}", show::phrase(holder));
     if args.now {
         say!("With --now the next holder starts while this one may still be at work.");
     }
@@ -111,7 +135,7 @@ fn confirm(args: &Args, holder: &ClaimInfo) -> Result<(), Failure> {
 }
 
 /// One line that says who did what to whom, when and why.
-fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
+fn audit(args: &Args, holder: &ClaimInfo, token: Token, done: bool) {
     let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let by = show::plain(&HolderInfo::this_process().to_string());
     let what = if done { "evicted" } else { "failed to evict" };
@@ -120,9 +144,8 @@ fn audit(args: &Args, holder: &ClaimInfo, done: bool) {
     log::line(
         log::Level::Audit,
         &format!(
-            "audit: {time} {by} {what}{now}: '{}' token {}, held by {}; reason: {reason}",
+            "audit: {time} {by} {what}{now}: '{}' token {token}, held by {}; reason: {reason}",
             show::plain(&args.name),
-            args.token,
             show::who(holder),
         ),
         &[],

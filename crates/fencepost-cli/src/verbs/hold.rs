@@ -66,8 +66,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         ttl: Some(ttl),
         wait: wait.left(),
         release,
-        history: false,
         degrade,
+        ..Options::default()
     };
     let locks = unless_ended(signals, connect(settings, options)).await??;
     warn(&locks);

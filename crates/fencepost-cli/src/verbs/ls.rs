@@ -120,11 +120,12 @@ fn mode(mode: Mode) -> String {
     }
 }
 
-/// The rest of the lease, or how the grant ends without one.
+/// The rest of the lease, or how the grant ends without one, or that it should have ended.
 fn left(claim: &ClaimInfo) -> Option<String> {
     match claim.expires_in {
         _ if claim.endless => Some("no end".to_owned()),
         _ if claim.evicted => Some("evicted".to_owned()),
+        _ if claim.is_overdue() => Some("overdue".to_owned()),
         left => left.map(show::age),
     }
 }

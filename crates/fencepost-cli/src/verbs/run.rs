@@ -196,6 +196,7 @@ async fn round(
         wait: wait.left(),
         release: Some(args.release.release_wait),
         history: true,
+        max_hold: args.max_hold,
         degrade: degrade(&args.degrade, settings)?,
     };
     let guardian = IdleGuardian::start(&args.program);
