@@ -13,6 +13,8 @@ use crate::token::Token;
 
 /// The longest text of somebody else's payload that is shown.
 const SHOWN: usize = 200;
+/// The longest reason of ours, with the claim's longest time behind it.
+const LONGEST_REASON: usize = HolderInfo::MAX_BYTES + cap::MAX_BYTES;
 
 /// The beginning of a text that may be as long as its engine allows, and how long it is.
 fn cut(text: &str, most: usize) -> String {
@@ -94,8 +96,8 @@ impl ClaimRecord {
 
     fn from_fields(fields: &Map<String, Value>) -> ClaimRecord {
         let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
-        let most = |key: &str, most| fields.get(key).and_then(Value::as_str).map(|text| cut(text, most));
-        let shown = |key: &str| most(key, HolderInfo::MAX_BYTES);
+        let shown =
+            |key: &str| fields.get(key).and_then(Value::as_str).map(|text| cut(text, HolderInfo::MAX_BYTES));
         let number = |key: &str| fields.get(key).and_then(Value::as_u64);
         let small = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
         let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -118,8 +120,8 @@ impl ClaimRecord {
                 pid: small("pid").unwrap_or(0),
             },
             since_micros: number("since").unwrap_or(0),
-            // The claim's longest time may stand behind its reason.
-            reason: most("reason", HolderInfo::MAX_BYTES + cap::MAX_BYTES),
+            // The claim's longest time may stand behind it.
+            reason: text("reason").filter(|text| text.len() <= LONGEST_REASON).or_else(|| shown("reason")),
             evicted: flag("evicted"),
             detached: flag("detached"),
             place: number("place"),

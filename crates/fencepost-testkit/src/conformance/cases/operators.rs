@@ -3,7 +3,7 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, Waiting, lock};
 use crate::history::Mode;
-use fencepost_core::{Client, Eviction, Loss, Page, Token};
+use fencepost_core::{Client, Eviction, HolderInfo, Loss, Page, Token};
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
@@ -42,7 +42,8 @@ pub(super) async fn inspect(stage: Stage) {
 /// The engine stores the longest time with the reason, and a look takes them apart.
 pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
     let client = stage.client().await;
-    let reasons = [Some("nightly"), None];
+    let longest = "r".repeat(HolderInfo::MAX_BYTES);
+    let reasons = [Some("nightly"), None, Some(&*longest)];
     for (reason, max_hold) in reasons.into_iter().flat_map(|reason| [(reason, Some(LONG)), (reason, None)]) {
         let mutex = client.mutex("lock").expect("a good name");
         let mut request = mutex.lock();
