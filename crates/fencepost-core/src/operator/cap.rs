@@ -9,9 +9,9 @@ use crate::operator::info::Info;
 
 /// Stands between the reason and the longest time.
 const MARK: char = '\u{1f}';
-/// What follows the mark, with a number of milliseconds.
+/// Follows the mark, before a number of milliseconds.
 const MAX_HOLD: &str = "max_hold_ms=";
-/// What may follow that number, with another one.
+/// May follow that number, before another one.
 const GRANTED_WITHIN: &str = " granted_within_ms=";
 
 /// The most bytes that this puts behind a reason.
