@@ -68,6 +68,8 @@ pub use lock::{
     Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
 };
 #[cfg(feature = "planted")]
+pub use lock::{LockBug, plant};
+#[cfg(feature = "planted")]
 pub use memory::Bug;
 pub use memory::Memory;
 pub use name::Name;

@@ -1,4 +1,4 @@
-//! Plants bugs in the memory engine, and checks that the simulation meets each and that the checker reports
+//! Plants bugs in the memory engine and in the primitives, and checks that the simulation meets each and that the checker reports
 //! it.
 //!
 //! `cargo test -p fencepost-testkit --features planted --test planted -- --nocapture` prints the finding for
@@ -6,9 +6,10 @@
 
 #![cfg(feature = "planted")]
 
-use fencepost_core::{Bug, Memory};
+use fencepost_core::{Bug, LockBug, Memory, plant};
+use fencepost_testkit::chaos::Odds;
 use fencepost_testkit::checker::Kind;
-use fencepost_testkit::sim::{Ran, Setup, simulate};
+use fencepost_testkit::sim::{Primitive, Ran, Setup, simulate, simulate_primitive};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -120,4 +121,52 @@ fn upgrade_overtaken() {
 #[test]
 fn two_upgrades() {
     caught_by(&Setup::UPGRADES, Bug::TwoUpgrades, &[Kind::Overlap, Kind::Unanswered, Kind::TokenOrder]);
+}
+
+/// Runs seeds of a primitive with this bug until the expected kind is found. Without delays each call would be over at once.
+#[track_caller]
+fn caught_in(primitive: Primitive, bug: LockBug, expected: Kind) {
+    let start = Instant::now();
+    plant(Some(bug));
+    for seed in 1.. {
+        let report = simulate_primitive(seed, primitive, Odds::BAD, &|_| Memory::new());
+        if let Some(finding) = report.findings.iter().find(|finding| finding.kind == expected) {
+            println!("{bug:?}: caught in {:?} by {primitive:?} {seed}: {finding}", start.elapsed());
+            break;
+        }
+        assert!(report.findings.is_empty(), "{bug:?} was found otherwise: {:#?}", report.findings);
+        assert!(start.elapsed() < PATIENCE, "{bug:?} was not found by {seed} runs of {primitive:?}");
+    }
+    plant(None);
+}
+
+#[test]
+fn a_latch_that_opens_early() {
+    caught_in(Primitive::Latch, LockBug::LatchOpensEarly, Kind::OpenEarly);
+}
+
+#[test]
+fn a_barrier_that_opens_early() {
+    caught_in(Primitive::Barrier, LockBug::BarrierOpensEarly, Kind::OpenEarly);
+}
+
+#[test]
+fn a_barrier_that_is_left_early() {
+    caught_in(Primitive::Barrier, LockBug::BarrierLeftEarly, Kind::OpenEarly);
+}
+
+#[test]
+fn two_leaders_of_a_term() {
+    caught_in(Primitive::Election, LockBug::LastCandidateLeads, Kind::TwoLeaders);
+}
+
+#[test]
+fn a_segment_that_is_not_locked() {
+    caught_in(Primitive::Striped, LockBug::WrongSegment, Kind::SoldTwice);
+}
+
+#[test]
+fn a_firing_that_runs_again() {
+    caught_in(Primitive::Once, LockBug::NoLookBeforeRun, Kind::RanAgain);
+    caught_in(Primitive::OnceWithRetry, LockBug::NoLookBeforeRun, Kind::RanAgain);
 }

@@ -10,6 +10,7 @@ use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
+use crate::lock::bug::planted;
 use crate::lock::polling::{INTERVAL, Looks};
 use crate::name::Name;
 use crate::operator::info::Info;
@@ -162,7 +163,7 @@ impl Barrier {
                 return Ok(Inside { guard, barrier: self.clone(), last });
             }
             let (inside, last) = members(&looks.look(&self.inside).await?);
-            if inside >= self.members {
+            if inside + u32::from(planted!(BarrierOpensEarly)) >= self.members {
                 self.mark_open(last).await?;
             } else if !looks.pause().await? {
                 let message = format!("{inside} of {} members are inside after {limit:?}", self.members);
@@ -230,7 +231,7 @@ impl Inside {
             // One that is too many may be here for a moment.
             let inside =
                 info.holders().filter(|claim| claim.token.is_some_and(|token| token <= last)).count();
-            if inside == 0 {
+            if inside == 0 || inside == 1 && planted!(BarrierLeftEarly) {
                 return Ok(());
             }
             if !looks.pause().await? {

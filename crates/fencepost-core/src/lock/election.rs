@@ -8,6 +8,7 @@ use crate::backend::admission::Mode;
 use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
 use crate::error::Result;
+use crate::lock::bug::planted;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::token::Token;
@@ -84,7 +85,13 @@ impl Election {
         let leads = |claim: &crate::operator::holder::ClaimInfo| {
             Some(Leader { term: claim.token?, holder: claim.holder.clone(), value: claim.reason.clone() })
         };
-        Ok(info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads))
+        let mut leader = info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads);
+        if let (true, Some(leader), Some(last)) =
+            (planted!(LastCandidateLeads), &mut leader, info.claims.last())
+        {
+            leader.value = last.reason.clone();
+        }
+        Ok(leader)
     }
 
     /// Observes the leaders from now on, by a look each `interval`.

@@ -1,6 +1,7 @@
 //! The locks that users see, all on one mechanism.
 
 mod barrier;
+mod bug;
 mod election;
 mod kind;
 mod latch;
@@ -13,6 +14,8 @@ mod semaphore;
 mod striped;
 
 pub use barrier::{Barrier, Inside};
+#[cfg(feature = "planted")]
+pub use bug::{LockBug, plant};
 pub use election::{Election, Leader, Leaders};
 pub use kind::Kind;
 pub use latch::Latch;

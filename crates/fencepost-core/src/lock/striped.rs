@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::lock::bug::planted;
 use crate::lock::{MultiLock, Mutex};
 use crate::name::Name;
 use crate::random;
@@ -159,7 +160,8 @@ impl Walk<'_> {
             self.order.pop_front();
             if let Some(guard) = answer {
                 counts.granted.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some((number, guard)));
+                let wrong = self.busy.front().filter(|_| planted!(WrongSegment));
+                return Ok(Some((wrong.copied().unwrap_or(number), guard)));
             }
             counts.busy.fetch_add(1, Ordering::Relaxed);
             self.busy.push_back(number);

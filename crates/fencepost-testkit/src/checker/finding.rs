@@ -44,6 +44,14 @@ pub enum Kind {
     Unanswered,
     /// Something was left at the engine.
     Leftover,
+    /// A latch or a barrier was open before enough had arrived.
+    OpenEarly,
+    /// Two leaders of one term.
+    TwoLeaders,
+    /// A piece of a segment was sold twice.
+    SoldTwice,
+    /// A firing ran again.
+    RanAgain,
     /// The history contradicts itself: the recording is wrong, or one grant came twice.
     Malformed,
 }
@@ -62,6 +70,10 @@ impl fmt::Display for Kind {
             Kind::ListedOverlap => "listed overlap",
             Kind::Unanswered => "unanswered",
             Kind::Leftover => "leftover",
+            Kind::OpenEarly => "open early",
+            Kind::TwoLeaders => "two leaders",
+            Kind::SoldTwice => "sold twice",
+            Kind::RanAgain => "ran again",
             Kind::Malformed => "malformed",
         })
     }

@@ -8,6 +8,7 @@
 //! the engine.
 
 mod busy;
+mod coordination;
 mod eviction;
 mod fairness;
 mod finding;
@@ -41,6 +42,8 @@ pub struct Promises {
     pub dead: Option<Duration>,
     /// How long after the end of its session a holder may still say that it holds the lock.
     pub told: Duration,
+    /// Whether a firing whose runs have not ended well may run again.
+    pub retry: bool,
     /// Whether the run went on until every claim had an answer.
     pub complete: bool,
 }
@@ -56,6 +59,7 @@ impl Default for Promises {
             linger: Duration::ZERO,
             dead: None,
             told: Duration::ZERO,
+            retry: false,
             complete: true,
         }
     }
@@ -86,6 +90,7 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Finding> {
         }
     }
     leftover::check(&book, promises, &mut findings);
+    coordination::check(history, promises, &mut findings);
     findings.sort_by_key(|finding| finding.position);
     findings
 }

@@ -202,6 +202,12 @@ impl Book {
                         book.evict(resource, *token, spot);
                     }
                 }
+                What::Arrived { .. }
+                | What::Passed { .. }
+                | What::Led { .. }
+                | What::Sold { .. }
+                | What::RunBegan { .. }
+                | What::RunEnded { .. } => {}
                 What::Listed { .. } | What::Removed { .. } => book.others.push((pos, event.clone())),
                 _ => match index.get(&event.by).map(|&at| &mut book.stories[at]) {
                     Some(story) => {

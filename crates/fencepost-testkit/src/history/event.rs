@@ -209,6 +209,50 @@ pub enum What {
         /// The mode of each holder.
         holders: Vec<Mode>,
     },
+    /// The claim is about to count a latch down, or its member to enter or to leave a barrier.
+    Arrived {
+        /// The gate: the latch of a generation, or one side of the barrier of a generation.
+        gate: Arc<str>,
+    },
+    /// The gate was found open.
+    Passed {
+        /// The gate.
+        gate: Arc<str>,
+        /// How many have to arrive before it opens.
+        of: u32,
+    },
+    /// A leader was seen: by itself, or by somebody who asked.
+    Led {
+        /// The resource.
+        resource: Arc<str>,
+        /// The term.
+        term: u64,
+        /// The leader, as it names itself.
+        leader: String,
+    },
+    /// A piece was sold under the lock of its segment.
+    Sold {
+        /// The segment.
+        segment: Arc<str>,
+        /// The number of the piece in its segment.
+        piece: u32,
+    },
+    /// A run of a firing begins.
+    RunBegan {
+        /// The job.
+        job: Arc<str>,
+        /// The number of the firing.
+        firing: u32,
+    },
+    /// A run of a firing is about to report its end.
+    RunEnded {
+        /// The job.
+        job: Arc<str>,
+        /// The number of the firing.
+        firing: u32,
+        /// Whether it ended well.
+        good: bool,
+    },
     /// An entry was still at the engine at the end of the run.
     Removed {
         /// The resource.

@@ -9,6 +9,7 @@ mod cancel;
 mod detached;
 mod executor;
 mod pair;
+mod primitives;
 mod rng;
 mod setup;
 mod troubles;
@@ -16,5 +17,6 @@ mod worker;
 
 pub use cancel::{GiveUp, unless};
 pub use executor::{Executor, Ran};
+pub use primitives::{Primitive, Rehearsal, simulate_primitive};
 pub use rng::Rng;
 pub use setup::{Engine, LONGEST_LEASE, Layer, Report, Setup, simulate, simulate_layered};

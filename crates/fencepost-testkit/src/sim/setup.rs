@@ -202,6 +202,7 @@ pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Lay
         // lease expires.
         dead: None,
         told: Duration::ZERO,
+        retry: false,
         complete: true,
     };
     let count =

@@ -1,6 +1,7 @@
 //! Tests of the checker: a history for each kind of fault, and good ones that must pass. A history is a text
 //! with an event per line: milliseconds, claim, event. `2:a` is claim `a` of process 2.
 
+mod coordination;
 mod exclusion;
 mod line;
 mod order;
@@ -62,6 +63,20 @@ fn event(line: &str) -> Event {
             token: words[4].parse().unwrap(),
             now: words.get(5) == Some(&"now"),
         },
+        "arrived" => What::Arrived { gate: words[3].into() },
+        "passed" => What::Passed { gate: words[3].into(), of: words[4].parse().unwrap() },
+        "led" => What::Led {
+            resource: words[3].into(),
+            term: words[4].parse().unwrap(),
+            leader: words[5].to_owned(),
+        },
+        "sold" => What::Sold { segment: words[3].into(), piece: words[4].parse().unwrap() },
+        "began" => What::RunBegan { job: words[3].into(), firing: words[4].parse().unwrap() },
+        "ended" => What::RunEnded {
+            job: words[3].into(),
+            firing: words[4].parse().unwrap(),
+            good: words[5] == "well",
+        },
         "paused" => What::Paused,
         "resumed" => What::Resumed,
         "died" => What::Died,
@@ -93,6 +108,7 @@ fn promises() -> Promises {
         linger: Duration::ZERO,
         dead: Some(Duration::from_millis(30)),
         told: Duration::ZERO,
+        retry: false,
         complete: true,
     }
 }

@@ -1,0 +1,272 @@
+//! Runs of the primitives that are made of several locks, on the executor of [`simulate`](super::simulate).
+
+use super::executor::{Executor, Ran};
+use super::rng::Rng;
+use super::setup::{Engine, LONGEST_LEASE};
+use crate::chaos::{Chaos, Odds};
+use crate::checker::{Finding, Promises, check};
+use crate::history::{Key, Recorder, What};
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Client, Clock, Firing, Runtime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How many generations, terms or firings a run has.
+const ROUNDS: u32 = 12;
+/// Longer than any delay of a run.
+const LONG: Duration = Duration::from_secs(120);
+/// The window of a firing, and the time between two of them.
+const WINDOW: Duration = Duration::from_secs(20);
+const PERIOD: Duration = Duration::from_secs(100);
+/// The starts of one firing are this far apart, at most.
+const SPREAD: Duration = Duration::from_millis(400);
+/// The pieces of each segment.
+const PIECES: u32 = 8;
+
+/// A primitive that is made of several locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Primitive {
+    /// A latch of several generations.
+    Latch,
+    /// A barrier of several generations.
+    Barrier,
+    /// An election with observers.
+    Election,
+    /// The segments of one stock.
+    Striped,
+    /// Firings that run at most once.
+    Once,
+    /// Firings that run again until one run has ended well.
+    OnceWithRetry,
+}
+
+impl Primitive {
+    /// All of them.
+    pub const ALL: [Primitive; 6] = [
+        Primitive::Latch,
+        Primitive::Barrier,
+        Primitive::Election,
+        Primitive::Striped,
+        Primitive::Once,
+        Primitive::OnceWithRetry,
+    ];
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// The end of the run.
+    pub ran: Ran,
+    /// The number of events.
+    pub events: usize,
+    /// The findings of the checker.
+    pub findings: Vec<Finding>,
+}
+
+/// Runs the seed: several clients with several tasks each use one primitive, on a network with these faults.
+///
+/// # Panics
+/// Panics if a client cannot be made or the engine lacks the primitive.
+pub fn simulate_primitive(seed: u64, primitive: Primitive, odds: Odds, engine: Engine<'_>) -> Rehearsal {
+    let mut rng = Rng::new(seed);
+    let mut executor = Executor::new(rng.draw());
+    let clock = executor.clock().clone();
+    let recorder = Recorder::new(0, {
+        let clock = clock.clone();
+        move || clock.now().as_nanos()
+    });
+    let bare = engine(&clock);
+    let (clients, tasks) = (2 + rng.below(3) as u32, 1 + rng.below(2) as u32);
+    let segments = 1 + rng.below(4) as usize;
+    let world = Arc::new(World {
+        members: clients * tasks,
+        stock: (0..segments).map(|_| Mutex::new(PIECES)).collect(),
+        working: AtomicU32::new(clients * tasks),
+    });
+    for client in 1..=clients {
+        let chaos = Arc::new(Chaos::new(bare.clone(), clock.clone(), rng.draw(), odds));
+        let spread = u64::from(client).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let runtime = Runtime::for_client(spread, clock.clone(), executor.host(client));
+        let builder =
+            Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(LONGEST_LEASE);
+        let locks =
+            builder.history(LONG * 100).open(|_| Ok(chaos)).expect("an engine that needs no connection");
+        for task in 0..tasks {
+            let number = (client - 1) * tasks + task;
+            let user = User {
+                key: Key { process: client, number: number + 1 },
+                number,
+                locks: locks.clone(),
+                clock: clock.clone(),
+                recorder: recorder.clone(),
+                rng: rng.fork(),
+                world: world.clone(),
+            };
+            executor.host(client).spawn(Box::pin(user.run(primitive)));
+        }
+    }
+    let limit = clock.now() + Duration::from_secs(3600 * 24);
+    let ran = executor.run(limit, || world.working.load(Ordering::Relaxed) == 0);
+    let history = recorder.history();
+    let promises = Promises { retry: primitive == Primitive::OnceWithRetry, ..Promises::default() };
+    Rehearsal { ran, events: history.events().len(), findings: check(&history, &promises) }
+}
+
+/// The state that all users of a run share.
+struct World {
+    members: u32,
+    /// The pieces that are left in each segment. They are in no lock's protection but that of their segment.
+    stock: Box<[Mutex<u32>]>,
+    /// How many users have work to do.
+    working: AtomicU32,
+}
+
+/// One task of one client.
+struct User {
+    key: Key,
+    /// Its number, from 0.
+    number: u32,
+    locks: Client,
+    clock: Clock,
+    recorder: Recorder,
+    rng: Rng,
+    world: Arc<World>,
+}
+
+impl User {
+    async fn run(mut self, primitive: Primitive) {
+        match primitive {
+            Primitive::Latch => self.latch().await,
+            Primitive::Barrier => self.barrier().await,
+            Primitive::Election => self.election().await,
+            Primitive::Striped => self.striped().await,
+            Primitive::Once => self.once(false).await,
+            Primitive::OnceWithRetry => self.once(true).await,
+        }
+        self.world.working.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn latch(&mut self) {
+        let count = (self.world.members / 2).max(1);
+        let latch = self.locks.latch("latch", count).expect("the engine has latches");
+        for generation in 0..ROUNDS {
+            let (latch, gate) =
+                (latch.generation(generation.into()), Arc::from(format!("latch {generation}")));
+            self.pause(LONGEST_LEASE).await;
+            if self.number < count {
+                // A count that failed may have been made, and another one may open the latch of a caller that failed.
+                self.note(What::Arrived { gate: Arc::clone(&gate) });
+                let _ = latch.count_down().await;
+            }
+            if latch.wait(LONG).await.is_ok() {
+                self.note(What::Passed { gate, of: count });
+            }
+        }
+    }
+
+    async fn barrier(&mut self) {
+        let members = self.world.members;
+        let barrier = self.locks.barrier("barrier", members).expect("the engine has barriers");
+        for generation in 0..ROUNDS {
+            let barrier = barrier.generation(generation.into());
+            let gate = |side: &str| Arc::from(format!("{side} barrier {generation}"));
+            self.pause(LONGEST_LEASE).await;
+            self.note(What::Arrived { gate: gate("into") });
+            let inside = barrier.enter(LONG).await;
+            if inside.is_ok() {
+                self.note(What::Passed { gate: gate("into"), of: members });
+            }
+            self.pause(LONGEST_LEASE).await;
+            // A member that failed to enter, or that has lost its place, has left for the others.
+            self.note(What::Arrived { gate: gate("out of") });
+            if let Ok(inside) = inside
+                && inside.leave(LONG).await.is_ok()
+            {
+                self.note(What::Passed { gate: gate("out of"), of: members });
+            }
+        }
+    }
+
+    async fn election(&mut self) {
+        let election = self.locks.election("leader").expect("the engine has elections");
+        let resource: Arc<str> = "leader".into();
+        for round in 0..ROUNDS {
+            let led = |term: u64, leader: String| What::Led { resource: resource.clone(), term, leader };
+            self.pause(LONGEST_LEASE).await;
+            if self.rng.chance(500) {
+                if let Ok(Some(leader)) = election.leader().await {
+                    self.note(led(leader.term.get(), leader.value.unwrap_or_default()));
+                }
+                continue;
+            }
+            let name = format!("{} in round {round}", self.key);
+            if let Ok(guard) = election.campaign().reason(&name).wait(LONG).await {
+                self.note(led(guard.token().get(), name));
+                self.pause(LONGEST_LEASE).await;
+                let _ = guard.release().await;
+            }
+        }
+    }
+
+    async fn striped(&mut self) {
+        let segments = self.world.stock.len();
+        let striped = self.locks.striped("stock", segments as u32).expect("the engine has locks");
+        loop {
+            let mut walk = striped.walk();
+            let sold = loop {
+                // A walk whose request failed goes on with the next one.
+                let (segment, guard) = match walk.next().await {
+                    Ok(Some(found)) => found,
+                    Ok(None) => break false,
+                    Err(_) => continue,
+                };
+                let left = *self.world.stock[segment].lock();
+                if left == 0 {
+                    continue;
+                }
+                self.pause(LONGEST_LEASE / 4).await;
+                if guard.ensure_held().is_ok() {
+                    *self.world.stock[segment].lock() = left - 1;
+                    self.note(What::Sold { segment: format!("segment {segment}").into(), piece: left });
+                }
+                let _ = guard.release().await;
+                break true;
+            };
+            if !sold {
+                return;
+            }
+        }
+    }
+
+    async fn once(&mut self, retry: bool) {
+        let once = self.locks.once("job", WINDOW).expect("the engine keeps runs");
+        let once = if retry { once.retry() } else { once };
+        let (start, job) = (self.clock.now(), Arc::<str>::from("job"));
+        for firing in 0..ROUNDS {
+            self.clock.sleep_until(start + PERIOD * firing).await;
+            self.pause(SPREAD).await;
+            let begun =
+                if self.rng.chance(500) { once.begin().wait(WINDOW).await } else { once.begin().await };
+            let Ok(Firing::First(guard)) = begun else { continue };
+            self.note(What::RunBegan { job: job.clone(), firing });
+            self.pause(LONGEST_LEASE / 4).await;
+            let good = self.rng.chance(700);
+            self.note(What::RunEnded { job: job.clone(), firing, good });
+            guard.report(i32::from(!good));
+            let _ = guard.release().await;
+        }
+    }
+
+    /// Waits for a while, which is often zero.
+    async fn pause(&mut self, longest: Duration) {
+        if !self.rng.chance(300) {
+            let pause = Duration::from_nanos(self.rng.below(longest.as_nanos() as u64));
+            self.clock.sleep_until(self.clock.now() + pause).await;
+        }
+    }
+
+    fn note(&self, what: What) {
+        self.recorder.record(self.key, what);
+    }
+}
