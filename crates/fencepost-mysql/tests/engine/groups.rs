@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::process::Stdio;
 
-use fencepost_core::{Client, Guard, Result};
+use fencepost_core::{Client, Guard, HolderInfo, Result};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::ProxiedMariaDb;
@@ -116,8 +116,11 @@ async fn claims_that_go_together_have_outcomes_of_their_own() {
     let permit = semaphore.acquire().await.expect("it is free");
     server.silence().expect("the network can be silent");
     let mut all = ask(&client, false).await;
-    // A claim that leaves harms nobody.
+    // A claim that leaves harms nobody, and a long reason goes alone.
     drop(all.split_off(CLAIMS - 8));
+    let long = client.mutex("long").expect("a good name");
+    all.push(Box::pin(async move { long.lock().reason(&"x".repeat(HolderInfo::MAX_BYTES)).await.map(Some) }));
+    assert!(futures_util::poll!(all.last_mut().expect("it is there")).is_pending());
     server.mend().expect("it can be mended");
     let all = tokio::time::timeout(SOON, join_all(all)).await.expect("they have replies");
     let mut guards = Vec::new();
