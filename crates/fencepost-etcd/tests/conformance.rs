@@ -24,6 +24,10 @@ impl Fixture for One {
         &[ETCD]
     }
 
+    fn page_row(&self) -> Option<&'static str> {
+        Some("etcd")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = Proxied::start(&Config::new()).expect("a server starts");
         let (url, look) = (server.url(), server.look());
@@ -38,6 +42,10 @@ struct Three;
 impl Fixture for Three {
     fn needs(&self) -> &'static [Program] {
         &[ETCD]
+    }
+
+    fn page_row(&self) -> Option<&'static str> {
+        Some("etcd")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {

@@ -46,6 +46,10 @@ impl Fixture for One {
         &[REDIS]
     }
 
+    fn page_row(&self) -> Option<&'static str> {
+        Some("Redis")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = Proxied::start(&Config::new().durable()).expect("a server starts");
         let seen = server.clone();
@@ -64,6 +68,10 @@ static SENTINEL: LazyLock<Mutex<Sentinel>> =
 impl Fixture for Watched {
     fn needs(&self) -> &'static [Program] {
         &[REDIS]
+    }
+
+    fn page_row(&self) -> Option<&'static str> {
+        Some("Redis")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
@@ -85,6 +93,10 @@ impl Fixture for Clustered {
         &[REDIS]
     }
 
+    fn page_row(&self) -> Option<&'static str> {
+        Some("Redis")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let cluster = || CLUSTER.lock();
         let url = cluster().url();
@@ -103,6 +115,10 @@ static MASTERS: LazyLock<Mutex<Masters>> =
 impl Fixture for Majority {
     fn needs(&self) -> &'static [Program] {
         &[REDIS]
+    }
+
+    fn page_row(&self) -> Option<&'static str> {
+        Some("Redlock")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {

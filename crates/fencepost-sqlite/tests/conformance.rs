@@ -18,6 +18,10 @@ struct Place {
 }
 
 impl Fixture for Sqlite {
+    fn page_row(&self) -> Option<&'static str> {
+        Some("SQLite")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let folder = TempDir::new("sqlite-suite").expect("the temporary folder can be written");
         let place = Place { folder, options: self.options };

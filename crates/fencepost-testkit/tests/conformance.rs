@@ -5,12 +5,16 @@ use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 use std::sync::Arc;
 
-/// Makes an engine for each case.
-struct InMemory(fn() -> Arc<Memory>);
+/// Makes an engine for each case, and names its row in the table of docs/library.md.
+struct InMemory(fn() -> Arc<Memory>, Option<&'static str>);
 
 struct Place(Arc<Memory>);
 
 impl Fixture for InMemory {
+    fn page_row(&self) -> Option<&'static str> {
+        self.1
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let place = Place((self.0)());
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
@@ -27,7 +31,7 @@ mod memory {
     use super::*;
 
     fencepost_testkit::conformance!(
-        InMemory(Memory::new),
+        InMemory(Memory::new, Some("memory")),
         excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
     );
 }
@@ -37,7 +41,7 @@ mod memory_of_processes {
     use super::*;
 
     fencepost_testkit::conformance!(
-        InMemory(Memory::with_process_identity),
+        InMemory(Memory::with_process_identity, None),
         excused: [
             a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,

@@ -46,6 +46,10 @@ impl Fixture for One {
         &[ZOOKEEPER]
     }
 
+    fn page_row(&self) -> Option<&'static str> {
+        Some("ZooKeeper")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let place = Place::on_one("");
         Box::pin(async { place })
@@ -94,6 +98,10 @@ static ENSEMBLE: LazyLock<Mutex<Ensemble>> =
 impl Fixture for Three {
     fn needs(&self) -> &'static [Program] {
         &[ZOOKEEPER]
+    }
+
+    fn page_row(&self) -> Option<&'static str> {
+        Some("ZooKeeper")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {

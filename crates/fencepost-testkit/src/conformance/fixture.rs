@@ -18,6 +18,11 @@ pub trait Fixture: Send + Sync {
         &[]
     }
 
+    /// Returns the name of its row in the table of docs/library.md. `None`: a layer or another deployment, which has no row.
+    fn page_row(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Makes a fresh namespace at the engine, which no other case uses.
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>>;
 }

@@ -34,6 +34,7 @@ pub struct Stage(Arc<Inner>);
 
 struct Inner {
     namespace: Box<dyn Namespace>,
+    page_row: Option<&'static str>,
     clients: Mutex<Vec<Client>>,
     recorder: Recorder,
 }
@@ -76,7 +77,14 @@ impl Waiting {
 impl Stage {
     pub(super) async fn set(fixture: &impl Fixture) -> Stage {
         let namespace = fixture.namespace().await;
-        Stage(Arc::new(Inner { namespace, clients: Mutex::default(), recorder: Recorder::new(0, boottime) }))
+        let recorder = Recorder::new(0, boottime);
+        let page_row = fixture.page_row();
+        Stage(Arc::new(Inner { namespace, page_row, clients: Mutex::default(), recorder }))
+    }
+
+    /// Returns the name of the engine's row in the table of docs/library.md.
+    pub(super) fn page_row(&self) -> Option<&'static str> {
+        self.0.page_row
     }
 
     /// Returns the entries at the engine, if they can be seen.

@@ -93,6 +93,17 @@ impl Fixture for &'static SqlMode {
         }
     }
 
+    fn page_row(&self) -> Option<&'static str> {
+        let rows = match self.server {
+            SqlServer::Postgres => {
+                ["PostgreSQL, `mode=advisory`", "PostgreSQL, `mode=table`", "PostgreSQL, `mode=row`"]
+            }
+            SqlServer::MariaDb => ["MariaDB, `mode=named`", "MariaDB, `mode=table`", "MariaDB, `mode=row`"],
+        };
+        let mode = ["mode=table", "mode=row"].iter().position(|mode| self.options.contains(mode));
+        Some(rows[mode.map_or(0, |mode| mode + 1)])
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let space: Box<dyn Namespace> = match self.server {
             SqlServer::Postgres => Space::<Postgres>::start(self),

@@ -183,26 +183,49 @@ pub(super) async fn a_dead_member_holds_nobody_up(stage: Stage) {
     clear(&client, "barrier#barrier0.open").await;
 }
 
+/// The page of the library has a table of the primitives and the engines. Each suite checks the row of its engine there.
 pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
     let client = stage.client().await;
     let can = client.capabilities().clone();
     let gathers = can.permits && can.detach && can.inspect;
     let tokens = can.tokens != fencepost_core::Tokens::None;
     let check = |what: &str, can: bool, made: Result<()>| match made {
-        Ok(()) => assert!(can, "{what}: the engine lacks what it needs"),
-        Err(error) => assert!(!can && error.is_unsupported(), "{what}: {error}"),
+        Ok(()) => {
+            assert!(can, "{what}: the engine lacks what it needs");
+            "yes"
+        }
+        Err(error) => {
+            assert!(!can && error.is_unsupported(), "{what}: {error}");
+            "no"
+        }
     };
-    check("rwlock", can.shared, client.rwlock("x").map(drop));
-    check("semaphore", can.permits, client.semaphore("x", 2).map(drop));
-    check("latch", gathers, client.latch("x", 2).map(drop));
-    check("barrier", gathers && tokens, client.barrier("x", 2).map(drop));
-    check("election", can.inspect && tokens, client.election("x").map(drop));
+    let mut row = vec![
+        check("mutex", true, client.mutex("x").map(drop)),
+        check("rwlock", can.shared, client.rwlock("x").map(drop)),
+        check("semaphore", can.permits, client.semaphore("x", 2).map(drop)),
+        check("multi", true, client.multi(["x", "y"]).map(drop)),
+        check("striped", true, client.striped("x", 2).map(drop)),
+        check("latch", gathers, client.latch("x", 2).map(drop)),
+        check("barrier", gathers && tokens, client.barrier("x", 2).map(drop)),
+        check("election", can.inspect && tokens, client.election("x").map(drop)),
+        check("once", can.history && can.inspect, client.once("x", LONG).map(drop)),
+    ];
+    let mut upgrade = "no";
     if can.shared {
         let mut guard = lock(&client, "read", Mode::Shared).await.expect("it is free");
-        check("upgrade", can.upgrade, guard.upgrade().await);
+        upgrade = check("upgrade", can.upgrade, guard.upgrade().await);
         check("downgrade", can.upgrade, guard.downgrade().await);
         guard.ensure_held().expect("it is held all the same");
         guard.release().await.expect("it was held");
     }
-    check("once", can.history && can.inspect, client.once("x", LONG).map(drop));
+    row.insert(2, upgrade);
+    if let Some(name) = stage.page_row() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/library.md");
+        let text = std::fs::read_to_string(page).expect("the page of the library is in the tree");
+        let row = format!("| {name} | {} |", row.join(" | "));
+        assert!(
+            text.lines().any(|line| line == row),
+            "docs/library.md lacks this row of its table of engines:\n{row}"
+        );
+    }
 }
