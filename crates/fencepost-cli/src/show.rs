@@ -73,6 +73,9 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
         let overdue = if claim.is_overdue() { " (overdue)" } else { "" };
         text.push_str(&format!(", at most {}{overdue}", age(max_hold)));
     }
+    if let Some(count) = claim.entered.filter(|count| *count > 1) {
+        text.push_str(&format!(", entered {count} times"));
+    }
     if claim.evicted {
         text.push_str(", evicted");
     }
@@ -127,6 +130,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "reason": claim.reason,
         "max_hold_ms": claim.max_hold.map(millis),
         "overdue": claim.is_overdue(),
+        "entered": claim.entered,
         "evicted": claim.evicted,
         "detached": claim.detached,
         "endless": claim.endless,
@@ -192,6 +196,7 @@ pub(crate) fn fit(head: &[&str], rows: &mut [Vec<String>], width: usize, cut: &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fencepost_core::HolderInfo;
 
     #[test]
     fn columns_line_up() {
@@ -212,6 +217,16 @@ mod tests {
         let before = rows.clone();
         fit(&head, &mut rows, 80, &[("REASON", 8)]);
         assert_eq!(rows, before, "it fits already");
+    }
+
+    #[test]
+    fn a_claim_says_how_often_it_was_entered() {
+        let mut claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), Mode::Exclusive);
+        for (entered, text) in [(None, ""), (Some(1), ""), (Some(3), ", entered 3 times")] {
+            claim.entered = entered;
+            assert_eq!(phrase(&claim), format!("me (host h, pid 7), exclusive{text}"));
+            assert_eq!(claim_json(&claim)["entered"].as_u64(), entered.map(u64::from));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{
-    Client, Error, Eviction, HolderInfo, Kind, Loss, Memory, Page, Registry, State, Tokens,
+    Client, Error, Eviction, Holder, HolderInfo, Kind, Loss, Memory, Page, Registry, State, Tokens,
 };
 
 fn client(memory: &Arc<Memory>) -> Client {
@@ -351,6 +351,22 @@ async fn several_locks_are_granted_when_all_are_held_at_once() {
     }
     taken.release().await.unwrap();
     waiting.await.unwrap().unwrap().ensure_held().unwrap();
+}
+
+#[tokio::test]
+async fn an_operator_sees_how_often_a_holder_has_entered() {
+    let locks = client(&Memory::new());
+    let (holder, mutex) = (Holder::new(), locks.mutex("a").unwrap());
+    let entered = async || locks.inspect("a").await.unwrap().holders().next().unwrap().entered;
+    let plain = mutex.lock().await.unwrap();
+    assert_eq!(entered().await, None);
+    plain.release().await.unwrap();
+    let outer = mutex.lock().holder(&holder).reentrant().await.unwrap();
+    let inner = mutex.lock().holder(&holder).reentrant().await.unwrap();
+    assert_eq!((entered().await, inner.count()), (Some(2), 2));
+    drop(outer);
+    assert_eq!(entered().await, Some(1));
+    inner.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! One request for a resource.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub struct Claim {
     turned: AtomicU8,
     /// Under which moment the renewer has it; see there.
     pub(crate) kept: AtomicU64,
+    /// The guards of one holder that share its grant.
+    pub(crate) entered: AtomicU32,
 }
 
 impl Claim {
@@ -96,6 +98,7 @@ impl Claim {
             ttl: AtomicU64::new(nanos(ttl)),
             turned: AtomicU8::new(AS_WANTED),
             kept: AtomicU64::new(0),
+            entered: AtomicU32::new(0),
         }
     }
 
@@ -116,6 +119,11 @@ impl Claim {
     /// From now on it holds exclusively or shared.
     pub(crate) fn turn(&self, exclusive: bool) {
         self.turned.store(if exclusive { EXCLUSIVE } else { SHARED }, Ordering::Release);
+    }
+
+    /// Returns how many guards of its [`Holder`](crate::Holder) share its grant. `None`: its holder cannot enter it again.
+    pub fn entered(&self) -> Option<u32> {
+        Some(self.entered.load(Ordering::Relaxed)).filter(|count| *count > 0)
     }
 
     /// How long its lease is.

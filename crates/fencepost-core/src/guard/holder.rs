@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::backend::admission::Mode;
@@ -165,8 +166,8 @@ impl Grants {
 
     /// Makes the grant one that its holder can enter again.
     pub(crate) fn add_reentrant(&self, mode: Mode, guard: Guard) -> ReentrantGuard {
-        let guard = ReentrantGuard(Arc::new(guard));
-        self.add(mode, Grant::Reentrant(Arc::downgrade(&guard.0)));
+        let guard = ReentrantGuard::new(Arc::new(guard));
+        self.add(mode, Grant::Reentrant(Arc::downgrade(&guard.guard)));
         guard
     }
 
@@ -178,7 +179,7 @@ impl Grants {
         let held = self.held.lock();
         let covers = |held: Mode| matches!((held, mode), (Mode::Exclusive, _) | (Mode::Shared, Mode::Shared));
         let mut guards = held.iter().filter(|(held, _)| covers(*held)).filter_map(|(_, grant)| match grant {
-            Grant::Reentrant(guard) => guard.upgrade().map(ReentrantGuard),
+            Grant::Reentrant(guard) => guard.upgrade().map(ReentrantGuard::new),
             Grant::Plain(_) => None,
         });
         let Some(guard) = guards.next() else { return Ok(None) };
@@ -218,12 +219,31 @@ impl Grants {
 /// # Drop
 /// The last guard releases the lock in the background, as [`Guard`] does. The others only lower the [count](ReentrantGuard::count).
 #[must_use = "the lock is left when the guard is dropped"]
-pub struct ReentrantGuard(Arc<Guard>);
+pub struct ReentrantGuard {
+    guard: Arc<Guard>,
+    _counted: Counted,
+}
+
+/// Counts a guard on the claim, where operators see it, until it is dropped.
+struct Counted(Arc<Claim>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.entered.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl ReentrantGuard {
-    /// Returns how many guards share the grant.
+    fn new(guard: Arc<Guard>) -> ReentrantGuard {
+        let claim = Arc::clone(guard.owned.claim());
+        claim.entered.fetch_add(1, Ordering::Relaxed);
+        ReentrantGuard { guard, _counted: Counted(claim) }
+    }
+
+    /// Returns how many guards share the grant. Operators see it where the engine can tell:
+    /// [`ClaimInfo::entered`](crate::ClaimInfo::entered).
     pub fn count(&self) -> usize {
-        Arc::strong_count(&self.0)
+        Arc::strong_count(&self.guard)
     }
 
     /// Leaves the lock. The last guard releases it, and waits until the engine has confirmed that.
@@ -235,7 +255,7 @@ impl ReentrantGuard {
     /// Dropped midway, the lock is left. If this was the last guard, the lock is released in the background.
     pub async fn release(self) -> Result<()> {
         let held = self.ensure_held();
-        match Arc::into_inner(self.0) {
+        match Arc::into_inner(self.guard) {
             Some(guard) => guard.release().await,
             None => held,
         }
@@ -246,12 +266,12 @@ impl Deref for ReentrantGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
-        &self.0
+        &self.guard
     }
 }
 
 impl fmt::Debug for ReentrantGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReentrantGuard").field("guard", &self.0).field("count", &self.count()).finish()
+        f.debug_struct("ReentrantGuard").field("guard", &self.guard).field("count", &self.count()).finish()
     }
 }

@@ -79,6 +79,7 @@ impl Node {
             reason: self.claim.reason.as_deref().map(str::to_owned),
             evicted,
             detached,
+            entered: self.claim.entered(),
             ..ClaimInfo::new((*self.claim.holder).clone(), self.mode)
         }
     }

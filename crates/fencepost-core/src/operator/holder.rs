@@ -104,6 +104,10 @@ pub struct ClaimInfo {
     pub reason: Option<String>,
     /// The [longest time](crate::Acquire::max_hold) for which its holder keeps it after the grant.
     pub max_hold: Option<Duration>,
+    /// How many guards of a [`Holder`](crate::Holder) that enters its lock again share the grant. `None`: it cannot be entered again, or
+    /// the engine cannot tell. An entry asks the engine nothing, so only those tell that ask the holder itself: memory, and
+    /// PostgreSQL's advisory locks.
+    pub entered: Option<u32>,
     /// How long after its arrival it is granted at the latest. `None`: nobody knows.
     pub(crate) granted_within: Option<Duration>,
     /// It has been evicted and runs out.
@@ -127,6 +131,7 @@ impl ClaimInfo {
             expires_in: None,
             reason: None,
             max_hold: None,
+            entered: None,
             granted_within: None,
             evicted: false,
             detached: false,

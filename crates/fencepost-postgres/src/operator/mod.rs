@@ -135,9 +135,8 @@ fn all(parts: &[Value]) -> impl Iterator<Item = &Value> {
 fn claims(client: &PostgresClient, parts: &[Value]) -> BTreeMap<String, Vec<ClaimInfo>> {
     let now = client.runtime.clock().wall_micros();
     let mut names: BTreeMap<String, Vec<ClaimInfo>> = BTreeMap::new();
-    for (name, token, record) in all(parts).filter_map(read) {
-        let mode = record.mode.unwrap_or(Mode::Exclusive);
-        names.entry(name.to_owned()).or_default().push(record.into_info(mode, token, now, 0));
+    for (name, info) in all(parts).filter_map(|claim| read(claim, now)) {
+        names.entry(name.to_owned()).or_default().push(info);
     }
     names
 }

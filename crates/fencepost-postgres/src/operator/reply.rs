@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{ClaimRecord, Token};
+use fencepost_core::{ClaimInfo, ClaimRecord, Mode, Token};
 use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::ListedClaim;
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn answer(client: &Arc<PostgresClient>, question: &Value) -> Vec<Value> {
 /// Describes a claim without its id.
 fn shown(one: &ListedClaim<PostgresServer>) -> Value {
     let record = String::from_utf8(one.record.to_bytes()).expect("JSON is UTF-8");
-    json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record })
+    json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record, "entered": one.claim.entered() })
 }
 
 /// Ends a grant. `now`: releases its lock at once, else when its lease is over.
@@ -125,7 +125,10 @@ async fn evict(one: &ListedClaim<PostgresServer>, now: bool, reason: Option<&str
 }
 
 /// Reads a claim that [`shown`] wrote: its name, its token and its record.
-pub(crate) fn read(claim: &Value) -> Option<(&str, Option<Token>, ClaimRecord)> {
+pub(crate) fn read(claim: &Value, now: u64) -> Option<(&str, ClaimInfo)> {
     let record = ClaimRecord::read(claim["record"].as_str()?.as_bytes());
-    Some((claim["name"].as_str()?, claim["token"].as_u64().map(Token::new), record))
+    let mode = record.mode.unwrap_or(Mode::Exclusive);
+    let mut info = record.into_info(mode, claim["token"].as_u64().map(Token::new), now, 0);
+    info.entered = claim["entered"].as_u64().and_then(|count| u32::try_from(count).ok());
+    Some((claim["name"].as_str()?, info))
 }

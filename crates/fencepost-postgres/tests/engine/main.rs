@@ -6,7 +6,7 @@ mod quiet;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Loss, Registry, Result, Severity};
+use fencepost_core::{Client, Holder, Loss, Registry, Result, Severity};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 
@@ -72,6 +72,31 @@ async fn a_statement_that_fails_after_the_grant_leaves_no_lock() {
     assert_eq!(guard.token().get(), 1);
     guard.release().await.expect("it was held");
     client.close().await;
+}
+
+/// An entry sends nothing; the holder's client tells the count when it is asked.
+#[tokio::test]
+async fn an_operator_sees_how_often_a_holder_has_entered() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (client, operator) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (holder, mutex) = (Holder::new(), client.mutex("lock").expect("a good name"));
+    let entered = async || {
+        let info = operator.inspect("lock").await.expect("it answers");
+        info.holders().next().expect("it is held").entered
+    };
+    let plain = mutex.lock().await.expect("it is free");
+    assert_eq!(entered().await, None);
+    plain.release().await.expect("it was held");
+    let outer = mutex.lock().holder(&holder).reentrant().await.expect("it is free");
+    assert_eq!(entered().await, Some(1));
+    let inner = mutex.lock().holder(&holder).reentrant().await.expect("its holder has it");
+    assert_eq!(entered().await, Some(2));
+    drop(outer);
+    assert_eq!(entered().await, Some(1));
+    inner.release().await.expect("it was held");
+    client.close().await;
+    operator.close().await;
 }
 
 /// Clients that run use the sequence as soon as it exists, and tokens grow.

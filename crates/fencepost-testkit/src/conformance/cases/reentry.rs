@@ -16,6 +16,11 @@ pub(super) async fn a_holder_enters_again(stage: Stage) {
     assert_eq!(claims.count(), 1, "an entry asks the engine nothing");
     assert_eq!((inner.token(), third.token()), (outer.token(), outer.token()));
     assert_eq!(outer.count(), 3);
+    if client.capabilities().inspect {
+        let info = client.inspect("lock").await.expect("the engine can look");
+        let holder = info.holders().next().expect("it is held");
+        assert!(holder.entered.is_none_or(|count| count == 3), "{info:?}");
+    }
     let other = client.mutex("another lock").expect("a good name");
     let other = other.lock().holder(&holder).reentrant().await.expect("it is free");
     assert_eq!((other.count(), outer.count()), (1, 3), "another name is another lock");
