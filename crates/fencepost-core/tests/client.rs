@@ -193,35 +193,6 @@ async fn the_local_gate_keeps_tasks_of_one_process_apart() {
 }
 
 #[tokio::test]
-async fn a_multi_lock_is_all_or_none() {
-    let locks = client(&Memory::new());
-    let held = locks.mutex("b").unwrap().lock().await.unwrap();
-    let multi = locks.multi(["c", "b", "a", "a"]).unwrap();
-    assert_eq!(multi.names().len(), 3);
-    assert!(multi.try_lock().await.unwrap().is_none());
-    assert!(multi.lock().wait(Duration::from_millis(20)).await.unwrap_err().is_timeout());
-    drop(locks.mutex("a").unwrap().try_lock().await.unwrap().expect("given back"));
-    drop(held);
-    let guard = multi.lock().await.unwrap();
-    assert_eq!(guard.tokens().count(), 3);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn each_name_of_a_multi_lock_has_its_kind() {
-    let locks = client(&Memory::new());
-    let multi = locks.multi(["a", "b", "c"]).unwrap().kind(Kind::Write);
-    let multi = multi.kind_of("a", Kind::Read).unwrap().kind_of("b", Kind::Permits { n: 1, of: 2 }).unwrap();
-    let guard = multi.lock().await.unwrap();
-    drop(locks.rwlock("a").unwrap().try_read().await.unwrap().expect("readers read together"));
-    drop(locks.semaphore("b", 2).unwrap().try_acquire().await.unwrap().expect("a permit is left"));
-    assert!(locks.rwlock("c").unwrap().try_read().await.unwrap().is_none());
-    guard.release().await.unwrap();
-    let error = locks.multi(["a"]).unwrap().kind_of("b", Kind::Read).unwrap_err();
-    assert!(error.is_invalid() && error.resource() == Some("b"), "{error}");
-}
-
-#[tokio::test]
 async fn one_may_take_all_permits() {
     let locks = client(&Memory::new());
     let semaphore = locks.semaphore("a", 2).unwrap();
