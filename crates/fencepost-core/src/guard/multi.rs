@@ -57,7 +57,7 @@ impl MultiGuard {
     /// Fails if one of them is lost. No I/O.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost), of the first that is.
+    /// [`is_lost`](crate::Error::is_lost), of the first that is.
     pub fn ensure_held(&self) -> Result<()> {
         self.guards.iter().try_for_each(Guard::ensure_held)
     }
