@@ -11,6 +11,7 @@ mod host;
 mod killed;
 mod memory;
 mod partition;
+mod primitives;
 mod redis;
 mod side;
 mod simulation;
@@ -80,6 +81,12 @@ fn main() -> ExitCode {
         ["command-paused"] => command::paused::starts(),
         ["command-cost", engine] => command::cost::beside_the_program(engine),
         ["command-crowd"] => command::crowd::runs(),
+        ["command-once"] => command::once::firings(),
+        ["reentry"] => primitives::reentry(),
+        ["set-of-eight", engine] => ratio(&primitives::set_of_eight(engine)),
+        ["set-orders", times] => primitives::opposite_orders(number(times)),
+        ["striped-sold"] => primitives::sold_exactly(),
+        ["striped-segments"] => primitives::segments(),
         ["old-and-new", engine] => command::old_and_new::runs(engine),
         ["redis-commands"] => redis::cycle::commands(),
         ["redis-commands-contended"] => redis::handoff::commands(),

@@ -1,11 +1,11 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
-mod blocking;
 mod command;
 mod etcd;
 mod mysql;
 mod old_and_new;
 mod postgres;
+mod primitives;
 mod secrets;
 mod sql;
 mod table;
@@ -20,8 +20,8 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
     secrets::LINES
         .iter()
         .chain(FIRST)
-        .chain(blocking::LINES)
         .chain(command::LINES)
+        .chain(primitives::LINES)
         .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)

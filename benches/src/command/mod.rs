@@ -6,6 +6,7 @@ pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;
 pub(crate) mod old_and_new;
+pub(crate) mod once;
 pub(crate) mod paused;
 pub(crate) mod stopped;
 
