@@ -245,7 +245,8 @@ impl Request<'_> {
                         let error = Error::new(ErrorKind::Unreachable, Error::NO_ANSWER);
                         outage.last.get_or_insert(error.unknown());
                     }
-                    deadline
+                    // Before the deadline the patience has ended, and the place was renewed since: it asks again.
+                    clock.now()
                 }
             };
             if deadline != Moment::NEVER && clock.now() >= deadline {

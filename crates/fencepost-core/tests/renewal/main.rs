@@ -148,6 +148,22 @@ async fn a_place_in_line_is_given_up_by_the_attempt_that_has_no_answer() {
     assert!(error.to_string().contains("place in line"), "{error}");
 }
 
+/// The renewals get through again meanwhile, so it is not given up. Nothing else would wake it.
+#[tokio::test]
+async fn an_attempt_that_has_no_answer_is_repeated_when_the_place_is_renewed_again() {
+    let stage = Stage::new();
+    let (holder, waiting) = waiting(&stage).await;
+    stage.renewals([Answer::Fails]);
+    stage.pass(TTL / 3).await;
+    stage.attempts([Answer::Never]);
+    holder.release().await.unwrap();
+    stage.pass(secs(9)).await;
+    assert!(!waiting.is_finished(), "its attempt has no answer");
+    stage.pass(secs(2)).await;
+    assert!(waiting.is_finished(), "it waits for good");
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_answer_for_a_place_in_line_is_waited_for() {
     let stage = Stage::new();
