@@ -103,7 +103,8 @@ impl Member {
             };
             let _ = sender.send(result);
         });
-        reply.await.unwrap_or_else(|_| Err(Failure::closed()))
+        // The thread has ended, perhaps behind the request.
+        reply.await.unwrap_or_else(|_| Err(Failure::closed().uncertain()))
     }
 
     async fn unary<Q: Rpc>(&self, request: Q, token: Option<AuthToken>) -> Result<Q::Reply, Failure> {
