@@ -16,14 +16,15 @@ use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 
-/// Several resources at once, all or none, in one order and one time budget. Grants from before the budget ended are released.
+/// Locks several resources, all or none, in a fixed order and within one waiting time. If the time ends first, the locks that were
+/// granted are released.
 ///
 /// [`Client::multi`](crate::Client::multi) locks names of one engine, [`across`](MultiLock::across) those of several.
 #[derive(Clone)]
 #[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
     names: Vec<Name>,
-    /// That of each name.
+    /// The client and the kind of each name, in the order of `names`.
     parts: Vec<Part>,
 }
 
@@ -45,17 +46,17 @@ impl MultiLock {
         Ok(MultiLock { names, parts })
     }
 
-    /// Joins the names of several engines into one lock, all or none. Each engine has a key, which this program chooses.
+    /// Joins the names of several engines into one lock, all or none. Each engine has a key, which the caller chooses.
     ///
-    /// The names are locked in the order of the keys, and those of one key in their own order. So **all processes give an engine the
-    /// same key**, in whatever order they list the engines: else two of them can wait for each other until their waiting times end.
-    /// Each engine has one client here: a second one for the same engine counts as another engine.
+    /// The names are locked in the order of the keys, and names with the same key in their own order. **All processes must give an
+    /// engine the same key**; the order of `parts` has no effect. With different keys two processes can wait for each other until their
+    /// waiting times end. Give one client for each engine: a second client of the same engine counts as another engine.
     ///
     /// A name keeps the [`Kind`] that it has in its part. `ttl` and `replicas` are those of each client, unless the request sets them.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) without a name, for one key of two engines or two keys of one, for a part that is of several
-    /// engines itself, or for a name that two parts lock as different kinds.
+    /// [`is_invalid`](Error::is_invalid) if there is no name, if two engines have one key, if one engine has two keys, if a part already
+    /// joins several engines, or if two parts lock a name as different kinds.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -115,10 +116,10 @@ impl MultiLock {
         self
     }
 
-    /// Locks one of the names as this kind, at each engine that has it here.
+    /// Locks one of the names as this kind. If several engines have this name, the kind applies at each of them.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a name that is not among them.
+    /// [`is_invalid`](Error::is_invalid) if the lock does not have this name.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -144,20 +145,22 @@ impl MultiLock {
         Err(Error::invalid(message).of(name))
     }
 
-    /// The names, in the order in which they are locked: by the keys of their engines, if there are several, then by name.
+    /// Returns the names in the order in which they are locked: by the keys of their engines, if there are several, then by name.
     pub fn names(&self) -> &[Name] {
         &self.names
     }
 
-    /// Waits for all of them. It asks for all names at once, so free names cost one round trip. That first round joins no queue. If a
-    /// name is busy, or its engine fails, it gives back those behind it, and waits for one after the other in their
-    /// [order](MultiLock::names). So nobody waits in a circle. The first ones are held (and renewed) while it waits for the rest.
+    /// Locks all names, and waits for those that are busy.
+    ///
+    /// The call first tries all names at once, without joining a queue. So if all are free, it takes one round trip. If a name is busy,
+    /// or its engine fails, the call releases the names behind it. Then it waits for one name after the other, in their
+    /// [order](MultiLock::names). So two callers never wait for each other. The names before are held, and renewed, during the wait.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`](crate::Mutex::lock), of the name that failed; nothing is held then.
+    /// As for [`Mutex::lock`](crate::Mutex::lock), for the name that failed. After an error nothing is held.
     ///
     /// # Cancel safety
-    /// Dropped at any await it leaves nothing behind.
+    /// Dropped at any await, the future releases what it was granted and withdraws its claims.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -172,13 +175,13 @@ impl MultiLock {
         AcquireAll(Options::new(self, true))
     }
 
-    /// All of them, or `None` if one is busy.
+    /// Locks all names, or returns `None` if one is busy.
     ///
     /// # Errors
-    /// Errors of the engine; nothing is held then.
+    /// Errors of the engine. After an error nothing is held.
     ///
     /// # Cancel safety
-    /// Dropped at any await it leaves nothing behind.
+    /// Dropped at any await, the future releases what it was granted and withdraws its claims.
     pub fn try_lock(&self) -> TryAcquireAll<'_> {
         TryAcquireAll(Options::new(self, false))
     }
@@ -196,7 +199,7 @@ const NO_NAME: &str = "a multi-lock has at least one name";
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireAll<'a>(Options<'a>);
 
-/// A request for several locks that answers `None` when one is busy: see [`MultiLock::try_lock`].
+/// A request for several locks that returns `None` if one is busy: see [`MultiLock::try_lock`].
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquireAll<'a>(Options<'a>);
 
@@ -209,12 +212,12 @@ options!(TryAcquireAll, "`None`");
 #[derive(Clone)]
 struct Options<'a> {
     lock: &'a MultiLock,
-    /// `None`: that of each client.
+    /// `None`: the `ttl` of each client.
     ttl: Option<Duration>,
     renewed: bool,
     wait: Option<Duration>,
     join: bool,
-    /// `None`: those of each client.
+    /// `None`: the number of each client.
     replicas: Option<u32>,
     at_least: Option<Duration>,
     max_hold: Option<Duration>,
@@ -241,22 +244,22 @@ impl<'a> Options<'a> {
     }
 
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
-        // Clients may have clocks of their own, and the budget begins on all of them now.
+        // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         loop {
             match self.all(&began).await? {
-                // The first lease may have ended while the last locks were waited for: then all are acquired again.
+                // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
                 Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
                 answer => return Ok(answer.map(MultiGuard::new)),
             }
         }
     }
 
-    /// All at once where they are free, then one after the other.
+    /// Tries all names at once if the request waits. Then requests the remaining names one after the other.
     async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
-        // An error or a drop ends this early: then the guards release the locks that were granted.
+        // After an error, or if this future is dropped, the drop of the guards releases the locks that were granted.
         let mut guards = Vec::new();
-        // Two that only try would take names from each other, and both find the set busy.
+        // Two calls of `try_lock` that try all names at once could each get some of the names, and both would find the set busy.
         if self.join && began.len() > 1 {
             guards = self.free_ones(began).await?;
         }
@@ -269,24 +272,24 @@ impl<'a> Options<'a> {
         Ok(Ok(guards))
     }
 
-    /// Tries all names at once, without a place in any queue. Returns the guards of those before the first name that is not granted.
-    /// The others are given back: a caller that waits for a name holds none behind it, so nobody waits in a circle.
+    /// Tries all names at once, without a place in any queue. Returns the guards of the names before the first one that is not granted,
+    /// and releases the others. So a caller that waits for a name holds no name behind it, and two callers never wait for each other.
     async fn free_ones(&self, began: &[Moment]) -> Result<Vec<Guard>> {
         let tries = began.iter().enumerate().map(|(number, began)| self.request(number, *began, false).run());
-        // Dropped here, each try withdraws its claim, and each grant is released.
+        // If this future is dropped here, each try withdraws its claim, and each grant is released.
         let mut guards = Vec::with_capacity(began.len());
         for answer in join_all(tries).await {
             match answer {
                 Ok(Outcome::Granted(guard)) => guards.push(guard),
                 Err(error) if !error.is_transient() => return Err(error),
-                // It is asked for again in its turn, and waited for as long as a single lock is.
+                // `all` requests this name again in its turn, and waits for it as for a single lock.
                 Ok(Outcome::Busy | Outcome::Timeout(_)) | Err(_) => break,
             }
         }
         Ok(guards)
     }
 
-    /// The request for one of the names.
+    /// Returns the request for one of the names.
     fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
         let Part { client, kind } = &self.lock.parts[number];
         Request {
@@ -307,7 +310,7 @@ impl<'a> Options<'a> {
 }
 
 impl AcquireAll<'_> {
-    /// The same request once more.
+    /// Returns a copy of the request.
     pub(crate) fn again(&self) -> Self {
         AcquireAll(self.0.clone())
     }

@@ -1,5 +1,5 @@
-//! Locks that are taken together: each draw of a token is a commit, which waits for a flush of the server's log. The claims that come
-//! while one is under way take their locks and draw their tokens in one statement.
+//! Takes several locks in one statement. A statement that draws a token commits, and the commit waits until the server has written its
+//! log to the disk. The claims that come during such a statement take their locks and draw their tokens together, in the next one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use crate::conn::channel::{Answer, Channel, ReplySender, reply};
 use crate::conn::statements::Statements;
 use crate::error::Unanswered;
 
-/// The most locks of one statement.
+/// The largest number of locks that one statement takes.
 const MAX_GROUP: usize = 128;
 
-/// The longest description of a holder that goes with others: the server ends a connection whose statement is too long for it.
+/// The longest description of a holder, in bytes, in a statement for several claims. The server ends a connection whose statement is
+/// longer than its limit.
 const MAX_HOLDER: usize = 512;
 
-/// The locks that the claims of one connection take.
+/// The draws of the claims of one connection: those under way, and those that wait.
 pub(crate) struct Draws {
     channel: Channel,
     statements: Statements,
@@ -28,14 +29,14 @@ pub(crate) struct Draws {
     groups: Groups<Draw>,
 }
 
-/// A lock that is to be taken. The reply is that of the statement for one lock: it changed no row if the lock was not taken, else its
-/// insert id is the token.
+/// A lock that is to be taken. The reply has the form of the reply to the statement for one lock. If the lock was not taken, it says that
+/// no row was changed. Otherwise its insert id is the token.
 struct Draw {
     lock: MysqlTry,
     reply: ReplySender,
 }
 
-/// A group is under way until this is dropped, by the task of the connection: it depends on no caller.
+/// Marks a group as under way until this is dropped. The task of the connection drops it, so no caller can delay the next group.
 struct UnderWay(Arc<Draws>);
 
 impl Drop for UnderWay {
@@ -49,8 +50,10 @@ impl Draws {
         Arc::new(Draws { channel, statements, runtime, groups: Groups::new(MAX_GROUP) })
     }
 
-    /// Takes a lock if it is free, and draws its token. It is sent now, or with others when the group that is under way has ended.
-    /// Dropped, it takes effect all the same.
+    /// Takes a lock if it is free, and draws its token. If a group is under way, the request is sent with the next group.
+    ///
+    /// # Cancel safety
+    /// If the returned future is dropped, the statement takes effect all the same.
     pub(crate) fn take(
         self: &Arc<Draws>,
         lock: MysqlTry,
@@ -101,7 +104,8 @@ impl Draws {
                     let _ = reply.send(Ok(Answer { affected, insert_id, ..Answer::default() }));
                 }
             }
-            // One row that others lock, for example. A statement that failed keeps the locks that it took. Each claim has its own error.
+            // For example, another session has locked one of the rows. A failed statement keeps the locks that it took, so these are
+            // released first. Then each claim has a statement, and a result, of its own.
             Err(Unanswered::Refused { .. }) => {
                 for draw in group {
                     let lock = Value::Bytes(draw.lock.lock.clone());

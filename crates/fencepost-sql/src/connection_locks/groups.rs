@@ -1,13 +1,13 @@
-//! Requests that come while one is under way are sent together.
+//! Collects the requests that come while another one is under way, and hands them over as one group.
 
 use fencepost_core::sync::Mutex;
 
-/// Requests of which one group is under way at a time. Those that come meanwhile are the next group, so a commit that is slow serves many
-/// requests.
+/// Groups of requests, of which one is under way at a time. The requests that come meanwhile form the next group, so one slow commit
+/// serves many requests.
 #[derive(Debug)]
 pub struct Groups<T> {
     most: usize,
-    /// The requests that came meanwhile. `None`: nothing is under way.
+    /// The requests that came while a group is under way. `None`: no group is under way.
     waiting: Mutex<Option<Vec<T>>>,
 }
 
@@ -17,7 +17,8 @@ impl<T> Groups<T> {
         Groups { most, waiting: Mutex::new(None) }
     }
 
-    /// Adds a request. Returns it if nothing is under way: the caller sends it alone, and calls [`next`](Groups::next) when that has ended.
+    /// Adds a request. Returns the request if no group is under way. The caller then sends it alone, and calls [`next`](Groups::next)
+    /// when it has ended.
     pub fn add(&self, request: T) -> Option<T> {
         match &mut *self.waiting.lock() {
             Some(waiting) => {
@@ -31,7 +32,8 @@ impl<T> Groups<T> {
         }
     }
 
-    /// Notes that a group has ended. Returns the next one, in the order of arrival: the caller sends it. Empty: nothing is under way.
+    /// Notes that a group has ended. Returns the next group, in the order of arrival, which the caller sends. If it is empty, no group is
+    /// under way any more.
     #[must_use]
     pub fn next(&self) -> Vec<T> {
         let mut waiting = self.waiting.lock();

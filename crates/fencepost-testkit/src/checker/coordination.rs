@@ -1,4 +1,5 @@
-//! Latches, barriers, elections, segments and firings: each has a rule of its own, beside those of the locks it is made of.
+//! Checks latches, barriers, elections, segments and firings. Each has a rule of its own, in addition to the rules of the locks that it
+//! uses.
 
 use super::{Finding, Kind, Promises};
 use crate::history::{Event, History, Key, What};
@@ -64,13 +65,14 @@ pub(super) fn check(history: &History, promises: &Promises, findings: &mut Vec<F
 }
 
 struct Firing {
-    /// Its first run.
+    /// The claim that ran the firing first.
     first: Key,
-    /// The position from which it has ended well.
+    /// The position of the event at which a run of the firing first ended well. `None`: none has.
     good: Option<u64>,
 }
 
-/// Checks that nobody passes a gate before enough have arrived there. A call that fails may have arrived, so it counts.
+/// Checks that no claim passes a gate before enough claims have arrived at it. A gate is a latch, or one side of a barrier. A failed call
+/// may have arrived at the engine, so it counts as an arrival.
 fn gates(history: &History, findings: &mut Vec<Finding>) {
     let mut arrivals: HashMap<&str, Vec<(u64, Key)>> = HashMap::new();
     for (position, event) in history.positioned() {

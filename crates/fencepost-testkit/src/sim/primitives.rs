@@ -1,4 +1,4 @@
-//! Runs of the primitives that are made of several locks, on the executor of [`simulate`](super::simulate).
+//! Simulates the primitives that use several locks, on the executor of [`simulate`](super::simulate).
 
 use super::executor::{Executor, Ran};
 use super::rng::Rng;
@@ -12,19 +12,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How many generations, terms or firings a run has.
+/// The number of generations, attempts to lead or firings of a run.
 const ROUNDS: u32 = 12;
-/// Longer than any delay of a run.
+/// A waiting time that is longer than any delay of a run.
 const LONG: Duration = Duration::from_secs(120);
-/// The window of a firing, and the time between two of them.
+/// The window of a firing.
 const WINDOW: Duration = Duration::from_secs(20);
+/// The time between two firings.
 const PERIOD: Duration = Duration::from_secs(100);
-/// The starts of one firing are this far apart, at most.
+/// The longest time between two starts of one firing.
 const SPREAD: Duration = Duration::from_millis(400);
-/// The pieces of each segment.
+/// The number of pieces in each segment at the start.
 const PIECES: u32 = 8;
 
-/// A primitive that is made of several locks.
+/// A primitive that uses several locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Primitive {
     /// A latch of several generations.
@@ -42,7 +43,7 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// All of them.
+    /// All primitives.
     pub const ALL: [Primitive; 6] = [
         Primitive::Latch,
         Primitive::Barrier,
@@ -56,7 +57,7 @@ impl Primitive {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Rehearsal {
-    /// The end of the run.
+    /// How the run ended.
     pub ran: Ran,
     /// The number of events.
     pub events: usize,
@@ -64,7 +65,8 @@ pub struct Rehearsal {
     pub findings: Vec<Finding>,
 }
 
-/// Runs the seed: several clients with several tasks each use one primitive, on a network with these faults.
+/// Simulates one run, which the seed decides. Several clients, with one or two tasks each, use one primitive. `odds` are the odds of
+/// faults of the network.
 ///
 /// # Panics
 /// Panics if a client cannot be made or the engine lacks the primitive.
@@ -116,16 +118,16 @@ pub fn simulate_primitive(seed: u64, primitive: Primitive, odds: Odds, engine: E
 /// The state that all users of a run share.
 struct World {
     members: u32,
-    /// The pieces that are left in each segment. They are in no lock's protection but that of their segment.
+    /// The number of pieces that are left in each segment. Only the lock of the segment protects the number from other users.
     stock: Box<[Mutex<u32>]>,
-    /// How many users have work to do.
+    /// The number of users that still work.
     working: AtomicU32,
 }
 
 /// One task of one client.
 struct User {
     key: Key,
-    /// Its number, from 0.
+    /// The number of the task in the run, from 0.
     number: u32,
     locks: Client,
     clock: Clock,
@@ -155,7 +157,7 @@ impl User {
                 (latch.generation(generation.into()), Arc::from(format!("latch {generation}")));
             self.pause(LONGEST_LEASE).await;
             if self.number < count {
-                // A count that failed may have been made, and another one may open the latch of a caller that failed.
+                // A `count_down` that returned an error may have counted. So the arrival is recorded before the call.
                 self.note(What::Arrived { gate: Arc::clone(&gate) });
                 let _ = latch.count_down().await;
             }
@@ -178,7 +180,7 @@ impl User {
                 self.note(What::Passed { gate: gate("into"), of: members });
             }
             self.pause(LONGEST_LEASE).await;
-            // A member that failed to enter, or that has lost its place, has left for the others.
+            // For the other members, a member that failed to enter, or that has lost its permit, counts as one that has left.
             self.note(What::Arrived { gate: gate("out of") });
             if let Ok(inside) = inside
                 && inside.leave(LONG).await.is_ok()
@@ -215,7 +217,7 @@ impl User {
         loop {
             let mut walk = striped.walk();
             let sold = loop {
-                // A walk whose request failed goes on with the next one.
+                // After a failed request the next call tries the same segment again.
                 let (segment, guard) = match walk.next().await {
                     Ok(Some(found)) => found,
                     Ok(None) => break false,
@@ -258,7 +260,7 @@ impl User {
         }
     }
 
-    /// Waits for a while, which is often zero.
+    /// Waits for a random time of less than `longest`. In three of ten calls it does not wait.
     async fn pause(&mut self, longest: Duration) {
         if !self.rng.chance(300) {
             let pause = Duration::from_nanos(self.rng.below(longest.as_nanos() as u64));
