@@ -20,8 +20,8 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
     secrets::LINES
         .iter()
         .chain(FIRST)
-        .chain(command::LINES)
         .chain(primitives::LINES)
+        .chain(command::LINES)
         .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)

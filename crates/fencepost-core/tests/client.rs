@@ -373,3 +373,14 @@ async fn a_wait_for_a_lock_of_this_process_says_that_no_lock_is_reentrant() {
     assert!(error.is_timeout() && !error.to_string().contains("reentrant"), "{error}");
     locks.release(&lease).await.unwrap();
 }
+
+/// The process that attaches a lease renews it without a longest time, and would be taken for overdue.
+#[tokio::test]
+async fn a_grant_with_a_longest_time_is_not_detached() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.lock().max_hold(Duration::from_secs(60)).await.unwrap();
+    let error = guard.detach().await.unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("max_hold"), "{error}");
+    mutex.lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+}

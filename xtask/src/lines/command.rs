@@ -52,4 +52,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(10.0, "ms more"),
         limit: 120,
     },
+    Line {
+        id: "command-once",
+        engine: "command",
+        promise: "5 processes start each of 1,000 firings within 0.4 s (`--once-per 2s`), and of 10 with longer windows; every tenth wrapper is killed: each runs once, with `--retry` again after a kill",
+        measure: &["command-once"],
+        bound: AtMost(0.0, "violations"),
+        limit: 1200,
+    },
 ];

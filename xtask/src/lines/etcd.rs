@@ -164,4 +164,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "findings"),
         limit: 3_600,
     },
+    Line {
+        id: "set-of-eight-etcd",
+        engine: "etcd",
+        promise: "the same on etcd",
+        measure: &["set-of-eight", "etcd"],
+        bound: AtMost(1.5, "× its time"),
+        limit: 180,
+    },
 ];

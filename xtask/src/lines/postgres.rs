@@ -41,5 +41,13 @@ pub(super) const LINES: &[Line] = super::sql::lines!(
             bound: AtMost(0.0, "violations"),
             limit: 5_400,
         },
+Line {
+    id: "set-of-eight-postgres",
+    engine: "postgres",
+    promise: "the same on PostgreSQL",
+    measure: &["set-of-eight", "postgres"],
+    bound: AtMost(1.5, "× its time"),
+    limit: 180,
+},
     ]
 );

@@ -29,22 +29,6 @@ pub(super) const LINES: &[Line] = &[
         limit: 180,
     },
     Line {
-        id: "set-of-eight-etcd",
-        engine: "etcd",
-        promise: "the same on etcd",
-        measure: &["set-of-eight", "etcd"],
-        bound: AtMost(1.5, "× its time"),
-        limit: 180,
-    },
-    Line {
-        id: "set-of-eight-postgres",
-        engine: "postgres",
-        promise: "the same on PostgreSQL",
-        measure: &["set-of-eight", "postgres"],
-        bound: AtMost(1.5, "× its time"),
-        limit: 180,
-    },
-    Line {
         id: "set-orders",
         engine: "redis",
         promise: "two tasks take overlapping sets in opposite orders, 100,000 each: no deadlock",
@@ -67,13 +51,5 @@ pub(super) const LINES: &[Line] = &[
         measure: &["striped-segments"],
         bound: AtLeast(4.0, "× the rate"),
         limit: 300,
-    },
-    Line {
-        id: "command-once",
-        engine: "command",
-        promise: "5 processes start each of 1,000 firings within 0.4 s (`--once-per 2s`), and of 10 with longer windows; every tenth wrapper is killed: each runs once, with `--retry` again after a kill",
-        measure: &["command-once"],
-        bound: AtMost(0.0, "violations"),
-        limit: 1200,
     },
 ];

@@ -69,15 +69,20 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::plain(&args.name);
-    let mut found = 0;
+    let (mut found, mut failed) = (0, None);
     for holder in info.holders().filter(|claim| !args.overdue || claim.is_overdue()) {
         match holder.token {
             Some(token) if args.token.is_none_or(|wanted| wanted == token) => {
                 found += 1;
-                evict_one(args, locks, holder, token).await?;
+                // One that has released meanwhile does not save the others.
+                let one = evict_one(args, locks, holder, token).await;
+                failed = failed.or(one.err());
             }
             _ => {}
         }
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
     }
     match args.token {
         _ if found > 0 => Ok(()),

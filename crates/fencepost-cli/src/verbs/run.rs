@@ -135,6 +135,14 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
         let message = "--once-per is for one name, and without --on-lost restart; use --retry to run a failed firing again";
         return Err(Failure::usage(message));
     }
+    if let (Some(at_least), Some(limit)) = (args.at_least, args.max_hold)
+        && at_least > limit
+    {
+        let (at_least, limit) = (duration::show(at_least), duration::show(limit));
+        return Err(Failure::usage(format!(
+            "--at-least {at_least} is longer than --max-hold {limit}; give a shorter --at-least"
+        )));
+    }
     if args.skip_ok && args.wait.wait.is_none() {
         args.wait.no_wait = true;
     }
@@ -196,7 +204,11 @@ async fn round(
         wait: wait.left(),
         release: Some(args.release.release_wait),
         history: true,
-        max_hold: args.max_hold,
+        // Operators see it of one name alone: of several, the first ones are held while the others are waited for. A holder is not
+        // overdue before its program was killed and its release has had its time.
+        max_hold: args.max_hold.filter(|_| args.names.len() == 1).map(|limit| {
+            limit.saturating_add(args.grace.unwrap_or(GRACE)).saturating_add(args.release.release_wait)
+        }),
         degrade: degrade(&args.degrade, settings)?,
     };
     let guardian = IdleGuardian::start(&args.program);

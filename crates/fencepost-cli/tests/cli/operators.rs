@@ -93,19 +93,21 @@ fn evict_takes_the_lock_from_a_holder_that_is_overdue() {
         .output(["evict", "hello", "--overdue", "--yes"])
         .expect(1)
         .complains(&["overdue", "fencepost show"]);
-    let holder = place.running(&["--max-hold", "2s", "--ttl", "60s", "--reason", "hangs"], "hello", HOLD);
+    // The grace and the release come behind the 2 s.
+    let times = ["--max-hold", "2s", "--grace", "1s", "--release-wait", "1s", "--ttl", "60s"];
+    let holder = place.running(&[&times[..], &["--reason", "hangs"]].concat(), "hello", HOLD);
     // The wrapper hangs: it cannot end the grant when its time has come.
     holder.kid.send(Signal::SIGSTOP);
     let shown = place.show("hello")["holders"][0].clone();
-    assert_eq!((shown["max_hold_ms"].as_u64(), shown["reason"].as_str()), (Some(2_000), Some("hangs")));
+    assert_eq!((shown["max_hold_ms"].as_u64(), shown["reason"].as_str()), (Some(4_000), Some("hangs")));
     if shown["overdue"] == false {
-        assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 2s"));
+        assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 4s"));
     }
     eventually("it is overdue", LONG, || {
         place.show("hello")["holders"][0]["overdue"].as_bool()?.then_some(())
     });
     assert!(place.output(["ls"]).expect(0).out.contains("overdue"));
-    assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 2s (overdue)"));
+    assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 4s (overdue)"));
     place.output(["evict", "hello", "--overdue", "--token", "1", "--yes"]).expect(1).complains(&["overdue"]);
     let said = place.output(["evict", "hello", "--overdue", "--yes", "--now", "--json"]);
     let evicted: Value = serde_json::from_str(&said.expect(0).complains(&["audit:", "at once"]).out).unwrap();

@@ -196,6 +196,9 @@ impl Request<'_> {
         ask: Ask,
     ) -> Result<Stand> {
         let clock = self.client.runtime.clock();
+        if ask != Ask::Grant {
+            owned.claim().validity.forget_unrenewed();
+        }
         let mut outage = Outage::default();
         let mut blockers = Blockers::new(self, deadline, first);
         let (mut until, mut silent) = (first, true);
@@ -245,7 +248,11 @@ impl Request<'_> {
                         let error = Error::new(ErrorKind::Unreachable, Error::NO_ANSWER);
                         outage.last.get_or_insert(error.unknown());
                     }
-                    // Before the deadline the patience has ended, and the place was renewed since: it asks again.
+                    // Before the deadline the patience has ended, and the place was renewed since. It asks again, with new patience:
+                    // with the old one each answer that is not there at once would be given up.
+                    if clock.now() >= patience {
+                        validity.forget_unrenewed();
+                    }
                     clock.now()
                 }
             };

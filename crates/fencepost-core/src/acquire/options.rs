@@ -60,11 +60,12 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the reason, with the longest time of the grant behind it.
+    /// Returns the reason, with the longest time of the grant behind it. A lease that is not renewed has its own end.
     pub(super) fn stored_reason(&self) -> Option<Arc<str>> {
-        let Some(max_hold) = self.max_hold.or(self.client.announced) else { return self.reason.clone() };
-        let wait = self.wait.or((!self.join).then_some(Duration::ZERO));
-        let granted_within = wait.map(|wait| wait.max(self.client.attempt_timeout));
+        let announced = self.client.announced.filter(|_| self.renewed);
+        let Some(max_hold) = self.max_hold.or(announced) else { return self.reason.clone() };
+        // A try without a waiting time is bounded by nothing that an operator can rely on.
+        let granted_within = self.wait.map(|wait| wait.max(self.client.attempt_timeout));
         Some(Cap { max_hold, granted_within }.behind(self.reason.as_deref()))
     }
 

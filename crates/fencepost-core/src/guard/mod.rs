@@ -25,6 +25,7 @@ use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
 use crate::name::Name;
+use crate::operator::cap::Cap;
 use crate::telemetry;
 use crate::time::Moment;
 use crate::token::Token;
@@ -283,14 +284,19 @@ impl Guard {
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
     ///
     /// # Errors
-    /// [`is_unsupported`](Error::is_unsupported) where the engine has no such leases, [`is_lost`](Error::is_lost), or what the
-    /// engine says. The lock is released then.
+    /// [`is_unsupported`](Error::is_unsupported) where the engine has no such leases, [`is_invalid`](Error::is_invalid) for a lock with
+    /// a [longest time](crate::Acquire::max_hold), [`is_lost`](Error::is_lost), or what the engine says. The lock is released then.
     ///
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
     pub async fn detach(mut self) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
+        if Cap::is_in(self.owned.claim.reason.as_deref()) {
+            let message = "a grant with a longest time cannot be detached, because nobody would end it in time; \
+                           take the lock without max_hold, or release it here";
+            return Err(Error::invalid(message).of(self.name().clone()));
+        }
         self.settle(self.valid_until()).await?;
         let Guard { mut owned, token, .. } = self;
         owned.client.renewer.forget(&owned.claim);

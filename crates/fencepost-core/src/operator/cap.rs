@@ -34,6 +34,11 @@ impl Cap {
         format!("{reason}{MARK}{MAX_HOLD}{}{within}", millis(self.max_hold)).into()
     }
 
+    /// Whether the text that an engine stores has one.
+    pub(crate) fn is_in(text: Option<&str>) -> bool {
+        Cap::take(&mut text.map(str::to_owned)).is_some()
+    }
+
     /// Takes it out of the text that an engine has stored. `None`: the text is a reason alone.
     fn take(text: &mut Option<String>) -> Option<Cap> {
         let (reason, cap) = text.as_deref()?.rsplit_once(MARK)?;

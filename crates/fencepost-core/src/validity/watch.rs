@@ -86,6 +86,13 @@ impl Validity {
         }
     }
 
+    /// Trouble in line no longer ends the patience of the claim: it was granted since, or its renewals get through again.
+    pub(crate) fn forget_unrenewed(&self) {
+        if let Some(optional) = self.optional.get() {
+            optional.status().stranded = None;
+        }
+    }
+
     /// Since when a place in line cannot be renewed.
     pub(crate) fn unrenewed_since(&self) -> Option<Moment> {
         self.optional.get()?.status().stranded

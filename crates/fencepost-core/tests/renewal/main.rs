@@ -164,6 +164,28 @@ async fn an_attempt_that_has_no_answer_is_repeated_when_the_place_is_renewed_aga
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// The renewal of its place failed once, just before the reader was granted. That was long ago when it upgrades.
+#[tokio::test]
+async fn trouble_in_line_does_not_end_the_patience_of_an_upgrade() {
+    let stage = Stage::new();
+    let locks = stage.client(Client::builder().ttl(TTL));
+    let lock = locks.rwlock("lock").unwrap();
+    let writer = lock.write().ttl(TTL * 10).no_renewal().await.unwrap();
+    let reader = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.read().await }
+    });
+    stage.pass(Duration::ZERO).await;
+    stage.renewals([Answer::Fails]);
+    stage.pass(TTL / 3).await;
+    writer.release().await.unwrap();
+    stage.pass(Duration::ZERO).await;
+    let mut reader = reader.await.unwrap().unwrap();
+    stage.pass(secs(11)).await;
+    reader.upgrade().await.unwrap();
+    reader.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_answer_for_a_place_in_line_is_waited_for() {
     let stage = Stage::new();

@@ -131,6 +131,14 @@ impl Entry for EngineEntry {
         }
     }
 
+    /// The answer comes later, as that of a server.
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(async move {
+            tokio::task::yield_now().await;
+            self.entry.upgrade(join).await
+        })
+    }
+
     fn detach(&mut self) -> Reply<'_, Result<()>> {
         self.entry.detach()
     }
