@@ -134,6 +134,7 @@ macro_rules! options {
             wait(wait: Duration);
             ttl(ttl: Duration);
             no_renewal();
+            unfair();
             max_hold(max_hold: Duration);
             at_least(at_least: Duration);
             replicas(replicas: u32);

@@ -105,6 +105,7 @@ impl ClaimState {
             process: client.key,
             ttl,
             join: claim.join,
+            barges: claim.barges,
             pinned: client.pinned,
             fixed: !claim.renewed,
             sent: now.boot,

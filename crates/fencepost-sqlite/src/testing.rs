@@ -93,6 +93,7 @@ impl TestDb {
             process: self.heartbeat.key(),
             ttl: 30 * SECOND,
             join: true,
+            barges: false,
             pinned: false,
             fixed: false,
             sent: NOW.boot,

@@ -43,6 +43,8 @@ mod memory_of_processes {
     fencepost_testkit::conformance!(
         InMemory(Memory::with_process_identity, None),
         excused: [
+            an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
+            an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,
             a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
@@ -195,7 +197,10 @@ mod memory_with_a_fallback {
         excused: [
             // Two engines have two queues, and a lease of one cannot be handed to another process.
             first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one,
-            a_permit_in_line_is_not_overtaken, a_reader_upgrades, an_upgrade_goes_before_all_that_wait,
+            a_permit_in_line_is_not_overtaken,
+            an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
+            an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,
+            a_reader_upgrades, an_upgrade_goes_before_all_that_wait,
             a_second_upgrade_is_refused, an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees,
             a_downgrade_lets_readers_in, upgrades_on_a_bad_network, detach_and_attach, a_detached_lease_ends,
             a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret,

@@ -105,6 +105,12 @@ impl LocksBuilder {
         self.with(|options| options.require_tokens(least))
     }
 
+    /// Refuses an engine whose grants do not follow the order of arrival: see
+    /// [`ClientBuilder::require_fair`](fencepost_core::ClientBuilder::require_fair).
+    pub fn require_fair(self) -> LocksBuilder {
+        self.with(ClientBuilder::require_fair)
+    }
+
     /// Sets what the client does while its engine is away. By default it fails. See [`Degrade`] for the policies and what each guarantees.
     ///
     /// ```

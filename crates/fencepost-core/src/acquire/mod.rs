@@ -179,6 +179,7 @@ impl Request<'_> {
         let mut claim =
             Claim::new(client.runtime.fresh_id(), want, self.ttl, Arc::clone(holder), client.runtime.clone());
         claim.join = self.join;
+        claim.barges = self.unfair;
         claim.paired = self.paired;
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;

@@ -24,6 +24,7 @@ pub(crate) struct Request<'a> {
     /// When the call began; `None`: it begins when it is first polled.
     pub(crate) began: Option<Moment>,
     pub(crate) join: bool,
+    pub(crate) unfair: bool,
     pub(crate) paired: bool,
     pub(crate) replicas: u32,
     pub(crate) at_least: Option<Duration>,
@@ -47,6 +48,7 @@ impl<'a> Request<'a> {
             wait: None,
             began: None,
             join,
+            unfair: false,
             paired: false,
             replicas: client.replicas,
             at_least: None,
@@ -69,8 +71,9 @@ impl Request<'_> {
         Some(Cap { max_hold, granted_within }.behind(self.reason.as_deref()))
     }
 
-    /// Checks how long the lock is to be held.
+    /// Checks whether it may be unfair, and how long the lock is to be held.
     pub(super) fn check_limits(&self) -> Result<()> {
+        self.client.check_unfair(self.unfair)?;
         let Some(max_hold) = self.max_hold else { return Ok(()) };
         let at_least = self.at_least.unwrap_or_default();
         let rule = if max_hold.is_zero() {
@@ -161,6 +164,37 @@ macro_rules! options {
             #[doc(alias("lockAtLeastFor"))]
             pub fn at_least(mut self, at_least: std::time::Duration) -> Self {
                 self.0.at_least = Some(at_least);
+                self
+            }
+
+            /// Passes the claims that wait: if the lock can be held beside the present holders, it is granted at once. A reader passes a
+            /// writer that waits, and a claim for one permit passes one for ten. Otherwise the request waits in the order of arrival, as
+            /// any other. It never passes an [upgrade](crate::Guard::upgrade) that waits. An engine
+            /// [without it](crate::Capabilities::barging) refuses.
+            ///
+            /// With enough of these requests, a claim that they pass may never get its turn.
+            ///
+            /// ```
+            /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+            /// use std::time::Duration;
+            ///
+            /// let prices = locks.rwlock("prices")?;
+            /// let first = prices.read().await?;
+            /// let writer = prices.clone();
+            /// let writer = async move { writer.write().wait(Duration::from_millis(50)).await };
+            /// let reader = async {
+            ///     assert!(prices.try_read().await?.is_none(), "the writer waits before it");
+            ///     prices.try_read().unfair().await
+            /// };
+            /// let (writer, reader) = tokio::join!(writer, reader);
+            /// assert!(writer.is_err() && reader?.is_some());
+            /// # drop(first);
+            /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+            /// ```
+            #[doc(alias("barging", "nonfair", "preferred"))]
+            pub fn unfair(mut self) -> Self {
+                self.0.unfair = true;
                 self
             }
 

@@ -139,6 +139,19 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
     if held.fits(mode) { Verdict::Granted } else { Verdict::Blocked { ahead } }
 }
 
+/// Decides the same for a claim that [barges](crate::Claim::barges), at its arrival. It may pass the waiters that [`admit`] would not
+/// grant. Those that it would grant count as holders. An upgrade that waits is an exclusive holder, so no claim passes it. A claim in
+/// `line` has arrived before: it waits for its turn.
+pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
+    let mut held = Held::default();
+    line.iter().filter(|place| place.holds).chain(winners(line)).for_each(|place| held.add(place.mode));
+    if held.fits(mode) && line.iter().all(|place| place.key != *me) {
+        Verdict::Granted
+    } else {
+        admit(line, me, mode)
+    }
+}
+
 /// Returns the waiters that [`admit`] would grant, in order.
 pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
     let mut held = Held::default();
@@ -225,6 +238,25 @@ mod tests {
         let free_with_a_waiter = line(&[(1, X, false)]);
         assert_eq!(admit(&free_with_a_waiter, &2, X), Verdict::Blocked { ahead: 1 });
         assert_eq!(admit(&free_with_a_waiter, &1, X), Verdict::Granted);
+    }
+
+    #[test]
+    fn a_barging_claim_passes_those_that_do_not_fit() {
+        let blocked = |ahead| Verdict::Blocked { ahead };
+        let writer_waits = line(&[(1, S, true), (2, X, false), (3, S, false)]);
+        assert_eq!(admit_barging(&writer_waits, &4, S), Verdict::Granted);
+        assert_eq!(admit_barging(&writer_waits, &4, X), blocked(3));
+        assert_eq!(admit_barging(&writer_waits, &3, S), blocked(2), "it waits already");
+        let large_waits = line(&[(1, p(2), true), (2, p(3), false)]);
+        assert_eq!(admit_barging(&large_waits, &3, p(1)), Verdict::Granted);
+        assert_eq!(admit_barging(&large_waits, &3, p(2)), blocked(2));
+        // The waiter in front has its grant, although it has not collected it yet.
+        assert_eq!(admit_barging(&line(&[(1, X, false)]), &2, X), blocked(1));
+        assert_eq!(admit_barging(&line(&[(1, p(1), true), (2, p(1), false)]), &3, p(2)), blocked(2));
+        let upgrade_waits = line(&[(1, S, true), (2, X, true), (3, X, false)]);
+        assert_eq!(admit_barging(&upgrade_waits, &4, S), blocked(3));
+        assert_eq!(admit_barging(&[], &1, X), Verdict::Granted);
+        assert_eq!(admit_barging(&line(&[(1, X, true)]), &1, X), Verdict::Granted, "it asks again");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Capabilities {
     pub fair: bool,
     /// Grants of permits do so, too.
     pub fair_permits: bool,
+    /// Claims can [ask to pass](crate::Claim::barges) those that wait.
+    pub barging: bool,
     /// Shared holders are possible.
     pub shared: bool,
     /// A shared holder can become exclusive before all waiting claims, and an exclusive one shared, without a gap.
@@ -90,6 +92,7 @@ impl Capabilities {
             identity: Identity::Claim,
             fair: true,
             fair_permits: true,
+            barging: true,
             shared: true,
             upgrade: true,
             permits: true,

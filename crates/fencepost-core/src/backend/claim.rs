@@ -39,6 +39,9 @@ pub struct Claim {
     pub want: Want,
     /// Join the line when blocked? If not, a blocked attempt leaves nothing at the engine.
     pub join: bool,
+    /// Is it granted at its arrival if it fits beside the holders, although others wait? If it does not fit, it waits as any other
+    /// claim does. `true` only where [`Capabilities::barging`](crate::Capabilities::barging) says so.
+    pub barges: bool,
     /// Is the lease renewed by the renewer? If not, it ends on its own `ttl` after the grant.
     pub renewed: bool,
     /// The lock is one for readers and writers, also if this claim is exclusive: some engines keep those under other names than
@@ -82,6 +85,7 @@ impl Claim {
             id,
             want,
             join: true,
+            barges: false,
             renewed: true,
             paired: false,
             replicas: 0,

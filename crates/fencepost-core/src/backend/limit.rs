@@ -29,7 +29,8 @@ const IDLE: usize = 64;
 ///
 /// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. So is a
 /// claim that has waited here. Claims that can hold together and find nobody waiting here are sent together. A claim that does not
-/// [join](Claim::join) is refused while others wait here.
+/// [join](Claim::join) is refused while others wait here. A claim that [barges](Claim::barges) passes those that wait at the engine. It
+/// passes none of those that wait here: it has not reached the engine, and waits behind them.
 pub struct Limit {
     inner: Arc<dyn Backend>,
     queues: Arc<Queues>,

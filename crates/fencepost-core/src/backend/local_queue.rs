@@ -34,7 +34,12 @@ impl LocalQueue {
 
 impl Backend for LocalQueue {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { identity: Identity::Claim, upgrade: false, ..self.inner.capabilities() }
+        Capabilities {
+            identity: Identity::Claim,
+            upgrade: false,
+            barging: false,
+            ..self.inner.capabilities()
+        }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

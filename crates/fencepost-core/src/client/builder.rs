@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::backend::Backend;
+use crate::backend::admission::Mode;
 use crate::backend::capabilities::{Identity, Tokens};
 use crate::client::Client;
 use crate::client::connect;
@@ -38,6 +39,7 @@ pub struct ClientBuilder {
     announced: Option<Duration>,
     history: History,
     tokens: Tokens,
+    fair: bool,
     degrade: Degrade,
     runtime: Option<Runtime>,
 }
@@ -65,6 +67,7 @@ impl Default for ClientBuilder {
             announced: None,
             history: History::None,
             tokens: Tokens::None,
+            fair: false,
             degrade: Degrade::fail_closed(),
             runtime: None,
         }
@@ -164,6 +167,27 @@ impl ClientBuilder {
     #[must_use]
     pub fn require_tokens(mut self, least: Tokens) -> ClientBuilder {
         self.tokens = least;
+        self
+    }
+
+    /// Refuses an engine whose grants do not follow the order of arrival: see [`Capabilities::fair`](crate::Capabilities::fair).
+    /// [`Client::semaphore`] refuses one where only [permits](crate::Capabilities::fair_permits) do not. This client makes no
+    /// [unfair](crate::Acquire::unfair) requests. Those of other clients still pass claims that wait.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use fencepost_core::{Client, Degrade, Registry};
+    ///
+    /// let builder = Client::builder().require_fair();
+    /// assert!(builder.clone().connect(&Registry::new(), "memory:").await.is_ok());
+    /// // While the engine is away, each process has a queue of its own.
+    /// let error = builder.degrade(Degrade::local_only()).connect(&Registry::new(), "memory:").await.unwrap_err();
+    /// assert!(error.is_unsupported());
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn require_fair(mut self) -> ClientBuilder {
+        self.fair = true;
         self
     }
 
@@ -283,6 +307,7 @@ impl ClientBuilder {
             holder,
             ttl,
             replicas: self.replicas,
+            fair: self.fair,
             announced: self.announced,
             history,
             outage: self.outage,
@@ -297,6 +322,7 @@ impl ClientBuilder {
         client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
+        client.check_fair(Mode::Exclusive)?;
         client.require(client.history.is_none() || client.capabilities.history, "history of runs")?;
         telemetry::describe();
         Ok(Client { client: Handle::new(client) })

@@ -29,6 +29,8 @@ pub(crate) struct ClientShared {
     pub(crate) holder: Arc<HolderInfo>,
     pub(crate) ttl: Duration,
     pub(crate) replicas: u32,
+    /// Grants must follow the order of arrival.
+    pub(crate) fair: bool,
     /// How long the program keeps each grant, as it says.
     pub(crate) announced: Option<Duration>,
     /// How long the engine keeps the runs of all claims. `None`: it keeps none.
@@ -99,6 +101,28 @@ impl ClientShared {
         self.require(replicas == 0 || self.capabilities.replicas, "replicas to wait for")
     }
 
+    /// Whether a request may be unfair here.
+    pub(crate) fn check_unfair(&self, unfair: bool) -> Result<()> {
+        if unfair && self.fair {
+            let rule = "this client requires fairness; leave out `unfair` or `require_fair`";
+            return Err(Error::invalid(rule).on(self.engine()));
+        }
+        self.require(!unfair || self.capabilities.barging, "unfair mode")
+    }
+
+    /// Whether grants in this mode follow the order of arrival, if that is required.
+    pub(crate) fn check_fair(&self, mode: Mode) -> Result<()> {
+        let permits = matches!(mode, Mode::Permits { .. });
+        if !self.fair || self.capabilities.fair && (!permits || self.capabilities.fair_permits) {
+            return Ok(());
+        }
+        let what = if permits { "grants of permits" } else { "grants" };
+        let message = format!(
+            "its {what} do not follow the order of arrival, and fairness is required; use another engine"
+        );
+        Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
+    }
+
     /// See [`HolderInfo::MAX_BYTES`].
     pub(crate) fn check_texts(holder: Option<&HolderInfo>, reason: Option<&str>) -> Result<()> {
         holder.map_or(Ok(()), |holder| HolderInfo::check("label", &holder.label))?;
@@ -117,6 +141,7 @@ impl ClientShared {
 
     /// Whether the engine has this mode of claiming.
     pub(crate) fn check_mode(&self, mode: Mode) -> Result<()> {
+        self.check_fair(mode)?;
         let (has, what) = match mode {
             Mode::Exclusive => return Ok(()),
             Mode::Shared => (self.capabilities.shared, "shared holders"),

@@ -217,6 +217,7 @@ struct Options<'a> {
     renewed: bool,
     wait: Option<Duration>,
     join: bool,
+    unfair: bool,
     /// `None`: the number of each client.
     replicas: Option<u32>,
     at_least: Option<Duration>,
@@ -234,6 +235,7 @@ impl<'a> Options<'a> {
             renewed: true,
             wait: None,
             join,
+            unfair: false,
             replicas: None,
             at_least: None,
             max_hold: None,
@@ -297,6 +299,7 @@ impl<'a> Options<'a> {
             renewed: self.renewed,
             wait: self.wait,
             began: Some(began),
+            unfair: self.unfair,
             paired: *kind == Kind::Write,
             replicas: self.replicas.unwrap_or(client.replicas),
             at_least: self.at_least,

@@ -33,6 +33,7 @@ impl Backend for Memory {
             Kind::Processes => Capabilities {
                 identity: Identity::Process,
                 fair: false,
+                barging: false,
                 upgrade: false,
                 permits: false,
                 detach: false,

@@ -66,7 +66,7 @@ impl Queue {
         }
         let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
         let mine = rules.kind == Kind::Processes && self.is_held_by_client(claim);
-        if mine || ((self.waiting == 0 || overtakes) && self.held.fits(mode)) {
+        if mine || ((self.waiting == 0 || overtakes || claim.barges) && self.held.fits(mode)) {
             let token = self.draw(claim, rules);
             let key = self.hold(claim, token, now, rules);
             return (Some(key), Attempt::Granted(token));

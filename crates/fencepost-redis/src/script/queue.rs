@@ -81,7 +81,7 @@ impl Setting {
 
     /// Adds the request of a claim, see `REQUEST` in lua/layout.lua.
     pub(crate) fn request(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool) {
-        let mut head = [u8::from(joins); 35];
+        let mut head = [u8::from(joins) + 2 * u8::from(claim.barges); 35];
         head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
         head[9..].copy_from_slice(&self.sender(claim.id));
         self.terms(claim).put(command, &head);

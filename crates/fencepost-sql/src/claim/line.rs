@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fencepost_core::Mode;
-use fencepost_core::admission::{Place, winners};
+use fencepost_core::admission::{Place, Verdict, admit_barging, winners};
 
 use crate::claim::record::{MARKED, mode_number, mode_of};
 use crate::client::TableClient;
@@ -151,10 +151,10 @@ impl Line {
         self.token
     }
 
-    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, and how it wants the lock; if it has no
-    /// place it is the last. Returns its token if it holds now.
-    pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode)>) -> Option<i64> {
-        let known = me.and_then(|(owner, _)| self.places.iter().position(|place| &*place.owner == owner));
+    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, how it wants the lock, and whether
+    /// it barges. If it has no place it is the last. Returns its token if it holds now.
+    pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
+        let known = me.and_then(|(owner, ..)| self.places.iter().position(|place| &*place.owner == owner));
         let mut line: Vec<_> = self
             .places
             .iter()
@@ -162,10 +162,15 @@ impl Line {
             .map(|(key, place)| Place { key, mode: place.mode, holds: place.holds() })
             .collect();
         let mine = known.unwrap_or(self.places.len());
-        if let (Some((_, mode)), None) = (me, known) {
+        let mut passes = false;
+        if let (Some((_, mode, barges)), None) = (me, known) {
+            passes = barges && admit_barging(&line, &mine, mode) == Verdict::Granted;
             line.push(Place { key: mine, mode, holds: false });
         }
-        let admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();
+        let mut admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();
+        if passes && !admitted.contains(&mine) {
+            admitted.push(mine);
+        }
         for key in admitted {
             let token = self.next_token();
             let Some(place) = self.places.get_mut(key) else { return Some(token) };

@@ -160,7 +160,7 @@ async fn try_in_line(
             }
             Some(mine.token)
         }
-        _ => line.admit(client, Some((&id, mode))),
+        _ => line.admit(client, Some((&id, mode, claim.barges))),
     };
     if let Some(number) = granted {
         let seat = match &mine {

@@ -18,6 +18,9 @@ use crate::error::Failure;
 use crate::process::heartbeat_file::ClientKey;
 use crate::process::liveness::{Liveness, LivenessCheck, Repair};
 
+/// The numbers between two waiters: rows of claims that pass the second one.
+const GAP: i64 = 1 << 16;
+
 /// One claim's request.
 pub(crate) struct Request<'a> {
     pub(crate) resource: &'a str,
@@ -26,6 +29,7 @@ pub(crate) struct Request<'a> {
     pub(crate) process: ClientKey,
     pub(crate) ttl: u64,
     pub(crate) join: bool,
+    pub(crate) barges: bool,
     pub(crate) pinned: bool,
     /// The lease is not renewed: it ends `ttl` after `sent`.
     pub(crate) fixed: bool,
@@ -59,7 +63,8 @@ pub(crate) enum Outcome {
 /// they are to be woken.
 ///
 /// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
-/// of tokens is that of arrival, and no holder ever stands behind a waiter.
+/// of tokens is that of arrival, and no holder ever stands behind a waiter. A claim that barges gets a row before the waiters that it
+/// passes. If a waiter of an older version has left no number free, the claim joins the line instead.
 pub(crate) fn attempt(
     db: &Connection,
     liveness: &mut LivenessCheck<'_>,
@@ -100,10 +105,11 @@ pub(crate) fn attempt(
         let admitted = admitted.iter().filter_map(Row::claim_ref);
         admitted.chain(scan.upgrader()).collect()
     };
-    if scan.blocked || !scan.held.fits(request.mode) {
+    let passes = request.barges && scan.own.is_none() && scan.gap.is_some();
+    if scan.blocked && !passes || !scan.held.fits(request.mode) {
         let seq = match &scan.own {
             Some(own) => Some(own.seq),
-            None if request.join => Some(insert(db, liveness, request, scan.last_seq + 1, 0)?),
+            None if request.join => Some(insert(db, liveness, request, scan.last_seq + GAP, 0)?),
             None => None,
         };
         let to_wake = if scan.dead.is_empty() { Vec::new() } else { to_wake() };
@@ -132,7 +138,7 @@ pub(crate) fn attempt(
             )?;
             own.seq
         }
-        None => insert(db, liveness, request, scan.last_seq + 1, token)?,
+        None => insert(db, liveness, request, scan.gap.unwrap_or(scan.last_seq + 1), token)?,
     };
     Ok((Outcome::Granted { seq, token }, to_wake()))
 }
@@ -271,6 +277,8 @@ struct Scan<'a> {
     upgrading: Option<ClaimRef>,
     /// A living waiter in front cannot go yet: nobody behind it may.
     blocked: bool,
+    /// A free number before that waiter.
+    gap: Option<i64>,
     ahead: u32,
     last_seq: i64,
     last_token: Option<u64>,
@@ -291,6 +299,7 @@ impl<'a> Scan<'a> {
             held: Held::default(),
             upgrading: None,
             blocked: false,
+            gap: None,
             ahead: 0,
             last_seq: 0,
             last_token: None,
@@ -315,7 +324,7 @@ impl<'a> Scan<'a> {
         while let Some(row) = rows.next()? {
             self.last_token = self.last_token.or(Row::last_token(row)?);
             let Some(row) = Row::read(row)? else { continue };
-            self.last_seq = row.seq;
+            let before = std::mem::replace(&mut self.last_seq, row.seq);
             if Some(row.id) == self.id {
                 self.own = Some(row);
                 if self.stop_at_own {
@@ -340,9 +349,14 @@ impl<'a> Scan<'a> {
             };
             self.ahead += 1;
             if !row.holds() {
-                self.blocked = !admit(&self.held, &row);
-                if self.blocked && !self.read_all {
-                    break;
+                if !admit(&self.held, &row) {
+                    self.blocked = true;
+                    self.gap = Some(before + 1).filter(|free| *free < row.seq);
+                    if !self.read_all {
+                        break;
+                    }
+                    self.blockers = vec![(row, until)];
+                    continue;
                 }
                 self.blockers.clear();
             } else if row.is_upgrading() {

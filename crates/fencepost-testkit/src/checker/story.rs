@@ -69,6 +69,8 @@ pub(super) struct Story {
     pub(super) patience: Patience,
     pub(super) ttl: u64,
     pub(super) asked: Spot,
+    /// It may pass the claims that wait.
+    pub(super) barges: bool,
     pub(super) places: Vec<Place>,
     /// How often its place in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
@@ -110,6 +112,7 @@ impl Story {
             patience,
             ttl,
             asked,
+            barges: false,
             places: Vec::new(),
             unseated: 0,
             doubted: 0,
@@ -261,6 +264,7 @@ impl Story {
     pub(super) fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
+            (What::Barges, None) if !over => self.barges = true,
             // The engine confirmed the place before an eviction that may have removed this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {

@@ -79,6 +79,8 @@ pub enum Need {
     Fair,
     /// Claims for permits are granted in that order, too.
     FairPermits,
+    /// Claims that pass those that wait.
+    Barging,
     /// Shared holders.
     Shared,
     /// Upgrades of read locks, and downgrades of write locks.
@@ -108,6 +110,7 @@ impl fmt::Display for Need {
         f.write_str(match self {
             Need::Fair => "first come, first served",
             Need::FairPermits => "first come, first served for permits",
+            Need::Barging => "unfair mode",
             Need::Shared => "shared holders",
             Need::Upgrade => "upgrades of read locks",
             Need::Permits => "permits",
@@ -128,6 +131,7 @@ impl Need {
         match self {
             Need::Fair => capabilities.fair,
             Need::FairPermits => capabilities.fair && capabilities.fair_permits,
+            Need::Barging => capabilities.barging,
             Need::Shared => capabilities.shared,
             Need::Upgrade => capabilities.upgrade,
             Need::Permits => capabilities.permits,
@@ -209,6 +213,9 @@ macro_rules! conformance {
             first_come_first_served a_waiting_writer_is_not_overtaken a_small_claim_waits_behind_a_large_one a_permit_in_line_is_not_overtaken
             readers_go_together waiting_time_is_a_bound no_waiting_time_at_all release_frees_at_once drop_frees_at_once
             drop_needs_no_runtime
+            an_unfair_reader_passes_a_writer an_unfair_claim_for_few_permits_passes_one_for_many
+            an_unfair_claim_that_does_not_fit_waits_in_order no_unfair_claim_passes_an_upgrade
+            unfair_claims_are_refused_where_the_engine_has_none fairness_can_be_required
             a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
             an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
             cancel_at_every_await cancel_in_line cancel_of_release

@@ -9,7 +9,7 @@ use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
 use crate::witness::{Witness, on_behalf};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
+    Acquire, Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
 };
 use std::collections::HashMap;
 use std::future::Future;
@@ -172,7 +172,14 @@ impl Stage {
 
     /// Makes a client of which the stage keeps no clone: the case drops the last one.
     pub(super) async fn unshared(&self, builder: ClientBuilder) -> Client {
-        self.connect(builder, |backend, _| backend).await
+        self.connect(builder, |backend, _| backend).await.expect("a client can be made")
+    }
+
+    /// Makes a client that the engine may refuse.
+    pub(super) async fn refusable(&self, builder: ClientBuilder) -> Result<Client> {
+        let locks = self.connect(builder, |backend, _| backend).await?;
+        self.clients().push(locks.clone());
+        Ok(locks)
     }
 
     async fn client_with(
@@ -180,7 +187,7 @@ impl Stage {
         builder: ClientBuilder,
         layer: impl FnOnce(Arc<dyn Backend>, &Runtime) -> Arc<dyn Backend> + Send + 'static,
     ) -> Client {
-        let locks = self.connect(builder, layer).await;
+        let locks = self.connect(builder, layer).await.expect("a client can be made");
         self.clients().push(locks.clone());
         locks
     }
@@ -189,7 +196,7 @@ impl Stage {
         &self,
         builder: ClientBuilder,
         layer: impl FnOnce(Arc<dyn Backend>, &Runtime) -> Arc<dyn Backend> + Send + 'static,
-    ) -> Client {
+    ) -> Result<Client> {
         let stage = self.clone();
         let locks = connect(builder, move |runtime| {
             Box::pin(async move {
@@ -198,7 +205,7 @@ impl Stage {
                 Ok(Arc::new(Witness::new(layered, stage.0.recorder.clone())) as Arc<dyn Backend>)
             })
         });
-        locks.await.expect("a client can be made")
+        locks.await
     }
 
     /// Makes another process hold a lock, if the engine outlives a process.
@@ -231,12 +238,24 @@ impl Stage {
         self.stand_of(self.client().await, name, mode).await
     }
 
+    /// The same for an unfair request.
+    pub(super) async fn stand_unfair(&self, name: &str, mode: Mode) -> Waiting {
+        self.stand_as(self.client().await, name, mode, true).await
+    }
+
     /// Makes this client request the lock, and returns when it is queued (or granted).
     pub(super) async fn stand_of(&self, locks: Client, name: &str, mode: Mode) -> Waiting {
+        self.stand_as(locks, name, mode, false).await
+    }
+
+    async fn stand_as(&self, locks: Client, name: &str, mode: Mode, unfair: bool) -> Waiting {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
+        if unfair {
+            recorder.record(key, What::Barges);
+        }
         let task = tokio::spawn(async move {
-            let guard = on_behalf(key, lock(&locks, &owned, mode)).await?;
+            let guard = on_behalf(key, acquire(&locks, &owned, mode, unfair)).await?;
             let granted = What::Granted { token: guard.token().get(), until: guard.valid_until().as_nanos() };
             recorder.record(key, granted);
             Ok(guard)
@@ -291,11 +310,19 @@ impl Stage {
 
 /// Acquires the lock in this mode, and waits for it.
 pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
+    acquire(locks, name, mode, false).await
+}
+
+async fn acquire(locks: &Client, name: &str, mode: Mode, unfair: bool) -> Result<Guard> {
     match mode {
-        Mode::Exclusive => locks.mutex(name)?.lock().await,
-        Mode::Shared => locks.rwlock(name)?.read().await,
-        Mode::Permits { n, of } => locks.semaphore(name, of)?.acquire_many(n).await,
+        Mode::Exclusive => fitted(locks.mutex(name)?.lock(), unfair).await,
+        Mode::Shared => fitted(locks.rwlock(name)?.read(), unfair).await,
+        Mode::Permits { n, of } => fitted(locks.semaphore(name, of)?.acquire_many(n), unfair).await,
     }
+}
+
+fn fitted(request: Acquire<'_>, unfair: bool) -> Acquire<'_> {
+    if unfair { request.unfair() } else { request }
 }
 
 /// Tries to acquire the lock in this mode.

@@ -125,6 +125,8 @@ pub enum What {
         /// Its `ttl` in nanoseconds: how long the engine may keep the entry of a dead or withdrawn claim.
         ttl: u64,
     },
+    /// The request is unfair: at its arrival it may pass the claims that wait.
+    Barges,
     /// The engine confirmed its place in the queue.
     Waiting {
         /// The time at which the request of this reply was sent.

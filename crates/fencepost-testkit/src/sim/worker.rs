@@ -79,6 +79,7 @@ struct Ask {
     wait: Option<Duration>,
     ttl: Duration,
     fixed: bool,
+    unfair: bool,
 }
 
 impl Worker {
@@ -105,6 +106,9 @@ impl Worker {
         let give_up = self.give_up();
         let ttl = ask.ttl.max(LONGEST_LEASE).as_nanos() as u64;
         let key = self.recorder.asked_by(self.client, &resource.name, ask.mode, ask.patience, ttl);
+        if ask.unfair {
+            self.recorder.record(key, What::Barges);
+        }
         let request = on_behalf(key, request(&self.locks, &resource.name, &ask));
         let answer = unless(give_up, &self.clock, request).await;
         let guard = match answer {
@@ -129,7 +133,9 @@ impl Worker {
             _ => (Patience::Ever, None),
         };
         let ttl = Duration::from_millis(200) + self.time(LONGEST_LEASE - Duration::from_millis(200));
-        Ask { mode, patience, wait, ttl, fixed: self.rng.chance(150) }
+        let fixed = self.rng.chance(150);
+        let unfair = self.locks.capabilities().barging && self.rng.chance(80);
+        Ask { mode, patience, wait, ttl, fixed, unfair }
     }
 
     /// Works under the guard for a while, and then ends it in one of the possible ways.
@@ -262,6 +268,7 @@ async fn request(locks: &Client, name: &str, ask: &Ask) -> Result<Option<Guard>>
             let lock = $lock;
             let request = lock.$how($($n)?);
             let request = if ask.fixed { request.ttl(ask.ttl).no_renewal() } else { request.ttl(ask.ttl) };
+            let request = if ask.unfair { request.unfair() } else { request };
             match ask.wait {
                 Some(wait) => request.wait(wait).await,
                 None => request.await,

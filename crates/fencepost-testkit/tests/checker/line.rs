@@ -33,6 +33,15 @@ fn overtaken_in_line() {
 }
 
 #[test]
+fn an_unfair_claim_may_pass_at_its_arrival_alone() {
+    let waited = LINE.replace("3 b ask r x ever", "3 b ask r x ever\n3 b barges");
+    assert_eq!(kinds(&waited), [Kind::Overtaken], "it waited");
+    good(&waited.replace("3 b waiting 50", ""));
+    // It was queued again, by a new claim that barges, too.
+    good(&waited.replace("5 c released", "5 c released\n5 b unseated\n5 b waiting 50"));
+}
+
+#[test]
 fn overtaken_by_a_grant_while_the_first_never_gets_one() {
     let text = LINE
         .replace("1 a ask r x ever", "1 a ask r x 9")

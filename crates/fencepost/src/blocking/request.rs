@@ -47,6 +47,7 @@ pub trait Options: Sized {
     fn wait(self, wait: Duration) -> Self;
     fn ttl(self, ttl: Duration) -> Self;
     fn no_renewal(self) -> Self;
+    fn unfair(self) -> Self;
     fn max_hold(self, max_hold: Duration) -> Self;
     fn at_least(self, at_least: Duration) -> Self;
     fn replicas(self, replicas: u32) -> Self;
@@ -66,6 +67,9 @@ macro_rules! options {
             }
             fn no_renewal(self) -> Self {
                 self.no_renewal()
+            }
+            fn unfair(self) -> Self {
+                self.unfair()
             }
             fn max_hold(self, max_hold: Duration) -> Self {
                 self.max_hold(max_hold)
@@ -104,6 +108,11 @@ impl<A: Options> Request<A> {
     /// See [`Acquire::no_renewal`].
     pub fn no_renewal(self) -> Self {
         Request(self.0.no_renewal())
+    }
+
+    /// See [`Acquire::unfair`].
+    pub fn unfair(self) -> Self {
+        Request(self.0.unfair())
     }
 
     /// See [`Acquire::max_hold`].

@@ -38,7 +38,7 @@ else
   -- include open, change
   local inbox, cluster = string.sub(key, 1, prefix) .. '@', in_cluster == 1
   -- A claim that does not join the line leaves a lone holder as it is: HDEL still releases the lock.
-  if not lone or joins == 1 or lone.id == id or late then
+  if not lone or joins % 2 == 1 or lone.id == id or late then
     -- include clear
   end
   local own_field, process_field = 'c' .. id, 'p' .. process
@@ -73,11 +73,11 @@ else
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
       terms = string.sub(ARGV[1], terms) }
-    if all_served and fits(lock, claim) then
+    if (all_served or joins >= 2) and fits(lock, claim) then
       lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)
       claim.token = lock.token
       count(lock, claim, 1)
-    elseif joins == 1 then
+    elseif joins % 2 == 1 then
       claim.state, claim.number = WAITS, lock.next
       set('w' .. lock.next, struct.pack(PLACE, id, process))
       set(process_field, struct.pack(PROCESS, now + LIVE, unpack_process(alive).claims + 1))

@@ -20,7 +20,7 @@
 -- exclusive holder beside shared ones: so versions that do not know marks admit nobody either. `of` in the terms of a holder that is
 -- exclusive or shared is twice the number of its last turn, and 1 more if it is marked. A request with an older turn was late.
 -- TERMS: mode, permits, out of how many, process; then a text. SENDER: retention, id, "in a cluster", length of the prefix of all
--- keys. REQUEST: "joins the line", lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
+-- keys. REQUEST: 1 if it joins the line, and 2 more if it passes claims that wait; lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
 -- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
 local _
 local clock = redis.call('TIME')

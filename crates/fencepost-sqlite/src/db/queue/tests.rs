@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use fencepost_core::Verdict;
-use fencepost_core::backend::admission::{Place as Spot, admit, winners};
+use fencepost_core::backend::admission::{Place as Spot, admit, admit_barging, winners};
 
 use super::*;
 use crate::testing::{NOW, SECOND, TestDb};
@@ -56,9 +56,9 @@ fn asking_again_finds_the_own_place_in_line() {
     let test = TestDb::new();
     granted(&attempt_at(&test, 0, &test.request(1, X)));
     let request = test.request(2, X);
-    assert_eq!(blocked(&attempt_at(&test, 0, &request)), (Some(2), 1));
-    assert_eq!(blocked(&attempt_at(&test, 0, &test.request(3, X))), (Some(3), 2));
-    assert_eq!(blocked(&attempt_at(&test, 0, &request)), (Some(2), 1), "the reply was lost");
+    assert_eq!(blocked(&attempt_at(&test, 0, &request)), (Some(1 + GAP), 1));
+    assert_eq!(blocked(&attempt_at(&test, 0, &test.request(3, X))), (Some(1 + 2 * GAP), 2));
+    assert_eq!(blocked(&attempt_at(&test, 0, &request)), (Some(1 + GAP), 1), "the reply was lost");
     assert_eq!(rows(&test), 3);
 }
 
@@ -94,7 +94,7 @@ fn the_seat_is_for_whoever_finds_nobody() {
     );
     assert!(!release_if_alone(3), "not his seat");
     let (second, ahead) = blocked(&attempt_at(&test, 0, &test.request(4, X)));
-    assert_eq!((second, ahead), (Some(1), 1));
+    assert_eq!((second, ahead), (Some(GAP), 1));
     assert!(!release_if_alone(2), "somebody has to be told");
     assert_eq!(ids(&gone(&test, 2).next), [4]);
     assert_eq!(try_sit(5, 20), None, "nobody overtakes the one in line");
@@ -123,7 +123,7 @@ fn a_purged_place_is_gone_and_not_taken_again() {
     let test = TestDb::new();
     granted(&attempt_at(&test, 0, &test.request(1, X)));
     let (seat, _) = blocked(&attempt_at(&test, 0, &test.request(2, X)));
-    test.sql("DELETE FROM line WHERE seq = 2");
+    test.sql("DELETE FROM line WHERE seq > 1");
     // Somebody else has the number by now.
     blocked(&attempt_at(&test, 0, &test.request(3, X)));
     assert_eq!(attempt_at(&test, 0, &Request { seq: seat, ..test.request(2, X) }), Outcome::Gone);
@@ -244,6 +244,21 @@ fn an_error_midway_changes_nothing() {
     granted(&attempt_at(&test, 0, &test.request(1, X)));
 }
 
+/// A waiter of an older version may leave no number free before it.
+#[test]
+fn a_claim_that_barges_waits_where_no_number_is_free() {
+    let test = TestDb::new();
+    granted(&attempt_at(&test, 0, &test.request(1, S)));
+    blocked(&attempt_at(&test, 0, &test.request(2, X)));
+    let barges = |id| Request { barges: true, ..test.request(id, S) };
+    granted(&attempt_at(&test, 0, &barges(3)));
+    let own = |id: u8| test.now(|db, _| Ok(rows::find(db, "r", &[id; 16])?.map(|row| row.seq)));
+    assert_eq!((own(1), own(3), own(2)), (Some(1), Some(2), Some(1 + GAP)));
+    test.sql("UPDATE line SET seq = 3 WHERE token = 0 AND seq > 0");
+    assert_eq!(blocked(&attempt_at(&test, 0, &barges(4))).1, 3);
+    assert_eq!(ids(&gone(&test, 2).next), [4], "it is a waiter like others");
+}
+
 /// Xorshift: the same lines in every run.
 struct Dice(u64);
 
@@ -271,14 +286,20 @@ fn every_answer_is_that_of_the_pure_rule() {
             0..=5 => {
                 let mode = *wants.entry(id).or_insert_with(|| modes[dice.roll(4) as usize]);
                 let join = dice.roll(4) > 0 || there.is_some();
-                let outcome = attempt_at(&test, 0, &Request { join, ..test.request(id, mode) });
-                match admit(&model, &id, mode) {
+                let barges = dice.roll(4) == 0;
+                let outcome = attempt_at(&test, 0, &Request { join, barges, ..test.request(id, mode) });
+                let verdict = if barges { admit_barging } else { admit }(&model, &id, mode);
+                match verdict {
                     Verdict::Granted => {
                         let token = granted(&outcome);
                         // The claims in front that fit as well were granted before.
                         let front = there.unwrap_or(model.len());
                         let fresh = there.is_none_or(|at| !model[at].holds);
-                        model.iter_mut().take(front).filter(|_| fresh).for_each(|spot| spot.holds = true);
+                        let won: Vec<u8> = winners(&model).map(|spot| spot.key).collect();
+                        let before = model.iter_mut().take(front);
+                        before
+                            .filter(|spot| fresh && won.contains(&spot.key))
+                            .for_each(|spot| spot.holds = true);
                         match there {
                             Some(at) if model[at].holds => {}
                             Some(at) => {

@@ -209,6 +209,7 @@ pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
         check("barrier", gathers && tokens, client.barrier("x", 2).map(drop)),
         check("election", can.inspect && tokens, client.election("x").map(drop)),
         check("once", can.history && can.inspect, client.once("x", LONG).map(drop)),
+        check("unfair", can.barging, client.mutex("x").expect("a good name").lock().unfair().await.map(drop)),
     ];
     let mut upgrade = "no";
     if can.shared {

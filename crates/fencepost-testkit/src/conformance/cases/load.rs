@@ -163,12 +163,22 @@ async fn work(stage: Stage, client: u32, locks: Client, mut rng: Rng, all_grante
             true => Patience::Try,
             false => Patience::Until(recorder.now() + wait.as_nanos() as u64),
         };
+        let unfair = capabilities.barging && rng.chance(100);
         let key = recorder.asked_by(client, &name, mode, patience, ttl);
+        if unfair {
+            recorder.record(key, What::Barges);
+        }
         macro_rules! ask {
             ($lock:expr, $wait:ident, $tries:ident, ($($n:expr)?)) => {{
                 let lock = $lock.expect("a good name");
-                if tries { on_behalf(key, lock.$tries($($n)?).into_future()).await } else {
-                    on_behalf(key, lock.$wait($($n)?).wait(wait).into_future()).await.map(Some)
+                if tries {
+                    let request = lock.$tries($($n)?);
+                    let request = if unfair { request.unfair() } else { request };
+                    on_behalf(key, request.into_future()).await
+                } else {
+                    let request = lock.$wait($($n)?).wait(wait);
+                    let request = if unfair { request.unfair() } else { request };
+                    on_behalf(key, request.into_future()).await.map(Some)
                 }
             }};
         }

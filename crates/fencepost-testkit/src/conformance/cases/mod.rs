@@ -1,5 +1,6 @@
 //! The cases, by subject.
 
+mod barging;
 mod cancel;
 mod closing;
 mod coordination;
@@ -49,6 +50,12 @@ cases! {
     line::release_frees_at_once []
     line::drop_frees_at_once []
     line::drop_needs_no_runtime []
+    barging::an_unfair_reader_passes_a_writer [Barging, Shared]
+    barging::an_unfair_claim_for_few_permits_passes_one_for_many [Barging, Permits]
+    barging::an_unfair_claim_that_does_not_fit_waits_in_order [Barging, Fair]
+    barging::no_unfair_claim_passes_an_upgrade [Barging, Upgrade]
+    barging::unfair_claims_are_refused_where_the_engine_has_none []
+    barging::fairness_can_be_required []
     upgrade::a_reader_upgrades [Upgrade]
     upgrade::an_upgrade_goes_before_all_that_wait [Upgrade]
     upgrade::a_second_upgrade_is_refused [Upgrade]

@@ -15,11 +15,11 @@ const X: Mode = Mode::Exclusive;
 const S: Mode = Mode::Shared;
 
 /// An upgrade that waits, with the guard.
-struct Upgrading(JoinHandle<(Guard, Result<()>)>);
+pub(super) struct Upgrading(JoinHandle<(Guard, Result<()>)>);
 
 impl Upgrading {
     /// Begins an upgrade beside other readers, and returns when the engine has its mark.
-    async fn begin(stage: &Stage, mut guard: Guard) -> Upgrading {
+    pub(super) async fn begin(stage: &Stage, mut guard: Guard) -> Upgrading {
         let name = guard.name().to_string();
         let upgrading = Upgrading(tokio::spawn(async move {
             let upgraded = guard.upgrade().await;
@@ -34,7 +34,7 @@ impl Upgrading {
         tokio::time::timeout(SOON, self.0).await.expect("it is alone").expect("the task does not panic")
     }
 
-    async fn upgraded(self) -> Guard {
+    pub(super) async fn upgraded(self) -> Guard {
         let (guard, upgraded) = self.end().await;
         upgraded.expect("it is alone");
         assert_eq!(Mode::from(guard.mode()), X);

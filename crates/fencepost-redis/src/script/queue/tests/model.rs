@@ -22,6 +22,7 @@ pub(super) struct Who {
     pub(super) process: String,
     pub(super) mode: Mode,
     pub(super) join: bool,
+    pub(super) barges: bool,
 }
 
 /// The action of a call on one lock.

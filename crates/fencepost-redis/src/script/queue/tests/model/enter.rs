@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::backend::admission::{Verdict, admit};
+use fencepost_core::backend::admission::{Verdict, admit, admit_barging};
 
 use super::super::layout::{Id, Seen, State};
 use super::{ALIVE, Answer, Held, Model, Waiter, Who, exactly};
@@ -25,7 +25,12 @@ impl Model<'_> {
             }
         } else {
             passed = self.settle();
-            if admit(&self.places(&passed), &who.id, who.mode) == Verdict::Granted {
+            let places = self.places(&passed);
+            let verdict = match who.barges {
+                true => admit_barging(&places, &who.id, who.mode),
+                false => admit(&places, &who.id, who.mode),
+            };
+            if verdict == Verdict::Granted {
                 let until = exactly(self.world.now + ttl);
                 let (mode, process) = (who.mode, who.process.clone());
                 self.held

@@ -167,7 +167,13 @@ impl Play<'_> {
         let voter = self.slots[slot].clone().filter(|voter| there(voter) || voter.refused);
         let voter = voter.unwrap_or_else(|| {
             self.next += 1;
-            let who = Who { id: self.next, process: process(new.process), mode: new.mode, join: new.join };
+            let who = Who {
+                id: self.next,
+                process: process(new.process),
+                mode: new.mode,
+                join: new.join,
+                barges: false,
+            };
             // By the claim's own clock.
             let since =
                 self.stage.now - 3_000_000 + u64::try_from(self.next * 777_777 % 5_000_000).unwrap_or(0);
@@ -291,7 +297,7 @@ impl Play<'_> {
             let claims: Vec<_> = self.seen[lock].claims.clone().into_iter().collect();
             for (id, at) in claims {
                 let own = (0..PROCESSES).find(|number| process(*number) == at.process).unwrap_or(0);
-                let who = Who { id, process: process(own), mode: at.mode, join: false };
+                let who = Who { id, process: process(own), mode: at.mode, join: false, barges: false };
                 let act = Act::TakeBack { who, tombstone: false, since: 0, refused: false };
                 self.call(vec![(lock, act)], own)?;
             }
