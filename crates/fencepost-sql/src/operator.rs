@@ -27,21 +27,21 @@ impl Claims for TableClient {
     }
 
     fn read(&self, row: &Row) -> ClaimInfo {
-        read(self, row)
+        read(row)
     }
 
     /// The statements return them in order.
     fn sort(&self, _: &mut Vec<ClaimInfo>) {}
 }
 
-fn read(client: &TableClient, row: &Row) -> ClaimInfo {
+fn read(row: &Row) -> ClaimInfo {
     let text = |column| row.text(column).map(ToString::to_string).unwrap_or_default();
     let holder = HolderInfo::new(text(8), text(6), u32::try_from(row.int(7)).unwrap_or(0));
     let mut claim = ClaimInfo::new(holder, mode_of(row.int(2)));
-    let since = row.int(5).unsigned_abs();
     claim.token = Some(row.int(3)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
-    claim.since_micros = since;
-    claim.age = Duration::from_micros(client.runtime.clock().wall_micros().saturating_sub(since));
+    claim.since_micros = row.int(5).unsigned_abs();
+    // The server's clock measures both, so the age is right for a client whose clock is wrong.
+    claim.age = Duration::from_micros(row.int(13).max(0).unsigned_abs());
     claim.expires_in = claim.token.map(|_| Duration::from_micros(row.int(4).max(0).unsigned_abs()));
     claim.reason = row.text(9).map(ToString::to_string);
     claim.evicted = row.int(10) != 0;

@@ -87,11 +87,12 @@ impl Statements {
         let shown = |id: &str, table: &str| {
             let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
             let since = fill(dialect.since_1970, &["c.since"]);
+            let age = fill(dialect.left, &["c.since"]);
             format!(
                 "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.host, c.process, c.task, \
                  c.reason, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
                  CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached, \
-                 CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits \
+                 CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits, -{age} AS age \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session \
                  WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > {now}"
             )

@@ -97,23 +97,27 @@ impl Draws {
         match tokens {
             Ok(tokens) => {
                 let row = |mut row: mysql_common::row::Row| Some((row.take::<Vec<u8>, _>(0)?, row.take(1)?));
-                let tokens: HashMap<Vec<u8>, u64> = tokens.rows.into_iter().filter_map(row).collect();
-                for Draw { lock, reply } in group {
-                    let token = tokens.get(&lock.lock);
-                    let (affected, insert_id) = (token.is_some().into(), token.copied().unwrap_or(0));
-                    let _ = reply.send(Ok(Answer { affected, insert_id, ..Answer::default() }));
-                }
-            }
-            // For example, another session has locked one of the rows. A failed statement keeps the locks that it took, so these are
-            // released first. Then each claim has a statement, and a result, of its own.
-            Err(Unanswered::Refused { .. }) => {
+                let tokens: HashMap<Vec<u8>, Option<u64>> = tokens.rows.into_iter().filter_map(row).collect();
                 for draw in group {
-                    let lock = Value::Bytes(draw.lock.lock.clone());
-                    drop(self.channel.execute(self.statements.release, &[lock]));
-                    self.send_one(draw, None);
+                    let token = tokens.get(&draw.lock.lock).copied();
+                    if token == Some(None) {
+                        self.again(draw);
+                        continue;
+                    }
+                    let (affected, insert_id) = (token.is_some().into(), token.flatten().unwrap_or(0));
+                    let _ = draw.reply.send(Ok(Answer { affected, insert_id, ..Answer::default() }));
                 }
             }
+            // For example, another session has locked one of the rows. A failed statement keeps the locks that it took.
+            Err(Unanswered::Refused { .. }) => group.into_iter().for_each(|draw| self.again(draw)),
             Err(Unanswered::Ended) => {}
         }
+    }
+
+    /// Releases a lock that a group may have taken without a token. Then the claim has a statement, and a result, of its own.
+    fn again(&self, draw: Draw) {
+        let lock = Value::Bytes(draw.lock.lock.clone());
+        drop(self.channel.execute(self.statements.release, &[lock]));
+        self.send_one(draw, None);
     }
 }

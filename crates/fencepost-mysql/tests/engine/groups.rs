@@ -234,3 +234,25 @@ async fn claims_that_wait_for_a_group_survive_the_end_of_their_connection() {
     release(guards).await;
     client.close().await;
 }
+
+/// A lock that was taken, and whose row does not name the session any more, is released and taken again.
+#[tokio::test]
+async fn a_lock_without_its_row_does_not_stay_locked() {
+    needs!(MARIADB);
+    let (mut server, client) = start().await;
+    client.mutex("first").expect("a good name").lock().await.expect("it is free").release().await.expect("held");
+    let run = |statements: &str| server.run(statements).expect("the server answers");
+    for event in ["INSERT", "UPDATE"] {
+        run(&format!(
+            "CREATE TRIGGER forget_{event} BEFORE {event} ON fencepost_token FOR EACH ROW SET NEW.session = 0"
+        ));
+    }
+    server.silence().expect("the network can be silent");
+    let all = ask(&client, false).await;
+    server.mend().expect("it can be mended");
+    let guards = granted(all).await;
+    assert_eq!(held(&server), CLAIMS.to_string());
+    release(guards).await;
+    assert_eq!(held(&server), "0");
+    client.close().await;
+}

@@ -99,7 +99,8 @@ pub struct MysqlTry {
 
 /// Returns two statements for the same as [`TRY_AND_DRAW`] with several locks, which this session does not hold. The first one takes
 /// those that are free, and draws their tokens. Its commit is one flush of the server's log. The second one returns the locks that were
-/// taken, with their tokens. If the first one fails, locks may be taken, and the reply of the second one says nothing.
+/// taken, with their tokens. A lock whose row somebody has changed or deleted meanwhile has no token there. If the first one fails,
+/// locks may be taken, and the reply of the second one says nothing.
 #[must_use]
 pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2] {
     let (mut asked, mut locks) = (Vec::new(), Vec::new());
@@ -107,7 +108,7 @@ pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2]
         let columns = [(lock, "wanted"), (name, "plain"), (holder, "label"), (low, "low"), (high, "high")];
         let columns = columns.map(|(value, column)| format!("{} AS {column}", text(value)));
         asked.push(format!("SELECT {}", columns.join(", ")));
-        locks.push(text(lock));
+        locks.push(format!("SELECT {} AS wanted", text(lock)));
     }
     [
         format!(
@@ -125,9 +126,10 @@ pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2]
             asked.join(" UNION ALL ")
         ),
         format!(
-            "SELECT lock_name, token FROM fencepost_token WHERE lock_name IN ({}) AND session = CONNECTION_ID() \
-             AND IS_USED_LOCK(lock_name) = CONNECTION_ID()",
-            locks.join(", ")
+            "SELECT asked.wanted, t.token FROM ({}) AS asked LEFT JOIN fencepost_token t \
+             ON t.lock_name = asked.wanted AND t.session = CONNECTION_ID() \
+             WHERE IS_USED_LOCK(asked.wanted) = CONNECTION_ID()",
+            locks.join(" UNION ALL ")
         ),
     ]
 }
