@@ -194,7 +194,7 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 7] = [
+const ENGINES: [Engine; 8] = [
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
@@ -202,6 +202,7 @@ const ENGINES: [Engine; 7] = [
     ("etcd", etcd::figures),
     ("postgres", sql::figures::<Postgres>),
     ("mysql", sql::figures::<MariaDb>),
+    ("segments", primitives::curve),
 ];
 
 fn sqlite_figures() -> Vec<Figure> {

@@ -144,20 +144,46 @@ pub(crate) fn sold_exactly() -> Measured {
     Measured { figure: wrong as f64, note: format!("{sold} of {PIECES} pieces sold in {seconds:.2} s") }
 }
 
-/// Sales per second with 16 segments, beside one segment; the note has the curve.
-pub(crate) fn segments() -> Measured {
-    let counts = [1, 2, 4, 8, 16, 32];
-    let rates = counts.map(|segments| {
+/// The numbers of segments on the curve.
+const SEGMENTS: [(u32, &str); 6] = [
+    (1, "64 buyers, 2 ms a sale, 1 segment"),
+    (2, "the same with 2 segments"),
+    (4, "the same with 4 segments"),
+    (8, "the same with 8 segments"),
+    (16, "the same with 16 segments"),
+    (32, "the same with 32 segments"),
+];
+
+/// Sales per second for each number of segments, beside one segment.
+pub(crate) fn curve() -> Vec<Figure> {
+    let rates = SEGMENTS.map(|(segments, figure)| {
         let runs = (0..3).map(|_| {
             let server = redis::start();
             let (sold, seconds) = runtime().block_on(sell(&server.url(), segments));
             f64::from(sold) / seconds
         });
-        median(runs.collect())
+        (figure, median(runs.collect()))
     });
-    let curve = counts.iter().zip(rates).map(|(count, rate)| format!("{count}: {rate:.0}/s"));
-    let note = format!("64 buyers, 2 ms a sale; {}", curve.collect::<Vec<_>>().join(", "));
-    Measured { figure: rates[4] / rates[0], note }
+    let (_, one) = rates[0];
+    let row = |(figure, ours): (&'static str, f64)| Figure {
+        engine: "segments of a striped lock on redis",
+        figure,
+        unit: "sales/s",
+        floor: Named { name: "one segment", value: one },
+        ours,
+        ratio: ours / one,
+        bar: if figure.contains("16") { "≥ 4 ×" } else { "" },
+        peers: Vec::new(),
+    };
+    rates.map(row).into()
+}
+
+/// Sales per second with 16 segments, beside one segment; the note has the curve.
+pub(crate) fn segments() -> Measured {
+    let curve = curve();
+    let rates = SEGMENTS.iter().zip(&curve).map(|((count, _), row)| format!("{count}: {:.0}/s", row.ours));
+    let note = format!("64 buyers, 2 ms a sale; {}", rates.collect::<Vec<_>>().join(", "));
+    Measured { figure: curve[4].ratio, note }
 }
 
 /// Sells the whole stock, and returns how many pieces were sold, and in how many seconds.
