@@ -64,12 +64,16 @@ impl<S: Server> LockEntry<S> {
     async fn enter(&mut self) -> Result<Attempt> {
         if matches!(self.phase, Phase::New) {
             self.locks.server.check(self.claim.want())?;
-            if let Some(grant) = self.tried().await? {
-                self.hold(grant);
-                return self.answer().await;
-            }
-            if !self.claim.join {
-                return Ok(Attempt::Blocked { again: None, ahead: None });
+            // A try that was sent may have been granted, so its reply counts.
+            let behind_others = self.claim.join && self.locks.in_queue.has(&self.claim.want().name);
+            if self.trying.is_some() || !behind_others {
+                if let Some(grant) = self.tried().await? {
+                    self.hold(grant);
+                    return self.answer().await;
+                }
+                if !self.claim.join {
+                    return Ok(Attempt::Blocked { again: None, ahead: None });
+                }
             }
             self.locks.listed.note(&self.claim, None);
             self.phase = Phase::Waiting(Wait::start(&self.locks, &self.claim, &self.keys));

@@ -6,6 +6,7 @@
 //! - A server gives a connection a lock again that the connection has. So the client keeps a table of the names in use.
 //! - A claim that is blocked waits in the server's queue on a connection of its own, and keeps that connection until its release. A
 //!   connection that holds never waits: its ping would queue behind the wait.
+//! - A claim that finds others of its client in that queue joins it without a try, which would fail.
 //! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement.
 //! - If no connection is free to wait, or the server has no queue for the mode, the claim waits quietly: it tries, pauses and is told of
 //!   releases.
@@ -16,6 +17,7 @@ mod connection;
 mod entry;
 mod groups;
 mod held;
+mod in_queue;
 mod keys;
 mod listed;
 mod pool;
@@ -42,11 +44,17 @@ pub use server::{Answer, Locked, Server, Session, Taken};
 pub use task::ConnectionTask;
 
 use crate::connection_locks::entry::LockEntry;
+use crate::connection_locks::in_queue::InQueue;
 use crate::connection_locks::keys::KeysInUse;
 use crate::failure::Failure;
 
 /// The lease for which the first connection is opened: core's default.
 const FIRST_TTL: Duration = Duration::from_secs(30);
+
+/// How long a claim waits in the server's queue before its client asks whether it stands there. A claim that is granted earlier costs no
+/// such statement, and the server mostly has read the statement that waits. Measured with 16 waiters in 4 processes: a third of all
+/// handoffs were lost without this pause.
+const QUEUE_CHECK_DELAY: Duration = Duration::from_millis(2);
 
 /// The locks of one client. Its parts share it.
 pub struct ConnectionLocks<S: Server> {
@@ -61,6 +69,7 @@ pub struct ConnectionLocks<S: Server> {
     /// The claims that wait without a statement at the server.
     pub quiet: QuietWaiters<S>,
     keys: KeysInUse,
+    in_queue: InQueue,
 }
 
 impl<S: Server> ConnectionLocks<S> {
@@ -74,7 +83,8 @@ impl<S: Server> ConnectionLocks<S> {
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
         let pool = Pool::new(Arc::clone(&server), runtime.clone());
         let (listed, quiet, keys) = (ListedClaims::default(), QuietWaiters::default(), KeysInUse::default());
-        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys });
+        let in_queue = InQueue::default();
+        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, in_queue });
         locks.connection().await?;
         Ok(locks)
     }
@@ -109,13 +119,15 @@ impl<S: Server> ConnectionLocks<S> {
     /// Returns when `waiting` stands in the queue of a lock.
     async fn await_queued(&self, waiting: &Connection<S>, ttl: Duration) -> Result<(), Failure> {
         let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
+        let clock = self.runtime.clock();
+        clock.sleep_until(clock.now() + QUEUE_CHECK_DELAY).await;
         loop {
             let connection = self.pool.holding(ttl).await?;
             if connection.run(|session| session.is_queued(waiting.session())).await? {
                 return Ok(());
             }
             // The server has not read the statement yet.
-            backoff.sleep(self.runtime.clock()).await;
+            backoff.sleep(clock).await;
         }
     }
 }

@@ -139,6 +139,7 @@ async fn wait<S: Server>(
     };
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
+    let _queued = locks.in_queue.add(&claim.want().name);
     loop {
         match wait_in_queue(inner, locks, &connection, claim, keys).await {
             Some(Ok(Some(token))) => {
