@@ -240,12 +240,12 @@ async fn claims_that_wait_for_a_group_survive_the_end_of_their_connection() {
 async fn a_lock_without_its_row_does_not_stay_locked() {
     needs!(MARIADB);
     let (mut server, client) = start().await;
-    client.mutex("first").expect("a good name").lock().await.expect("it is free").release().await.expect("held");
-    let run = |statements: &str| server.run(statements).expect("the server answers");
+    let first = client.mutex("first").expect("a good name").lock().await.expect("it is free");
+    first.release().await.expect("it was held");
     for event in ["INSERT", "UPDATE"] {
-        run(&format!(
-            "CREATE TRIGGER forget_{event} BEFORE {event} ON fencepost_token FOR EACH ROW SET NEW.session = 0"
-        ));
+        let forget = "ON fencepost_token FOR EACH ROW SET NEW.session = 0";
+        let trigger = format!("CREATE TRIGGER forget_{event} BEFORE {event} {forget}");
+        server.run(&trigger).expect("the server answers");
     }
     server.silence().expect("the network can be silent");
     let all = ask(&client, false).await;
