@@ -87,6 +87,10 @@ pub(crate) struct WaitArgs {
     /// engine that is not there is an error at once
     #[arg(short, long, value_name = "DUR", value_parser = crate::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
+    /// While waiting, evict holders that have held for longer than their own --max-hold (or max_hold) allows: they hang, are stopped or
+    /// are dead. The lock follows at the end of their lease
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(crate) evict_overdue: bool,
 }
 
 /// Says how to go on while the engine is away.

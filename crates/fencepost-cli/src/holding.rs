@@ -62,6 +62,9 @@ impl Holding {
                     if let Some(left) = left {
                         attempt = attempt.wait(left);
                     }
+                    if wait.evict_overdue {
+                        attempt = attempt.evict_overdue();
+                    }
                     if let Some(reason) = &wish.reason {
                         attempt = attempt.reason(reason);
                     }
@@ -96,6 +99,9 @@ impl Holding {
             Some(left) => attempt.wait(left),
             None => attempt.wait_until_free(),
         };
+        if wait.evict_overdue {
+            attempt = attempt.evict_overdue();
+        }
         if let Some(reason) = &wish.reason {
             attempt = attempt.reason(reason);
         }

@@ -17,6 +17,8 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) no_wait: bool,
+    /// Whether holders that are overdue are evicted meanwhile.
+    pub(crate) evict_overdue: bool,
     bound: Option<Duration>,
     /// In nanoseconds of CLOCK_BOOTTIME.
     start: u64,
@@ -25,7 +27,8 @@ pub(crate) struct Wait {
 impl Wait {
     /// Starts the waiting time that the options name.
     pub(crate) fn start(args: &WaitArgs) -> Self {
-        Self { no_wait: args.no_wait, bound: args.wait, start: now() }
+        let (no_wait, evict_overdue) = (args.no_wait, args.evict_overdue);
+        Self { no_wait, evict_overdue, bound: args.wait, start: now() }
     }
 
     /// Returns what is left of it. `None`: it has no end.

@@ -136,6 +136,7 @@ macro_rules! options {
             no_renewal();
             unfair();
             max_hold(max_hold: Duration);
+            evict_overdue();
             at_least(at_least: Duration);
             replicas(replicas: u32);
             holder(holder: &Holder);

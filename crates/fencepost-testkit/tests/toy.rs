@@ -56,6 +56,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     inspect,
     list_by_prefix_and_page,
     a_longest_time_stands_beside_the_grant,
+    who_waits_evicts_an_overdue_holder,
     mixed_modes,
     network_gets_slow,
     network_goes_dark,

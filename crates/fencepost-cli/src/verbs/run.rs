@@ -144,6 +144,9 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
         )));
     }
     if args.skip_ok && args.wait.wait.is_none() {
+        if args.wait.evict_overdue {
+            return Err(Failure::usage("--skip-ok does not wait; give -w DUR for --evict-overdue"));
+        }
         args.wait.no_wait = true;
     }
     let third = grace(Duration::MAX, ttl);

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
+use fencepost_core::{Client, Loss, Registry};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -115,6 +117,31 @@ fn evict_takes_the_lock_from_a_holder_that_is_overdue() {
     place.output(["run", "-n", "hello", "--", "true"]).expect(0);
     holder.kid.send(Signal::SIGCONT);
     holder.kid.said();
+}
+
+#[test]
+fn a_run_that_waits_evicts_a_holder_that_is_overdue() {
+    let place = Place::new();
+    for refused in [["-n", "--evict-overdue"], ["--skip-ok", "--evict-overdue"]] {
+        let said = place.output(["run", refused[0], refused[1], "hello", "--", "true"]);
+        said.expect(64).complains(&["--evict-overdue"]);
+    }
+    // Its lease is renewed, and its program does not keep to the limit.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
+    let url = format!("sqlite:{}", place.path("locks.db").display());
+    let hung = Client::builder().announce_max_hold(Duration::from_millis(1)).connect(&registry, &url);
+    let hung = runtime.block_on(hung).unwrap();
+    let mutex = hung.mutex("hello").unwrap();
+    for verb in [&["run", "hello", "--", "true"][..], &["acquire", "hello", "--ttl", "1s"]] {
+        let guard = runtime.block_on(mutex.lock().into_future()).unwrap();
+        let mut command = place.fencepost([verb[0], "-b", &url, "--evict-overdue", "-w", "30s"]);
+        let waiting = Kid::of(command.args(&verb[1..]));
+        let lost = async { tokio::time::timeout(LONG, guard.lost()).await };
+        assert_eq!(runtime.block_on(lost), Ok(Loss::Evicted));
+        drop(guard);
+        waiting.said().expect(0);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::options::Request;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
 
@@ -70,5 +70,35 @@ impl<'a> Blockers<'a> {
             self.seen = seen.unwrap_or(self.seen);
         }
         self.seen
+    }
+}
+
+impl Request<'_> {
+    /// Returns the error of a waiting time that is over, with the holders.
+    pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
+        // The rest of a longer wait is no round number.
+        let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
+        let failed =
+            || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
+        let error = match failure {
+            Some(error) => Error::new(error.kind(), failed()).because_of(error),
+            None => {
+                Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}{}", self.own(&holders)))
+                    .transient(true)
+                    .held_by(holders)
+            }
+        };
+        error.of(self.name.clone()).on(self.client.engine())
+    }
+
+    /// Returns the hint for a caller that may wait for itself.
+    fn own(&self, holders: &[ClaimInfo]) -> &'static str {
+        let own = &self.client.holder;
+        let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
+        if holders.iter().any(|claim| is_own(claim) && !claim.detached) {
+            ", held by this process: this lock is not reentrant"
+        } else {
+            ""
+        }
     }
 }

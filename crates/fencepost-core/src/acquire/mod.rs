@@ -3,6 +3,7 @@
 mod blockers;
 pub(crate) mod options;
 mod outage;
+mod overdue;
 pub(crate) mod reentrant;
 
 use std::future::{Future, IntoFuture, poll_fn};
@@ -17,6 +18,7 @@ use tracing::Instrument;
 use crate::acquire::blockers::Blockers;
 use crate::acquire::options::{Request, options};
 use crate::acquire::outage::{Outage, unrenewed_error};
+use crate::acquire::overdue::Overdue;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Entry, Reply};
@@ -136,6 +138,7 @@ impl Request<'_> {
         client.check_open()?;
         client.check_ttl(self.ttl)?;
         self.check_limits()?;
+        self.check_evict_overdue()?;
         client.check_replicas(self.replicas)?;
         ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
         client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
@@ -202,6 +205,7 @@ impl Request<'_> {
         }
         let mut outage = Outage::default();
         let mut blockers = Blockers::new(self, deadline, first);
+        let mut overdue = Overdue::new(self);
         let (mut until, mut silent) = (first, true);
         loop {
             let mut asked = Moment::ZERO;
@@ -262,7 +266,7 @@ impl Request<'_> {
             }
             let failing = outage.last.is_some();
             let again = again.min(deadline);
-            self.rest(owned, again, failing, &mut blockers).await;
+            self.rest(owned, again, failing, &mut blockers, &mut overdue).await;
             self.client.check_open()?;
         }
     }
@@ -273,7 +277,14 @@ impl Request<'_> {
     }
 
     /// Until it is worth asking the engine: it says so, the time has come, or the claim's place has not been renewed for too long.
-    async fn rest(&self, owned: &mut Owned, again: Moment, failing: bool, blockers: &mut Blockers<'_>) {
+    async fn rest(
+        &self,
+        owned: &mut Owned,
+        again: Moment,
+        failing: bool,
+        blockers: &mut Blockers<'_>,
+        overdue: &mut Overdue<'_>,
+    ) {
         let clock = self.client.runtime.clock();
         let claim = Arc::clone(owned.claim());
         // Only a claim that is renewed can miss a renewal.
@@ -287,10 +298,13 @@ impl Request<'_> {
             let stranded = claim.validity.unrenewed_since();
             // After an error its pause counts alone.
             let patience = if failing { Moment::NEVER } else { self.patience(&claim.validity) };
-            let until = again.min(patience).min(blockers.next());
+            let until = again.min(patience).min(blockers.next()).min(overdue.next());
             let mut sleep = clock.sleep_until(until);
             let woken = poll_fn(|cx| {
                 blockers.poll(cx);
+                if overdue.poll(cx) {
+                    return Poll::Ready(Woken::Time);
+                }
                 // After an error the engine is left alone for the pause.
                 if !failing && owned.entry().poll_wait(cx, until).is_ready() {
                     return Poll::Ready(Woken::Engine);
@@ -310,6 +324,7 @@ impl Request<'_> {
             .await;
             let now = clock.now();
             blockers.look(now);
+            overdue.look(now);
             match woken {
                 Woken::Engine | Woken::Close => return,
                 Woken::Time if now >= again.min(patience) => return,
@@ -329,33 +344,6 @@ impl Request<'_> {
             }
         };
         Stand::Over { holders, failure }
-    }
-
-    pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
-        // The rest of a longer wait is no round number.
-        let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
-        let failed =
-            || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
-        let error = match failure {
-            Some(error) => Error::new(error.kind(), failed()).because_of(error),
-            None => {
-                Error::new(ErrorKind::Timeout, format!("still busy after {wait:?}{}", self.own(&holders)))
-                    .transient(true)
-                    .held_by(holders)
-            }
-        };
-        error.of(self.name.clone()).on(self.client.engine())
-    }
-
-    /// Returns the hint for a caller that may wait for itself.
-    fn own(&self, holders: &[ClaimInfo]) -> &'static str {
-        let own = &self.client.holder;
-        let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
-        if holders.iter().any(|claim| is_own(claim) && !claim.detached) {
-            ", held by this process: this lock is not reentrant"
-        } else {
-            ""
-        }
     }
 }
 

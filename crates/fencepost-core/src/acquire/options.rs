@@ -29,6 +29,7 @@ pub(crate) struct Request<'a> {
     pub(crate) replicas: u32,
     pub(crate) at_least: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) evict_overdue: bool,
     /// How long the engine keeps the run. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
     /// The holder that asks. `None`: that of the present scope, if there is one.
@@ -53,6 +54,7 @@ impl<'a> Request<'a> {
             replicas: client.replicas,
             at_least: None,
             max_hold: None,
+            evict_overdue: false,
             history: client.history,
             by: None,
             holder: None,
@@ -69,6 +71,18 @@ impl Request<'_> {
         // A try without a waiting time is bounded by nothing that an operator can rely on.
         let granted_within = self.wait.map(|wait| wait.max(self.client.attempt_timeout));
         Some(Cap { max_hold, granted_within }.behind(self.reason.as_deref()))
+    }
+
+    /// Checks whether the claim can evict holders that are overdue.
+    pub(crate) fn check_evict_overdue(&self) -> Result<()> {
+        if !self.evict_overdue {
+            return Ok(());
+        }
+        if !self.join {
+            return Err(Error::invalid("evict_overdue is for a request that waits; give a waiting time"));
+        }
+        let capabilities = &self.client.capabilities;
+        self.client.require(capabilities.inspect && capabilities.evict, "way to inspect and evict holders")
     }
 
     /// Checks whether it may be unfair, and how long the lock is to be held.
@@ -142,6 +156,38 @@ macro_rules! options {
             #[doc(alias("lockAtMostFor", "timeout"))]
             pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
                 self.0.max_hold = Some(max_hold);
+                self
+            }
+
+            /// Evicts holders that are [overdue](crate::ClaimInfo::is_overdue) while the claim waits, as an operator does it. Such a
+            /// holder hangs, although its lease is renewed. It is told, and the next grant follows its release or the end of its
+            /// lease. A holder that has no [`max_hold`](Self::max_hold), or is not past it, is never evicted.
+            ///
+            /// A claim that is granted at once costs no request. One that waits looks at the holders when it begins to wait, and when
+            /// the next of them is overdue. In between it looks after a pause of 1 s, which doubles up to 60 s. A look or an eviction
+            /// that fails does not end the wait. A request that does not wait, and an engine that cannot inspect and evict, are refused.
+            ///
+            /// ```
+            /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            /// # let registry = fencepost_core::Registry::new();
+            /// # let builder = fencepost_core::Client::builder().announce_max_hold(std::time::Duration::from_millis(50));
+            /// # let locks = builder.connect(&registry, "memory:").await?;
+            /// use fencepost_core::Loss;
+            ///
+            /// let stock = locks.mutex("stock/42")?;
+            /// let hangs = stock.lock().await?; // its program has announced to end it within 50 ms
+            /// let (next, lost) = tokio::join!(async { stock.lock().evict_overdue().await }, async {
+            ///     let lost = hangs.lost().await;
+            ///     drop(hangs);
+            ///     lost
+            /// });
+            /// assert_eq!(lost, Loss::Evicted);
+            /// next?.release().await?;
+            /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+            /// ```
+            #[doc(alias("steal", "break_lock"))]
+            pub fn evict_overdue(mut self) -> Self {
+                self.0.evict_overdue = true;
                 self
             }
 

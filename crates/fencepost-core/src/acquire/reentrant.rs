@@ -171,7 +171,8 @@ impl Request<'_> {
         Ok(turn.ok_or_else(|| Outcome::Timeout(self.over(Vec::new(), None))))
     }
 
-    fn named<T>(&self, result: Result<T>) -> Result<T> {
+    /// Adds the name and the engine to an error.
+    pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
     }
 }

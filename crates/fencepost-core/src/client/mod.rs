@@ -18,7 +18,6 @@ use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Removed};
 use crate::client::handle::Handle;
-use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
@@ -248,13 +247,7 @@ impl Client {
     /// Dropped midway, the holder is evicted or not.
     #[doc(alias("forceUnlock", "Revoker"))]
     pub async fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
-        let name = Name::new(name)?;
-        self.client.check_process()?;
-        self.client.require(self.client.capabilities.evict, "way to evict holders")?;
-        ClientShared::check_texts(None, how.reason.as_deref())?;
-        tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
-        let how = how.signed(&self.client.holder);
-        self.client.backend.evict(&name, token, &how).await.map_err(|error| error.of(name.clone()))
+        self.client.evict(&Name::new(name)?, token, how).await
     }
 
     /// Closes the client: it makes no more grants, finishes the cleanup under way and ends its thread. Calls that still wait fail

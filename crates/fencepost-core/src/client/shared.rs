@@ -12,12 +12,13 @@ use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
-use crate::operator::info::Info;
+use crate::operator::info::{Eviction, Info};
 use crate::runtime::Runtime;
 use crate::runtime::deadlines::Deadlines;
 use crate::runtime::renewer::Renewer;
 use crate::runtime::thread::Thread;
 use crate::time::Moment;
+use crate::token::Token;
 
 /// The parts that all locks and guards of one client share.
 pub(crate) struct ClientShared {
@@ -169,6 +170,16 @@ impl ClientShared {
             runs.now_micros = self.runtime.clock().wall_micros();
         }
         Ok(info)
+    }
+
+    /// Evicts the holder of `name` whose grant has `token`.
+    pub(crate) async fn evict(&self, name: &Name, token: Token, how: &Eviction) -> Result<()> {
+        self.check_process()?;
+        self.require(self.capabilities.evict, "way to evict holders")?;
+        ClientShared::check_texts(None, how.reason.as_deref())?;
+        tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
+        let how = how.signed(&self.holder);
+        self.backend.evict(name, token, &how).await.map_err(|error| error.of(name.clone()))
     }
 
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {

@@ -222,6 +222,7 @@ struct Options<'a> {
     replicas: Option<u32>,
     at_least: Option<Duration>,
     max_hold: Option<Duration>,
+    evict_overdue: bool,
     by: Option<Holder>,
     holder: Option<Arc<HolderInfo>>,
     reason: Option<Arc<str>>,
@@ -239,6 +240,7 @@ impl<'a> Options<'a> {
             replicas: None,
             at_least: None,
             max_hold: None,
+            evict_overdue: false,
             by: None,
             holder: None,
             reason: None,
@@ -248,6 +250,10 @@ impl<'a> Options<'a> {
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
         // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
+        for (number, began) in began.iter().enumerate() {
+            let request = self.request(number, *began, self.join);
+            request.named(request.check_evict_overdue())?;
+        }
         loop {
             match self.all(&began).await? {
                 // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
@@ -304,6 +310,8 @@ impl<'a> Options<'a> {
             replicas: self.replicas.unwrap_or(client.replicas),
             at_least: self.at_least,
             max_hold: self.max_hold,
+            // The tries of a request that waits do not wait themselves.
+            evict_overdue: self.evict_overdue && join == self.join,
             by: self.by.clone(),
             holder: self.holder.clone(),
             reason: self.reason.clone(),

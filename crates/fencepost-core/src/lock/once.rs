@@ -143,6 +143,7 @@ impl Begin<'_> {
 
     async fn run(self) -> Result<Firing> {
         let Begin(request, once) = self;
+        request.named(request.check_evict_overdue())?;
         let began = Some(request.client.runtime.clock().now());
         let job = Request { began, ..request };
         // Locks that only serve the decision are held no longer than that.

@@ -1,5 +1,6 @@
 //! Grants, renewals and releases whose answers are late, lost or errors.
 
+mod overdue;
 mod stage;
 
 use std::time::Duration;

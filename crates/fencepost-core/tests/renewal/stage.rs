@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -45,6 +45,13 @@ pub(crate) struct Engine {
     releases: Arc<Mutex<VecDeque<Answer>>>,
     /// How many requests for a release or a withdrawal there were.
     removals: Arc<AtomicUsize>,
+    capabilities: Arc<Mutex<Capabilities>>,
+    /// How many attempts there were.
+    attempted: Arc<AtomicUsize>,
+    /// Whether looks at the claims fail.
+    blind: Arc<AtomicBool>,
+    /// When somebody looked at the claims.
+    looks: Arc<Mutex<Vec<Moment>>>,
 }
 
 impl Engine {
@@ -61,7 +68,7 @@ struct EngineEntry {
 
 impl Backend for Engine {
     fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+        self.capabilities.lock().unwrap().clone()
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
@@ -74,6 +81,10 @@ impl Backend for Engine {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.looks.lock().unwrap().push(self.clock.now());
+        if self.blind.load(Ordering::Relaxed) {
+            return Reply::ready(Err(failure()));
+        }
         self.memory.inspect(name)
     }
 
@@ -92,6 +103,7 @@ fn failure() -> Error {
 
 impl Entry for EngineEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.engine.attempted.fetch_add(1, Ordering::Relaxed);
         let answer = self.engine.attempts.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
         match answer {
             Answer::Fails => return Reply::ready(Err(failure())),
@@ -203,8 +215,21 @@ impl Stage {
     pub(crate) fn on(memory: Arc<Memory>) -> Stage {
         let clock = Clock::manual();
         let (attempts, renewals, asked) = Default::default();
-        let (releases, removals) = Default::default();
-        let engine = Engine { memory, clock: clock.clone(), attempts, renewals, asked, releases, removals };
+        let (releases, removals, attempted, blind, looks) = Default::default();
+        let capabilities = Arc::new(Mutex::new(memory.capabilities()));
+        let engine = Engine {
+            memory,
+            clock: clock.clone(),
+            attempts,
+            renewals,
+            asked,
+            releases,
+            removals,
+            capabilities,
+            attempted,
+            blind,
+            looks,
+        };
         Stage { clock, engine }
     }
 
@@ -233,6 +258,27 @@ impl Stage {
     /// Returns how many requests for a release or a withdrawal there were.
     pub(crate) fn removals(&self) -> usize {
         self.engine.removals.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the engines of later clients can look at claims, and evict holders.
+    pub(crate) fn can(&self, inspect: bool, evict: bool) {
+        let mut capabilities = self.engine.capabilities.lock().unwrap();
+        (capabilities.inspect, capabilities.evict) = (inspect, evict);
+    }
+
+    /// Returns how many attempts there were.
+    pub(crate) fn attempted(&self) -> usize {
+        self.engine.attempted.load(Ordering::Relaxed)
+    }
+
+    /// Makes looks at the claims fail, or not.
+    pub(crate) fn blind(&self, blind: bool) {
+        self.engine.blind.store(blind, Ordering::Relaxed);
+    }
+
+    /// Returns when somebody looked at the claims, in seconds since `start`.
+    pub(crate) fn looks(&self, start: Moment) -> Vec<u64> {
+        self.engine.looks.lock().unwrap().iter().map(|look| look.since(start).as_secs()).collect()
     }
 
     /// The lengths of the leases that renewals have asked for.

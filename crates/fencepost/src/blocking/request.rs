@@ -49,6 +49,7 @@ pub trait Options: Sized {
     fn no_renewal(self) -> Self;
     fn unfair(self) -> Self;
     fn max_hold(self, max_hold: Duration) -> Self;
+    fn evict_overdue(self) -> Self;
     fn at_least(self, at_least: Duration) -> Self;
     fn replicas(self, replicas: u32) -> Self;
     fn holder(self, holder: &Holder) -> Self;
@@ -73,6 +74,9 @@ macro_rules! options {
             }
             fn max_hold(self, max_hold: Duration) -> Self {
                 self.max_hold(max_hold)
+            }
+            fn evict_overdue(self) -> Self {
+                self.evict_overdue()
             }
             fn at_least(self, at_least: Duration) -> Self {
                 self.at_least(at_least)
@@ -118,6 +122,11 @@ impl<A: Options> Request<A> {
     /// See [`Acquire::max_hold`].
     pub fn max_hold(self, max_hold: Duration) -> Self {
         Request(self.0.max_hold(max_hold))
+    }
+
+    /// See [`Acquire::evict_overdue`].
+    pub fn evict_overdue(self) -> Self {
+        Request(self.0.evict_overdue())
     }
 
     /// See [`Acquire::at_least`].

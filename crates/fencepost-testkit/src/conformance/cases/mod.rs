@@ -93,6 +93,7 @@ cases! {
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
     operators::a_longest_time_stands_beside_the_grant [Inspect]
+    operators::who_waits_evicts_an_overdue_holder [Inspect, Evict]
     operators::evict_wants_the_right_token [Evict]
     operators::evict_marks [Evict]
     operators::evict_now [Evict]

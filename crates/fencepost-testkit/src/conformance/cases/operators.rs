@@ -95,6 +95,36 @@ pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
     assert_eq!(run.reason.as_deref(), Some("kept"));
 }
 
+/// The holder hangs, although its lease is renewed. A claim that waits evicts it, and no holder without a longest time.
+pub(super) async fn who_waits_evicts_an_overdue_holder(stage: Stage) {
+    let (ttl, wait) = (Duration::from_secs(3), Duration::from_secs(1));
+    let (holder, client) = (stage.client().await, stage.client().await);
+    let plain = lock(&holder, "plain", X).await.expect("it is free");
+    let mutex = client.mutex("plain").expect("a good name");
+    let busy = mutex.try_lock().wait(wait).evict_overdue().await.expect("no error");
+    assert!(busy.is_none(), "nobody limits the holder");
+    stage.assert_held(&plain).await;
+    plain.release().await.expect("nobody evicted it");
+
+    let hung = Client::builder().ttl(ttl).attempt_timeout(wait).announce_max_hold(Duration::from_millis(1));
+    let hung = stage.unshared(hung).await;
+    let mutex = hung.mutex("lock").expect("a good name");
+    // Where the engine keeps the arrival alone, the longest wait counts as well.
+    let guard = mutex.try_lock().wait(wait).await.expect("no error").expect("it is free");
+    let mutex = client.mutex("lock").expect("a good name");
+    let next = tokio::spawn(async move { mutex.lock().evict_overdue().await });
+    let bound = ttl.max(stage.crash_bound(ttl)) + SOON;
+    let lost = tokio::time::timeout(bound, guard.lost()).await.expect("the holder is told");
+    assert_eq!(lost, Loss::Evicted);
+    let detail = guard.loss_detail().unwrap_or_default();
+    assert!(detail.contains("overdue: held longer than its max_hold of 1ms"), "{detail:?}");
+    // It releases nothing: its lease ends.
+    let next = tokio::time::timeout(bound, next).await.expect("the lease ends").expect("no panic");
+    next.expect("no error").release().await.expect("it was held");
+    let _ = guard.release().await;
+    hung.close().await;
+}
+
 pub(super) async fn list_by_prefix_and_page(stage: Stage) {
     let client = stage.client().await;
     // Characters that have a meaning in some engine's patterns must stand for themselves.

@@ -1,0 +1,126 @@
+//! Claims that wait, and evict holders that are overdue.
+
+use std::time::Duration;
+
+use fencepost_core::{Client, Guard, Loss, Moment, Result};
+use tokio::task::JoinHandle;
+
+use crate::stage::Stage;
+use crate::{TTL, secs};
+
+/// A client whose program says how long it keeps a grant, and does not keep to it.
+fn hung(stage: &Stage, max_hold: Duration) -> Client {
+    stage.client(Client::builder().ttl(TTL).announce_max_hold(max_hold))
+}
+
+fn waits(locks: &Client) -> JoinHandle<Result<Guard>> {
+    let mutex = locks.mutex("lock").unwrap();
+    tokio::spawn(async move { mutex.lock().evict_overdue().await })
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_evicts_a_holder_once_it_is_overdue() {
+    let stage = Stage::new();
+    let (start, hung) = (stage.clock.now(), hung(&stage, secs(100)));
+    let guard = hung.mutex("lock").unwrap().lock().await.unwrap();
+    let waiting = waits(&stage.client(Client::builder()));
+    stage.pass(secs(99)).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(stage.looks(start), [0, 1, 3, 7, 15, 31, 63]);
+    stage.pass(secs(2)).await;
+    assert_eq!(stage.looks(start)[7..], [100], "it looks when the time is over, and not before its next pause");
+    let error = guard.ensure_held().unwrap_err();
+    assert_eq!(error.loss(), Some(Loss::Evicted));
+    assert!(error.to_string().contains("overdue: held longer than its max_hold of 100s"), "{error}");
+    assert!(!waiting.is_finished(), "the lease of the evicted has not ended");
+    stage.pass(TTL).await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    drop(guard);
+}
+
+#[tokio::test]
+async fn other_holders_stay_and_are_looked_at_seldom() {
+    let stage = Stage::new();
+    let (start, hung) = (stage.clock.now(), hung(&stage, secs(1_000)));
+    let guards = [
+        stage.client(Client::builder()).rwlock("lock").unwrap().read().await.unwrap(),
+        hung.rwlock("lock").unwrap().read().await.unwrap(),
+    ];
+    let waiting = waits(&stage.client(Client::builder()));
+    stage.pass(secs(130)).await;
+    guards.iter().for_each(|guard| guard.ensure_held().unwrap());
+    assert_eq!(stage.looks(start), [0, 1, 3, 7, 15, 31, 63, 123]);
+    drop(guards);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_that_is_granted_at_once_looks_at_nobody() {
+    let stage = Stage::new();
+    let locks = stage.client(Client::builder());
+    let mutex = locks.mutex("lock").unwrap();
+    mutex.lock().evict_overdue().await.unwrap().release().await.unwrap();
+    mutex.try_lock().wait(secs(1)).evict_overdue().await.unwrap().unwrap().release().await.unwrap();
+    let all = locks.multi(["lock", "other"]).unwrap();
+    all.lock().evict_overdue().await.unwrap().release().await.unwrap();
+    assert_eq!(stage.looks(Moment::ZERO), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_look_that_fails_does_not_end_the_wait() {
+    let stage = Stage::new();
+    let (start, hung) = (stage.clock.now(), hung(&stage, secs(5)));
+    let guard = hung.mutex("lock").unwrap().lock().await.unwrap();
+    stage.blind(true);
+    let waiting = waits(&stage.client(Client::builder()));
+    stage.pass(secs(10)).await;
+    assert_eq!(stage.looks(start), [0, 1, 3, 7]);
+    guard.ensure_held().unwrap();
+    stage.blind(false);
+    stage.pass(secs(6)).await;
+    assert_eq!(guard.lost().await, Loss::Evicted);
+    drop(guard);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_name_that_is_waited_for_is_looked_at() {
+    let stage = Stage::new();
+    let hung = hung(&stage, secs(5));
+    let guard = hung.mutex("lock").unwrap().lock().await.unwrap();
+    let all = stage.client(Client::builder()).multi(["a", "lock"]).unwrap();
+    let waiting = tokio::spawn(async move { all.lock().evict_overdue().await });
+    stage.pass(secs(6)).await;
+    assert_eq!(guard.lost().await, Loss::Evicted);
+    drop(guard);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_wait_is_refused() {
+    let stage = Stage::new();
+    let locks = stage.client(Client::builder());
+    let error = locks.mutex("lock").unwrap().try_lock().evict_overdue().await.unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("waiting time"), "{error}");
+    let error = locks.multi(["a", "lock"]).unwrap().try_lock().evict_overdue().await.unwrap_err();
+    assert!(error.is_invalid() && error.resource() == Some("a"), "{error}");
+    let once = locks.once("lock", secs(60)).unwrap();
+    let error = once.begin().evict_overdue().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert_eq!(stage.looks(Moment::ZERO), [0; 0]);
+}
+
+/// Nothing is sent.
+#[tokio::test]
+async fn an_engine_that_cannot_evict_is_refused() {
+    let stage = Stage::new();
+    for (inspect, evict) in [(true, false), (false, true)] {
+        stage.can(inspect, evict);
+        let locks = stage.client(Client::builder());
+        let error = locks.mutex("lock").unwrap().lock().evict_overdue().await.unwrap_err();
+        assert!(error.is_unsupported() && error.to_string().contains("evict"), "{error}");
+        let error = locks.multi(["a", "lock"]).unwrap().lock().evict_overdue().await.unwrap_err();
+        assert!(error.is_unsupported() && error.resource() == Some("a"), "{error}");
+    }
+    assert_eq!(stage.attempted(), 0);
+}
