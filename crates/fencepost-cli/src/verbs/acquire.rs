@@ -26,7 +26,10 @@ use crate::wait::{Wait, unless_ended};
   FENCEPOST_LEASE=$(fencepost acquire --ttl 10m deploy) || exit
   export FENCEPOST_LEASE
   fencepost extend --ttl 10m
-  fencepost release"
+  fencepost release
+
+There is no --degrade here, and FENCEPOST_DEGRADE changes nothing: a lease that belongs to no process cannot move between \
+                  engines. Use 'fencepost run' or 'fencepost hold' with it."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +39,9 @@ pub(crate) struct Args {
     /// How long the lock is held unless it is extended: 30s, unless the settings say otherwise
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
+    /// Only `closed`, which is what happens without it
+    #[arg(long, value_name = "POLICY", hide = true)]
+    degrade: Option<String>,
     /// Print JSON: lease, name, token, ttl_ms
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
@@ -47,6 +53,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     check_reason(args.mode.reason.as_deref())?;
+    if args.degrade.as_ref().is_some_and(|policy| policy != "closed") {
+        let message = "acquire takes no --degrade, because a lease that belongs to no process cannot move between engines; use \
+                       'fencepost run' or 'fencepost hold' with it, or leave it out";
+        return Err(Failure::usage(message));
+    }
     notice(settings)?;
     let ttl = settings.ttl(args.ttl);
     let wait = Wait::start(&args.wait);

@@ -10,6 +10,20 @@ fn acquire(place: &Place, options: &[&str], name: &str) -> String {
 }
 
 #[test]
+fn acquire_cannot_go_on_while_the_engine_is_away() {
+    let place = Place::new();
+    for policy in ["open", "local", "sqlite:second.db"] {
+        let said = place.output(["acquire", "--degrade", policy, "hello"]);
+        said.expect(64).complains(&["fencepost run", "fencepost hold"]);
+        assert_eq!(said.out, "");
+    }
+    place.output(["acquire", "--degrade", "closed", "hello"]).expect(0);
+    let variable = place.fencepost(["acquire", "second"]).env("FENCEPOST_DEGRADE", "open").output().unwrap();
+    assert!(variable.status.success(), "as the help says: {variable:?}");
+    assert!(place.output(["acquire", "--help"]).expect(0).out.contains("FENCEPOST_DEGRADE changes nothing"));
+}
+
+#[test]
 fn a_lease_goes_from_process_to_process() {
     let place = Place::new();
     let lease = acquire(&place, &["--ttl", "60s", "--reason", "deploy"], "site");
