@@ -52,14 +52,26 @@ pub(crate) fn registry() -> Registry {
 
 /// Opens the engine that the user chose.
 pub(crate) async fn connect(settings: &Settings, options: Options) -> Result<Client, Failure> {
-    let url = url(settings)?;
-    Ok(builder(options).connect(&registry(), &url).await?)
+    connect_to(&url(settings)?, options).await
 }
 
 /// The same for a program that runs under the lock: where the engine can, what the program inherits keeps the grant.
 pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Result<Client, Failure> {
-    let url = pinned(url(settings)?);
-    Ok(builder(options).connect(&registry(), &url).await?)
+    connect_to(&pinned(url(settings)?), options).await
+}
+
+/// Opens the engine with this URL.
+pub(crate) async fn connect_to(url: &str, options: Options) -> Result<Client, Failure> {
+    Ok(builder(options).connect(&registry(), url).await?)
+}
+
+/// The policy for the time in which the engine is away.
+pub(crate) enum Policy {
+    Closed,
+    Open,
+    Local,
+    /// The URL of the engine to lock at instead.
+    Fallback(String),
 }
 
 /// Reads the policy for the time in which the engine is away: the option, else the variable.
@@ -68,20 +80,34 @@ pub(crate) async fn connect_pinned(settings: &Settings, options: Options) -> Res
 ///
 /// The text is neither a policy nor a URL nor the name of a backend.
 pub(crate) fn degrade(args: &DegradeArgs, settings: &Settings) -> Result<Option<Degrade>, Failure> {
+    Ok(policy(args, settings)?.map(|policy| match policy {
+        Policy::Closed => Degrade::fail_closed(),
+        Policy::Open => Degrade::fail_open(),
+        Policy::Local => Degrade::local_only(),
+        Policy::Fallback(url) => Degrade::fallback(&url),
+    }))
+}
+
+/// Reads the policy as [`degrade`] does.
+///
+/// # Errors
+///
+/// Those of [`degrade`].
+pub(crate) fn policy(args: &DegradeArgs, settings: &Settings) -> Result<Option<Policy>, Failure> {
     let text =
         args.degrade.clone().or_else(|| env::var("FENCEPOST_DEGRADE").ok().filter(|text| !text.is_empty()));
     let Some(text) = text else { return Ok(None) };
     Ok(Some(match (&*text, settings.backends.get(&text)) {
-        ("closed", _) => Degrade::fail_closed(),
-        ("open", _) => Degrade::fail_open(),
-        ("local", _) => Degrade::local_only(),
-        (_, Some(url)) => Degrade::fallback(&url.value),
+        ("closed", _) => Policy::Closed,
+        ("open", _) => Policy::Open,
+        ("local", _) => Policy::Local,
+        (_, Some(url)) => Policy::Fallback(url.value.clone()),
         // It may be a password that stands in the wrong place.
         _ if is_name(&text) => {
             let message = "--degrade is closed, open, local, a URL or the name of a backend; see 'fencepost config' for the names";
             return Err(Failure::usage(message));
         }
-        _ => Degrade::fallback(&text),
+        _ => Policy::Fallback(text),
     }))
 }
 

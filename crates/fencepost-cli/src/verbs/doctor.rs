@@ -1,25 +1,33 @@
 //! `fencepost doctor`: examines the engine's set-up and what it means for locks.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
 
-use fencepost_core::{Client, Finding, Registry, Report, Severity};
+use fencepost_core::{Client, Degrade, Error, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
-use crate::cli::OUTPUT;
-use crate::connect::{self, CLEANUP, Options, close, connect};
+use crate::cli::{DegradeArgs, OUTPUT};
+use crate::connect::{self, CLEANUP, Options, Policy, close, connect_to};
 use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::settings::Settings;
 use crate::show;
 
+/// The lock of an examination.
+const NAME: &str = "fencepost/doctor";
+/// How long a lock of both engines is waited for. The layer waits for one probe interval first.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Examine the engine: its configuration and health, and what they mean for locks.
 ///
 /// Prints a line for each finding: its severity (ok, note, warning or problem), and what to do about it. Acquires and releases a
-/// lock of its own, 'fencepost/doctor'. A problem keeps locks from working, or loses them in everyday operation.
+/// lock of its own, 'fencepost/doctor'. A problem keeps locks from working, or loses them in everyday operation. With the URL of a
+/// fallback (--degrade) it examines both engines, and whether the one can stand in for the other.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost doctor [OPTIONS]",
     after_help = "Examples:
   fencepost doctor -b redis://127.0.0.1
+  fencepost doctor -b redis://127.0.0.1 --degrade sqlite:second.db
   fencepost doctor --json | jq '.findings[] | select(.severity != \"ok\")'
 
 Exits with 0 without a problem, 78 with one, 69 if the engine cannot be used at all now, 77 if it refuses the user."
@@ -34,6 +42,8 @@ pub(crate) struct Args {
     /// With --init: do not ask
     #[arg(short, long, requires = "init")]
     yes: bool,
+    #[command(flatten)]
+    degrade: DegradeArgs,
 }
 
 /// Runs the verb.
@@ -45,22 +55,77 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             confirm()?;
         }
     }
-    let locks = match connect(settings, Options::default()).await {
-        Ok(locks) => locks,
-        Err(failure) if failure.code == UNREACHABLE && is_redis(&url) => {
-            // The report matters most when nothing works.
-            if let Ok(report) = unreached(&url).await {
-                print(&args, &report)?;
-            }
-            return Err(failure);
-        }
-        Err(failure) => return Err(failure),
+    let fallback = match connect::policy(&args.degrade, settings)? {
+        Some(Policy::Fallback(url)) => Some(url),
+        _ => None,
     };
-    let report = examine(&args, &url, &locks).await;
+    let engines = [Some((PRIMARY, &url)), fallback.as_ref().map(|url| (FALLBACK, url))];
+    let (mut report, mut failure) = (Report::default(), None);
+    for (role, url) in engines.into_iter().flatten() {
+        let (mut found, failed) = examine(args.init && role == PRIMARY, url).await;
+        if fallback.is_some() {
+            found.findings.iter_mut().for_each(|finding| finding.place = Some(placed(role, finding)));
+        }
+        report.findings.append(&mut found.findings);
+        failure = failure.or(failed.map(|failed| match &fallback {
+            Some(_) => Failure::new(failed.code, format!("the {role}: {failed}")),
+            None => failed,
+        }));
+    }
+    if let (Some(fallback), None) = (&fallback, &failure) {
+        report.findings.push(together(&url, fallback).await);
+    }
+    if failure.is_none() || !report.findings.is_empty() {
+        print(&args, &report)?;
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(if report.worst() == Severity::Problem { CONFIG } else { 0 }),
+    }
+}
+
+/// The roles of two engines, as places of findings.
+const PRIMARY: &str = "primary";
+const FALLBACK: &str = "fallback";
+
+fn placed(role: &str, finding: &Finding) -> String {
+    finding.place.as_ref().map_or_else(|| role.to_owned(), |place| format!("{role} {place}"))
+}
+
+/// Examines one engine. The report matters most when nothing works, so there may be one beside the failure.
+async fn examine(init: bool, url: &str) -> (Report, Option<Failure>) {
+    let locks = match connect_to(url, Options::default()).await {
+        Ok(locks) => locks,
+        Err(failure) if failure.code == UNREACHABLE && is_redis(url) => {
+            return (unreached(url).await.unwrap_or_default(), Some(failure));
+        }
+        Err(failure) => return (Report::default(), Some(failure)),
+    };
+    let report = examined(init, url, &locks).await;
     close(&locks, CLEANUP).await;
-    let report = report?;
-    print(&args, &report)?;
-    Ok(if report.worst() == Severity::Problem { CONFIG } else { 0 })
+    report.map_or_else(|failure| (Report::default(), Some(failure)), |report| (report, None))
+}
+
+/// Says whether the fallback can stand in for the engine: takes a lock at both, as clients do at a switch.
+async fn together(primary: &str, fallback: &str) -> Finding {
+    let options = Options { degrade: Some(Degrade::fallback(fallback)), ..Options::default() };
+    let finding = match connect_to(primary, options).await {
+        Err(failure) => Finding::problem("fallback", format!("it cannot stand in for the primary: {failure}")),
+        Ok(locks) => {
+            let finding = match both(&locks).await {
+                Ok(()) => Finding::ok("fallback", "a lock was taken at both engines; their tokens can be compared"),
+                Err(error) => Finding::problem("fallback", format!("no lock could be taken at both engines: {error}"))
+                    .advice("check that the clocks of both engines agree"),
+            };
+            close(&locks, CLEANUP).await;
+            finding
+        }
+    };
+    finding.at(FALLBACK)
+}
+
+async fn both(locks: &Client) -> Result<(), Error> {
+    locks.mutex(NAME)?.lock().wait(PATIENCE).reason("doctor").await?.release().await
 }
 
 fn print(args: &Args, report: &Report) -> Result<(), Failure> {
@@ -86,8 +151,8 @@ async fn unreached(url: &str) -> Result<Report, Failure> {
     Ok(report?)
 }
 
-async fn examine(args: &Args, url: &str, locks: &Client) -> Result<Report, Failure> {
-    if args.init {
+async fn examined(init: bool, url: &str, locks: &Client) -> Result<Report, Failure> {
+    if init {
         fencepost_redis::redlock::vouch(url, locks.runtime().clone()).await?;
         info!("vouched for all nodes");
     }

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::kit::{LONG, Place, Said, eventually};
+use crate::kit::{Kid, LONG, Place, Said, eventually};
 
 /// Returns the findings about a subject, as severity and sentence.
 fn found(said: &Said, subject: &str) -> Vec<(String, String)> {
@@ -80,6 +80,37 @@ fn a_server_that_evicts_is_a_problem() {
     judged(doctor(&server.url()).expect(78), "eviction", "problem", "volatile-lru");
     server.look().ask::<String>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     judged(doctor(&server.url()).expect(0), "eviction", "ok", "new locks are refused");
+}
+
+/// Each finding says which engine it is of, and the last one whether they fit together.
+#[test]
+fn a_fallback_is_examined_beside_its_primary() {
+    needs!(REDIS);
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let doctor = |fallback: &str| place.output(["doctor", "--json", "--degrade", fallback]);
+    let said = doctor("sqlite:second.db");
+    let report: Value = serde_json::from_str(&said.expect(0).out).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let places = |subject: &str| -> Vec<&str> {
+        let about = findings.iter().filter(|finding| finding["subject"] == subject);
+        about.map(|finding| finding["place"].as_str().unwrap()).collect()
+    };
+    assert_eq!(places("cycle"), ["primary", "fallback"]);
+    assert_eq!(places("persistence"), [format!("primary {}", server.address())]);
+    assert_eq!(places("journal"), ["fallback"]);
+    judged(&said, "fallback", "ok", "tokens can be compared");
+    judged(doctor("memory:").expect(78), "fallback", "problem", "not made of its clock");
+    let named = place.output(["doctor", "--json", "--degrade", "local"]);
+    assert!(found(named.expect(0), "fallback").is_empty(), "there is nothing to examine");
+    place.output(["doctor", "--degrade", "sqlit"]).expect(64).complains(&["--degrade is"]);
+    let variable = Kid::of(place.fencepost(["doctor"]).env("FENCEPOST_DEGRADE", "sqlite:second.db")).said();
+    assert!(variable.expect(0).out.contains("fallback"), "{variable:?}");
+    server.kill().unwrap();
+    let said = doctor("sqlite:second.db");
+    said.expect(69).complains(&["the primary: "]);
+    assert!(said.out.contains("fallback") && !found(&said, "journal").is_empty(), "{said:?}");
+    assert!(found(&said, "fallback").is_empty(), "it was not tried");
 }
 
 #[test]
