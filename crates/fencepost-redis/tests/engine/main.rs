@@ -4,6 +4,7 @@ mod away;
 mod clock;
 mod evicted;
 mod failover;
+mod fallback;
 mod impatient;
 mod kit;
 mod large;
