@@ -61,7 +61,7 @@ enum Command {
     },
     /// Measure each engine beside its bare driver and its peers; writes docs/benchmarks.md
     Bench {
-        /// Engines to measure: memory, sqlite, redis (default: all)
+        /// Engines to measure: memory, sqlite, redis, zookeeper, etcd, postgres, mysql (default: all)
         #[arg(value_name = "ENGINE")]
         engines: Vec<String>,
         /// Print the tables without writing docs/benchmarks.md
@@ -70,8 +70,7 @@ enum Command {
     },
     /// Check every point of the bar that is too long for `test`; writes docs/proof.md
     Prove {
-        /// Engines to prove: memory, sqlite, redis, core, command (default: all)
-        #[arg(value_name = "ENGINE")]
+        #[arg(value_name = "ENGINE", help = format!("Engines to prove: {} (default: all)", prove::engines().join(", ")))]
         engines: Vec<String>,
         /// Run only the lines whose id contains one of these words, and leave docs/proof.md alone
         #[arg(long, value_name = "ID")]

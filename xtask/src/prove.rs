@@ -16,13 +16,18 @@ struct Verdict {
     holds: bool,
 }
 
+/// Returns the engines that have lines.
+pub(crate) fn engines() -> Vec<&'static str> {
+    let mut engines: Vec<_> = LINES.iter().map(|line| line.engine).collect();
+    engines.dedup();
+    engines
+}
+
 /// Measures the lines of the engines (all, if there are none); false if one falls short.
 pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<bool, String> {
-    let known: Vec<&str> = LINES.iter().map(|line| line.engine).collect();
+    let known = self::engines();
     if let Some(unknown) = engines.iter().find(|engine| !known.contains(&engine.as_str())) {
-        let mut names = known;
-        names.dedup();
-        return Err(format!("nothing is to be proved for `{unknown}`; there is: {}", names.join(", ")));
+        return Err(format!("nothing is to be proved for `{unknown}`; there is: {}", known.join(", ")));
     }
     let workspace = &Workspace::find();
     let bench = build(workspace)?;
@@ -130,8 +135,7 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), LINES.len());
-        let mut engines: Vec<_> = LINES.iter().map(|line| line.engine).collect();
-        engines.dedup();
+        let mut engines = super::engines();
         let grouped = engines.len();
         engines.sort_unstable();
         engines.dedup();
