@@ -110,12 +110,18 @@ async fn examine(init: bool, url: &str) -> (Report, Option<Failure>) {
 async fn together(primary: &str, fallback: &str) -> Finding {
     let options = Options { degrade: Some(Degrade::fallback(fallback)), ..Options::default() };
     let finding = match connect_to(primary, options).await {
-        Err(failure) => Finding::problem("fallback", format!("it cannot stand in for the primary: {failure}")),
+        Err(failure) => {
+            Finding::problem("fallback", format!("it cannot stand in for the primary: {failure}"))
+        }
         Ok(locks) => {
             let finding = match both(&locks).await {
-                Ok(()) => Finding::ok("fallback", "a lock was taken at both engines; their tokens can be compared"),
-                Err(error) => Finding::problem("fallback", format!("no lock could be taken at both engines: {error}"))
-                    .advice("check that the clocks of both engines agree"),
+                Ok(()) => {
+                    Finding::ok("fallback", "a lock was taken at both engines; their tokens can be compared")
+                }
+                Err(error) => {
+                    Finding::problem("fallback", format!("no lock could be taken at both engines: {error}"))
+                        .advice("check that the clocks of both engines agree")
+                }
             };
             close(&locks, CLEANUP).await;
             finding

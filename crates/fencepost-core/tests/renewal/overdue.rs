@@ -28,7 +28,11 @@ async fn a_claim_that_waits_evicts_a_holder_once_it_is_overdue() {
     guard.ensure_held().unwrap();
     assert_eq!(stage.looks(start), [0, 1, 3, 7, 15, 31, 63]);
     stage.pass(secs(2)).await;
-    assert_eq!(stage.looks(start)[7..], [100], "it looks when the time is over, and not before its next pause");
+    assert_eq!(
+        stage.looks(start)[7..],
+        [100],
+        "it looks when the time is over, and not before its next pause"
+    );
     let error = guard.ensure_held().unwrap_err();
     assert_eq!(error.loss(), Some(Loss::Evicted));
     assert!(error.to_string().contains("overdue: held longer than its max_hold of 100s"), "{error}");

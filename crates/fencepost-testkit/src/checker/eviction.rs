@@ -25,6 +25,17 @@ impl Book {
         }
     }
 
+    /// Handles the eviction of a grant that may be that of an upgrade whose reply was lost. Its reader is evicted then.
+    pub(super) fn evict_upgrading(&mut self, resource: &Arc<str>, spot: Spot) {
+        let asked = self.stories.iter().filter(|story| story.resource == *resource && story.grant.is_none());
+        let readers: Vec<usize> = asked.filter_map(|story| Some(story.upgrade?.reader)).collect();
+        for reader in readers {
+            if let Some(grant) = &mut self.stories[reader].grant {
+                grant.evicted.get_or_insert(spot);
+            }
+        }
+    }
+
     /// Whether the grant with this token was returned to a caller.
     pub(super) fn collected(history: &History, resource: &Arc<str>, token: u64) -> bool {
         let mut keys = history.events().iter().filter_map(|event| match &event.what {

@@ -45,6 +45,8 @@ pub(super) struct Grant {
     pub(super) evicted: Option<Spot>,
     /// The spot from which it is a writer's: see [`Upgrade`].
     pub(super) upgraded: Option<Spot>,
+    /// The spots at which its downgrade was asked for, and at which it was confirmed: see [`Story::writer`].
+    pub(super) downgraded: Option<(Spot, Spot)>,
     /// The spot where its session may have ended.
     session_ended: Option<Spot>,
     /// The position up to which the claim certainly holds the resource.
@@ -80,6 +82,8 @@ pub(super) struct Story {
     pub(super) end: Option<(End, Spot)>,
     pub(super) died: Option<Spot>,
     pub(super) upgrade: Option<Upgrade>,
+    /// The index of the writer that became this reader by a downgrade. The reader stands for it from then on.
+    pub(super) writer: Option<usize>,
     /// The first spot where nothing of it can be left at the engine.
     pub(super) gone: Spot,
 }
@@ -120,6 +124,7 @@ impl Story {
             end: None,
             died: None,
             upgrade: None,
+            writer: None,
             gone: NEVER,
         }
     }
@@ -194,13 +199,18 @@ impl Book {
                 What::UpgradeAsked { .. }
                 | What::Marked
                 | What::Upgraded { .. }
-                | What::NotUpgraded { .. } => {
+                | What::NotUpgraded { .. }
+                | What::DowngradeBegan
+                | What::Downgraded { .. } => {
                     book.upgrade(event, spot, &mut index, findings);
                 }
                 What::Evicted { resource, token, now } => {
                     book.unmark(resource, spot);
                     if !Book::collected(history, resource, *token) {
                         book.unseat(resource, spot);
+                        if *now {
+                            book.evict_upgrading(resource, spot);
+                        }
                     } else if *now {
                         book.evict(resource, *token, spot);
                     }
@@ -293,6 +303,7 @@ impl Story {
                     released: None,
                     evicted: None,
                     upgraded: None,
+                    downgraded: None,
                     session_ended: None,
                     end: 0,
                 });
@@ -346,14 +357,17 @@ impl Story {
             None => NEVER,
         };
         if let Some(grant) = &mut self.grant {
-            let certain =
-                [grant.release, grant.lost, grant.evicted, grant.upgraded, grant.session_ended, self.died];
-            let certain = certain.into_iter().flatten();
-            let seen = certain.map(|spot| spot.pos).min().unwrap_or(u64::MAX);
+            let downgraded = grant.downgraded.map(|(began, _)| began);
+            let certain = [grant.release, grant.lost, grant.evicted, grant.upgraded, downgraded];
+            let certain = certain.into_iter().chain([grant.session_ended, self.died]);
+            let seen = certain.flatten().map(|spot| spot.pos).min().unwrap_or(u64::MAX);
             let valid = history.position_of(grant.until);
             grant.end = seen.min(valid).max(grant.ensured.map_or(0, |spot| spot.pos));
             gone = match (grant.released, grant.release, grant.lost) {
                 _ if grant.upgraded.is_some() => with(grant.upgraded.unwrap_or(NEVER)),
+                // The engine may take it for a writer as long as it is there.
+                _ if grant.downgraded.is_some_and(|(_, confirmed)| confirmed == NEVER) => NEVER,
+                _ if grant.downgraded.is_some() => with(grant.downgraded.map_or(NEVER, |(_, spot)| spot)),
                 (Some((spot, true)), _, _) => with(spot),
                 (Some((spot, false)), _, _) => after(spot),
                 (None, Some(spot), _) | (None, None, Some(spot)) => after(spot),

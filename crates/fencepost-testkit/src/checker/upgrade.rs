@@ -1,6 +1,6 @@
-//! Upgrades of readers: their events, and that nobody comes before them.
+//! Upgrades of readers and downgrades of writers: their events, and that nobody comes before an upgrade.
 
-use super::story::{Book, Spot, Story, Upgrade, malformed};
+use super::story::{Book, NEVER, Spot, Story, Upgrade, malformed};
 use super::{Finding, Kind};
 use crate::history::{Event, Key, Mode, Patience, What};
 use std::collections::HashMap;
@@ -16,6 +16,20 @@ impl Book {
         findings: &mut Vec<Finding>,
     ) {
         let Some(&reader) = index.get(&event.by) else { return };
+        match event.what {
+            What::DowngradeBegan => return self.downgrade(reader, spot, index, findings),
+            What::Downgraded { sure } => {
+                let writer =
+                    self.stories[reader].writer.and_then(|writer| self.stories[writer].grant.as_mut());
+                if let Some((_, confirmed)) = writer.and_then(|grant| grant.downgraded.as_mut())
+                    && sure
+                {
+                    *confirmed = spot;
+                }
+                return;
+            }
+            _ => {}
+        }
         if let What::UpgradeAsked { waits } = event.what {
             let (story, patience) =
                 (&self.stories[reader], if waits { Patience::Ever } else { Patience::Try });
@@ -46,6 +60,29 @@ impl Book {
             What::NotUpgraded { busy: true } => self.stories[at].take(&What::Busy, spot, findings),
             _ => self.stories[at].take(&What::Failed, spot, findings),
         }
+    }
+
+    /// From here on a reader stands for the writer. It holds without a gap, and with the writer's token.
+    fn downgrade(
+        &mut self,
+        writer: usize,
+        spot: Spot,
+        index: &mut HashMap<Key, usize>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let story = &mut self.stories[writer];
+        let Some(grant) = &mut story.grant else {
+            findings.push(malformed(story, spot, "is downgraded and was never granted"));
+            return;
+        };
+        grant.downgraded = Some((spot, NEVER));
+        let (key, until) = (story.key, grant.until);
+        let granted = What::Granted { token: grant.token, until };
+        let mut reader = Story::new((key, spot), &story.resource, Mode::Shared, Patience::Try, story.ttl);
+        reader.writer = Some(writer);
+        reader.take(&granted, spot, findings);
+        index.insert(key, self.stories.len());
+        self.stories.push(reader);
     }
 
     /// An eviction may end the mark of an upgrade.

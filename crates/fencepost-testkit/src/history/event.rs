@@ -186,6 +186,13 @@ pub enum What {
         /// Whether others read. No mark remains then.
         busy: bool,
     },
+    /// A writer is about to become a reader, without giving the lock up.
+    DowngradeBegan,
+    /// The downgrade has returned. The holder is a reader in any case.
+    Downgraded {
+        /// Whether the engine has confirmed it. If not, the engine may still take the holder for a writer.
+        sure: bool,
+    },
     /// An operator will evict a holder next.
     Evicted {
         /// The resource.

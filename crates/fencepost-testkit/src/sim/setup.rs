@@ -32,7 +32,7 @@ pub struct Setup {
     pub troubles: u32,
     /// Whether the wall clock is stepped.
     pub steps: bool,
-    /// Whether readers upgrade.
+    /// Whether readers upgrade, and writers downgrade.
     pub upgrades: bool,
     /// The engine's promise of a prompt grant in such a run.
     pub prompt: Duration,

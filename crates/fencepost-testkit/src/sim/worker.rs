@@ -67,7 +67,7 @@ pub(super) struct Worker {
     pub(super) resources: Arc<[Resource]>,
     pub(super) rng: Rng,
     pub(super) claims: u32,
-    /// Readers upgrade.
+    /// Readers upgrade, and writers downgrade.
     pub(super) upgrades: bool,
     pub(super) crew: Arc<Crew>,
 }
@@ -147,6 +147,12 @@ impl Worker {
             }
         }
         for _ in 0..self.rng.below(4) {
+            if self.upgrades && guard.mode() == fencepost_core::Mode::Exclusive && self.rng.chance(300) {
+                self.downgrade(key, &mut guard).await;
+                if !self.ensure(key, &guard) {
+                    return;
+                }
+            }
             let long = if self.rng.chance(50) { 2 * ask.ttl } else { ask.ttl / 3 };
             let work = self.time(long);
             self.sleep(work).await;
@@ -215,6 +221,14 @@ impl Worker {
                 _ => What::NotUpgraded { busy: false },
             },
         );
+    }
+
+    /// Makes the writer a reader. If that is given up, it is a reader all the same, or was not asked for.
+    async fn downgrade(&mut self, key: Key, guard: &mut Guard) {
+        let give_up = self.give_up();
+        self.recorder.record(key, What::DowngradeBegan);
+        let downgraded = unless(give_up, &self.clock, guard.downgrade()).await;
+        self.recorder.record(key, What::Downgraded { sure: matches!(downgraded, Some(Ok(()))) });
     }
 
     /// Asks the guard whether it is held, and records the answer.

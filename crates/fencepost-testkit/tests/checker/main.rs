@@ -59,6 +59,9 @@ fn event(line: &str) -> Event {
         "upgraded" => What::Upgraded { token: words[3].parse().unwrap(), until: ms(4) },
         "others-read" => What::NotUpgraded { busy: true },
         "reads-on" => What::NotUpgraded { busy: false },
+        "downgrades" => What::DowngradeBegan,
+        "downgraded" => What::Downgraded { sure: true },
+        "downgraded-unsure" => What::Downgraded { sure: false },
         "evict" => What::Evicted {
             resource: words[3].into(),
             token: words[4].parse().unwrap(),

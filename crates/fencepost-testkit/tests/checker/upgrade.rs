@@ -77,3 +77,93 @@ fn a_try_has_to_meet_another_reader() {
             .replace("4 a released", "4 a released\n5 b release\n6 b released"),
     );
 }
+
+const DOWNGRADE: &str = "
+        0 a ask r x ever
+        0 a granted 1 100
+        0 c ask r x 90
+        1 c waiting 90
+        2 a downgrades
+        3 a downgraded
+        4 b ask r s try
+        5 b busy
+        6 a ensured 100
+        8 a release
+        9 a released
+        10 c granted 2 100
+        11 c release
+        12 c released";
+
+#[test]
+fn a_reader_since_its_downgrade() {
+    good(DOWNGRADE);
+    // The waiting writer gets in beside the reader.
+    let beside = DOWNGRADE
+        .replace("        10 c granted 2 100\n", "")
+        .replace("6 a ensured", "6 c granted 2 100\n6 a ensured");
+    assert_eq!(kinds(&beside), [Kind::Overlap]);
+    // The reader has found its loss before that.
+    let lost = beside.replace("6 c granted 2 100\n6 a ensured 100", "6 a lost\n6 c granted 2 100");
+    good(&lost.replace("8 a release\n        9 a released", ""));
+    // Another reader fits beside it.
+    let reads = DOWNGRADE
+        .replace("0 c ask r x 90\n        1 c waiting 90", "")
+        .replace("5 b busy", "5 b granted 2 90");
+    let reads = reads.replace(
+        "10 c granted 2 100\n        11 c release\n        12 c released",
+        "7 b release\n7 b released",
+    );
+    good(&reads);
+    // Its writer is no reason for "busy" any more, once the engine has confirmed the downgrade.
+    let refused = reads.replace("5 b granted 2 90", "5 b busy").replace("7 b release\n7 b released", "");
+    assert_eq!(kinds(&refused), [Kind::UnjustifiedBusy]);
+    good(&refused.replace("3 a downgraded", "3 a downgraded-unsure"));
+}
+
+#[test]
+fn a_reader_that_was_a_writer_upgrades_again() {
+    let again = "
+        0 a ask r x ever
+        0 a granted 1 100
+        2 a downgrades
+        3 a downgraded
+        4 b ask r s ever
+        4 b granted 2 100
+        5 a upgrades
+        5 a marked
+        6 b release
+        7 b released
+        8 a upgraded 3 100
+        9 a ensured 100
+        10 a downgrades
+        11 a downgraded
+        12 a release
+        13 a released";
+    good(again);
+    assert_eq!(kinds(&again.replace("a upgraded 3", "a upgraded 1")), [Kind::TokenOrder]);
+    let late = again
+        .replace("6 b release\n        7 b released", "")
+        .replace("10 a downgrades", "9 b release\n9 b released\n10 a downgrades");
+    assert_eq!(kinds(&late), [Kind::Overlap]);
+}
+
+/// The reader is evicted by a token that it has not received.
+#[test]
+fn an_upgrade_whose_reply_is_lost_may_be_evicted() {
+    let evicted = "
+        0 a ask r s ever
+        0 a granted 1 100
+        1 a upgrades
+        2 c ask r x ever
+        4 d evict r 2 now
+        5 c granted 3 100
+        6 a reads-on
+        6 a lost
+        7 c release
+        8 c released";
+    good(evicted);
+    assert_eq!(kinds(&evicted.replace("2 now", "2")), [Kind::Overlap]);
+    assert_eq!(kinds(&evicted.replace("1 a upgrades", "").replace("6 a reads-on", "")), [Kind::Overlap]);
+    // The reader says that it holds.
+    assert_eq!(kinds(&evicted.replace("6 a lost", "6 a ensured 100\n6 a lost")), [Kind::Overlap]);
+}
