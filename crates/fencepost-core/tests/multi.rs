@@ -1,5 +1,7 @@
 //! Locks over several names, of one engine and of several: on memory and a manual clock.
 
+mod manual_time;
+
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,18 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    AnyLock, Client, Clock, ErrorKind, Eviction, Kind, Loss, Memory, MultiLock, Runtime, Spawner, Task,
-    testing,
+    AnyLock, Client, Clock, ErrorKind, Eviction, Kind, Loss, Memory, MultiLock, Runtime, testing,
 };
 
-/// Runs a client's tasks beside the test's own.
-struct Beside(tokio::runtime::Handle);
-
-impl Spawner for Beside {
-    fn spawn(&self, task: Task) {
-        self.0.spawn(task);
-    }
-}
+use manual_time::settle;
 
 /// Two engines and their clock.
 struct Stage {
@@ -41,19 +35,11 @@ impl Stage {
 
     fn runtime(&self) -> Runtime {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
-        let host = Arc::new(Beside(tokio::runtime::Handle::current()));
-        Runtime::for_client(CLIENTS.fetch_add(1, Ordering::Relaxed), self.clock.clone(), host)
+        manual_time::runtime(CLIENTS.fetch_add(1, Ordering::Relaxed), &self.clock)
     }
 
     async fn pass(&self, time: Duration) {
-        let end = self.clock.now() + time;
-        settle().await;
-        while let Some(next) = self.clock.next_timer().filter(|next| *next <= end) {
-            self.clock.advance_to(next);
-            settle().await;
-        }
-        self.clock.advance_to(end);
-        settle().await;
+        manual_time::pass(&self.clock, time).await;
     }
 
     async fn assert_free(&self) {
@@ -64,13 +50,6 @@ impl Stage {
                 assert!(claims.is_empty(), "{name}: {claims:?}");
             }
         }
-    }
-}
-
-/// Every task does what it can.
-async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
     }
 }
 

@@ -1,5 +1,7 @@
 //! Grants, renewals and releases whose answers are late, lost or errors.
 
+#[path = "../manual_time/mod.rs"]
+mod manual_time;
 mod overdue;
 mod stage;
 

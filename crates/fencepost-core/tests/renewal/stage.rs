@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
-    Info, Listing, Loss, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
-    Spawner, Task, Token, Validity,
+    Info, Listing, Loss, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token,
+    Validity,
 };
+
+use crate::manual_time;
 
 /// How the engine answers one request. Without one of these it answers as memory does.
 #[derive(Clone, Copy)]
@@ -193,15 +195,6 @@ impl Session for Engine {
     }
 }
 
-/// Runs a client's tasks beside the test's own.
-struct Beside(tokio::runtime::Handle);
-
-impl Spawner for Beside {
-    fn spawn(&self, task: Task) {
-        self.0.spawn(task);
-    }
-}
-
 pub(crate) struct Stage {
     pub(crate) clock: Clock,
     engine: Engine,
@@ -234,8 +227,7 @@ impl Stage {
     }
 
     pub(crate) fn client(&self, builder: ClientBuilder) -> Client {
-        let host = Arc::new(Beside(tokio::runtime::Handle::current()));
-        let runtime = Runtime::for_client(1, self.clock.clone(), host);
+        let runtime = manual_time::runtime(1, &self.clock);
         let engine = Arc::new(self.engine.clone());
         builder.runtime(runtime).open(|_| Ok(engine)).unwrap()
     }
@@ -288,20 +280,6 @@ impl Stage {
 
     /// Lets time pass, with everything in it that waits for a moment of it.
     pub(crate) async fn pass(&self, time: Duration) {
-        let end = self.clock.now() + time;
-        settle().await;
-        while let Some(next) = self.clock.next_timer().filter(|next| *next <= end) {
-            self.clock.advance_to(next);
-            settle().await;
-        }
-        self.clock.advance_to(end);
-        settle().await;
-    }
-}
-
-/// Every task does what it can.
-async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
+        manual_time::pass(&self.clock, time).await;
     }
 }

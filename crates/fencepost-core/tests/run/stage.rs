@@ -4,18 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Client, Clock, Memory, Runtime, Spawner, Task};
+use fencepost_core::{Client, Clock, Memory};
+
+use crate::manual_time;
+pub(crate) use crate::manual_time::settle;
 
 pub(crate) const TTL: Duration = Duration::from_secs(9);
-
-/// Runs a client's tasks beside the test's own.
-struct Beside(tokio::runtime::Handle);
-
-impl Spawner for Beside {
-    fn spawn(&self, task: Task) {
-        self.0.spawn(task);
-    }
-}
 
 pub(crate) struct Stage {
     pub(crate) memory: Arc<Memory>,
@@ -30,29 +24,14 @@ impl Stage {
 
     pub(crate) fn client(&mut self) -> Client {
         self.clients += 1;
-        let host = Arc::new(Beside(tokio::runtime::Handle::current()));
-        let runtime = Runtime::for_client(self.clients, self.clock.clone(), host);
+        let runtime = manual_time::runtime(self.clients, &self.clock);
         let memory = Arc::clone(&self.memory);
         Client::builder().ttl(TTL).runtime(runtime).open(|_| Ok(memory)).unwrap()
     }
 
     /// Lets time pass with the client's renewals in it.
     pub(crate) async fn pass(&self, time: Duration) {
-        let end = self.clock.now() + time;
-        settle().await;
-        while let Some(next) = self.clock.next_timer().filter(|next| *next <= end) {
-            self.clock.advance_to(next);
-            settle().await;
-        }
-        self.clock.advance_to(end);
-        settle().await;
-    }
-}
-
-/// Every task does what it can.
-pub(crate) async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
+        manual_time::pass(&self.clock, time).await;
     }
 }
 
