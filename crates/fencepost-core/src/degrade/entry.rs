@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::engines::{Engines, Plan, Role};
-use super::held::{AllHeld, Held, HeldPart};
+use super::held::{AllHeld, Held, HeldPart, waits};
 use super::join::{Job, all, unless};
 use super::part::Part;
 use super::session::DegradeSession;
@@ -161,7 +161,8 @@ impl DegradeEntry {
                 blocked @ Attempt::Blocked { .. } => {
                     self.granted_at = None;
                     if self.claim.join {
-                        self.claim.validity.waiting(self.engines.clock.now(), self.claim.ttl());
+                        let parts = self.parts.iter().map(HeldPart::of);
+                        waits(&self.claim, parts, self.engines.clock.now());
                     } else {
                         self.leave_parts(Cleanup::Withdraw).await;
                         self.parts.clear();

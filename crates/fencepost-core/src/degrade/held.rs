@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use super::engines::{Engines, Role};
 use super::part::Part;
@@ -53,6 +54,15 @@ impl HeldPart {
             Role::Primary | Role::Second => now,
         }
     }
+}
+
+/// Schedules the next renewal of a claim that waits: when the first of its parts is due. An engine may forget a place in line long before
+/// the lease would end.
+pub(super) fn waits(outer: &Claim, parts: impl Iterator<Item = HeldPart>, sent: Moment) {
+    outer.validity.waiting(sent, outer.ttl());
+    let alive = parts.filter(|part| part.renewal.is_some() && part.claim.validity.ended().is_none());
+    let first = alive.map(|part| part.claim.validity.due()).min().unwrap_or(Moment::NEVER);
+    outer.validity.waiting(first.min(outer.validity.due()), Duration::ZERO);
 }
 
 impl Held {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::engines::{Engines, Plan, Role};
-use super::held::{AllHeld, Held, HeldPart};
+use super::held::{AllHeld, Held, HeldPart, waits};
 use super::join::{Job, all, both};
 use super::part::Part;
 use crate::backend::claim::Claim;
@@ -137,7 +137,8 @@ impl Session for DegradeSession {
                         failure.get_or_insert(error);
                     }
                 } else if failure.is_none() || waits_for_it {
-                    outer.validity.waiting(sent, outer.ttl());
+                    let parts = held.lock().parts.clone();
+                    waits(outer, parts.into_iter(), sent);
                 }
             }
             match failure {

@@ -7,7 +7,7 @@ mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Guard, Loss, Memory, Result, State};
+use fencepost_core::{Client, Degrade, Guard, Loss, Memory, Result, State};
 use tokio::task::JoinHandle;
 
 use stage::{Answer, Stage};
@@ -301,4 +301,23 @@ async fn the_answer_to_a_release_is_waited_for() {
     let (released, ()) = tokio::join!(guard.release(), stage.pass(secs(1)));
     released.expect("the engine has confirmed it");
     assert_eq!(stage.removals(), 1);
+}
+
+/// An engine may forget a place long before the lease would end.
+#[tokio::test]
+async fn a_place_in_line_is_renewed_as_often_as_its_engine_wants_it() {
+    for degrade in [Degrade::fail_closed(), Degrade::fail_open(), Degrade::local_only()] {
+        let stage = Stage::new();
+        stage.place(secs(3));
+        let holder = stage.client(Client::builder());
+        let held = holder.mutex("lock").unwrap().lock().ttl(TTL * 2).no_renewal().await.unwrap();
+        let locks = stage.client(Client::builder().ttl(TTL).degrade(degrade.clone()));
+        let mutex = locks.mutex("lock").unwrap();
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        stage.pass(secs(10)).await;
+        let renewals = stage.asked().len();
+        assert!((9..=11).contains(&renewals), "{degrade:?}: {renewals} renewals in 10 s");
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
 }

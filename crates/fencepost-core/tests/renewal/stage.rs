@@ -50,6 +50,8 @@ pub(crate) struct Engine {
     capabilities: Arc<Mutex<Capabilities>>,
     /// How many attempts there were.
     attempted: Arc<AtomicUsize>,
+    /// How long a place in line lasts, if not as long as the lease.
+    place: Arc<Mutex<Option<Duration>>>,
     /// Whether looks at the claims fail.
     blind: Arc<AtomicBool>,
     /// When somebody looked at the claims.
@@ -57,6 +59,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    fn stands(&self, claim: &Claim) {
+        let place = self.place.lock().unwrap().unwrap_or(claim.ttl());
+        claim.validity.waiting(self.clock.now(), place);
+    }
+
     fn pause(&self, by: Duration) {
         self.clock.advance_to(self.clock.now() + by);
     }
@@ -114,7 +121,7 @@ impl Entry for EngineEntry {
         }
         let attempt = self.entry.attempt();
         if let Reply::Ready(Some(Ok(Attempt::Blocked { .. }))) = attempt {
-            self.claim.validity.waiting(self.engine.clock.now(), self.claim.ttl());
+            self.engine.stands(&self.claim);
         }
         if let Answer::ThenPause(pause) = answer {
             self.engine.pause(pause);
@@ -187,7 +194,7 @@ impl Session for Engine {
                 Answer::AsMemory | Answer::ThenPause(_) | Answer::Refuses => {}
             }
             for claim in due.iter().filter(|claim| !claim.validity.is_confirmed()) {
-                claim.validity.waiting(self.clock.now(), claim.ttl());
+                self.stands(claim);
             }
             let held: Vec<_> = due.iter().filter(|claim| claim.validity.is_confirmed()).cloned().collect();
             self.memory.renew(&held).await
@@ -208,7 +215,7 @@ impl Stage {
     pub(crate) fn on(memory: Arc<Memory>) -> Stage {
         let clock = Clock::manual();
         let (attempts, renewals, asked) = Default::default();
-        let (releases, removals, attempted, blind, looks) = Default::default();
+        let (releases, removals, attempted, place, blind, looks) = Default::default();
         let capabilities = Arc::new(Mutex::new(memory.capabilities()));
         let engine = Engine {
             memory,
@@ -220,6 +227,7 @@ impl Stage {
             removals,
             capabilities,
             attempted,
+            place,
             blind,
             looks,
         };
@@ -250,6 +258,11 @@ impl Stage {
     /// Returns how many requests for a release or a withdrawal there were.
     pub(crate) fn removals(&self) -> usize {
         self.engine.removals.load(Ordering::Relaxed)
+    }
+
+    /// Sets how long a place in line lasts.
+    pub(crate) fn place(&self, length: Duration) {
+        *self.engine.place.lock().unwrap() = Some(length);
     }
 
     /// Says whether the engines of later clients can look at claims, and evict holders.
