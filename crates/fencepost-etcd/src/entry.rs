@@ -172,6 +172,10 @@ fn granted(revision: i64) -> Attempt {
 impl Drop for EtcdEntry {
     fn drop(&mut self) {
         let Some(state) = &self.state else { return };
+        if self.entering.is_some() && state.key().is_some() {
+            // The request may have been sent, and may arrive behind the deletion.
+            state.create_unanswered.store(true, Relaxed);
+        }
         leave_queue(&self.client, state);
         self.client.remove(state);
         // The cleanup that core gave up continues here: other claims may renew a shared lease without end, and the key with it.

@@ -2,6 +2,7 @@
 
 mod burst;
 mod deleted;
+mod dropped;
 mod endless;
 mod entrance;
 mod full;
