@@ -5,6 +5,7 @@ mod cancelled;
 mod client;
 mod command;
 mod crowd;
+mod degrade;
 mod etcd;
 mod figure;
 mod host;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         ["command-cost", engine] => command::cost::beside_the_program(engine),
         ["command-crowd"] => command::crowd::runs(),
         ["command-once"] => command::once::firings(),
+        ["degrade-bound"] => degrade::bound(),
         ["reentry"] => primitives::reentry(),
         ["set-of-eight", engine] => ratio(&primitives::set_of_eight(engine)),
         ["set-orders", times] => primitives::opposite_orders(number(times)),

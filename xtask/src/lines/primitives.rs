@@ -13,6 +13,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 180,
     },
     Line {
+        id: "degrade-bound",
+        engine: "redis",
+        promise: "the server is killed, and stopped, under load with each degrade policy: how much longer a request takes than its waiting time or the attempt limit",
+        measure: &["degrade-bound"],
+        bound: AtMost(50.0, "ms"),
+        limit: 180,
+    },
+    Line {
         id: "reentry",
         engine: "redis",
         promise: "re-entry of a lock by its holder, and its end (p50)",
