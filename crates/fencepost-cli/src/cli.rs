@@ -5,8 +5,8 @@ use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::log::Format;
 use crate::verbs::{
-    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run, schema,
-    show, watch,
+    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, permits, queue, release, run,
+    schema, show, watch,
 };
 
 /// Run a program only while a lock is held; see and evict holders.
@@ -40,6 +40,7 @@ pub(crate) enum Verb {
     Queue(queue::Args),
     Watch(watch::Args),
     Evict(evict::Args),
+    Permits(permits::Args),
     Hold(hold::Args),
     Doctor(doctor::Args),
     Schema(schema::Args),
@@ -147,7 +148,7 @@ impl ModeArgs {
 }
 
 /// Reads a number of permits or replicas.
-fn count(text: &str) -> Result<u32, String> {
+pub(crate) fn count(text: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| "write a whole number from 1 on".to_owned())
 }

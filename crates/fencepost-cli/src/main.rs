@@ -103,6 +103,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Queue(args) => wait_for(queue::run(args, settings)),
         Verb::Watch(args) => wait_for(verbs::watch::run(args, settings)),
         Verb::Evict(args) => wait_for(evict::run(args, settings)),
+        Verb::Permits(args) => wait_for(verbs::permits::run(args, settings)),
         Verb::Doctor(args) => wait_for(doctor::run(args, settings)),
         Verb::Schema(args) => wait_for(schema::run(args, settings)),
         Verb::Config(args) => config::run(&args, settings),

@@ -120,6 +120,13 @@ impl Error {
         Error::new(ErrorKind::Mismatch, message).of(resource)
     }
 
+    /// Makes the error of a claim for more permits than the limit that the engine stores.
+    pub fn over_limit(limit: u32) -> Error {
+        Error::invalid(format!(
+            "the engine stores a limit of {limit} permits for this name, so more can never be had; ask for fewer, or raise the limit"
+        ))
+    }
+
     /// The message of [`ErrorKind::Closed`].
     pub const CLOSED: &str = "the client was closed; make a new one";
     /// The message for a request whose time limit is over.

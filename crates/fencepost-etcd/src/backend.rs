@@ -57,7 +57,7 @@ impl Backend for EtcdBackend {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
         capabilities.upgrade = false;
-        capabilities.barging = false;
+        (capabilities.barging, capabilities.stored_permits) = (false, false);
         capabilities.replicas = false;
         capabilities.min_ttl = SHORTEST;
         capabilities

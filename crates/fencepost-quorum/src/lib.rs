@@ -213,7 +213,7 @@ impl Backend for Quorum {
         // Its nodes are what others have replicas for.
         let mut all = Capabilities::full(self.0.engine);
         (all.replicas, all.fair, all.barging) = (false, false, false);
-        (all.history, all.upgrade) = (false, false);
+        (all.history, all.upgrade, all.stored_permits) = (false, false, false);
         all.clock_tokens = true;
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;

@@ -106,6 +106,7 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
         client(nodes).capabilities().clone()
     };
     let mut all = Capabilities::full("quorum");
+    all.stored_permits = false;
     (all.fair, all.barging, all.replicas, all.history, all.upgrade) = (false, false, false, false, false);
     assert_eq!(
         of(Capabilities::full("node")),

@@ -18,6 +18,7 @@ use crate::entry::RedisEntry;
 use crate::error::ENGINE;
 use crate::inbox::Messages;
 use crate::operator;
+use crate::script::permits;
 use crate::script::queue::Setting;
 
 /// Opens the deployment that a URL names: register it as `Registry::new().with("redis", fencepost_redis::open)`, and so for
@@ -115,6 +116,14 @@ impl Backend for RedisBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        Reply::coming(permits::look(&self.client, name))
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        Reply::coming(permits::set(&self.client, name, limit))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

@@ -106,6 +106,7 @@ impl Backend for LeaseTable {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
         capabilities.history = false;
+        capabilities.stored_permits = false;
         // PostgreSQL's count from 1.
         capabilities.clock_tokens = self.client.engine == "mysql";
         capabilities

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::doctor::examine;
 use crate::entry::SqliteEntry;
 use crate::error::{ENGINE, Failure};
-use crate::operator::{evict, list};
+use crate::operator::{evict, list, permits};
 
 /// Opens the database that a `sqlite:` URL names, making it if it is not there: register it as
 /// `Registry::new().with("sqlite", fencepost_sqlite::open)`.
@@ -86,6 +86,14 @@ impl Backend for SqliteBackend {
         let mut marked = None;
         self.client
             .retry_while_busy(BUSY_TIMEOUT, move || evict::evict(&self.client, name, token, how, &mut marked))
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::find(&self.client, name))
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::set(&self.client, name, limit))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Claim, Entry, Loss, Moment, Removed, Renewal, Reply, Result, Token};
+use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, Token};
 
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client, moment};
@@ -161,10 +161,13 @@ impl ClaimState {
                 }
                 Ok(Attempt::Blocked { again, ahead: seq.map(|_| ahead) })
             }
-            Outcome::Gone => {
+            Outcome::Gone | Outcome::Over(_) => {
                 self.seq = None;
                 client.watch.forget(&client.runtime, request.id);
-                Ok(Attempt::Gone)
+                match outcome {
+                    Outcome::Over(limit) => Err(Error::over_limit(limit).into()),
+                    _ => Ok(Attempt::Gone),
+                }
             }
         }
     }

@@ -214,6 +214,14 @@ impl Backend for Chaos {
         self.inner.evict(name, token, how)
     }
 
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>, Error>> {
+        self.inner.stored_permits(name)
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<(), Error>> {
+        self.inner.set_permits(name, limit)
+    }
+
     fn reach(&self) -> Reply<'_, Result<(), Error>> {
         if self.plan.cut.load(Ordering::SeqCst) {
             let error = Error::new(ErrorKind::Unreachable, "the request was lost");

@@ -45,7 +45,7 @@ impl Backend for ZooBackend {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.history = false;
         capabilities.upgrade = false;
-        capabilities.barging = false;
+        (capabilities.barging, capabilities.stored_permits) = (false, false);
         capabilities.replicas = false;
         capabilities.detach = false;
         capabilities.shared = layout.has_shared();

@@ -10,6 +10,7 @@ pub(crate) mod extend;
 pub(crate) mod hold;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod run;

@@ -10,6 +10,7 @@ use crate::lease;
 use crate::runs;
 use crate::settings::Settings;
 use crate::show;
+use crate::verbs::permits;
 
 /// Show who holds a lock, who waits for it and who ran last, or how a lease stands.
 #[derive(Debug, clap::Args)]
@@ -60,22 +61,24 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
     let keeps = locks.capabilities().history;
+    let permits = permits::stored(&locks, &name).await;
     close(&locks, CLEANUP).await;
-    let info = info?;
+    let (info, permits) = (info?, permits?);
     match lease {
         Some(lease) => show_lease(&lease, &info, args.json),
-        None => show_info(&info, keeps, args.json).map(|()| match args.exit_code {
+        None => show_info(&info, permits, keeps, args.json).map(|()| match args.exit_code {
             true if info.holders().next().is_none() => NO,
             _ => 0,
         }),
     }
 }
 
-fn show_info(info: &Info, keeps: bool, json: bool) -> Result<(), Failure> {
+fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Result<(), Failure> {
     if json {
         let mut text = show::info_json(info);
         text["runs"] = info.runs.as_ref().map(runs::json).into();
         text["runs_kept"] = keeps.into();
+        text["stored_permits"] = permits.into();
         return show::line(&text.to_string()).map(drop);
     }
     let name = show::plain(info.name.as_str());
@@ -84,6 +87,9 @@ fn show_info(info: &Info, keeps: bool, json: bool) -> Result<(), Failure> {
         show::line(&format!("'{name}' is free{last}"))?;
     } else {
         show::line(&format!("{}{last}", show::bold(&name)))?;
+    }
+    if permits.is_some() {
+        show::line(&format!("  {}", permits::phrase(permits)))?;
     }
     for claim in info.holders() {
         let mut text = format!("  held by {}", show::phrase(claim));

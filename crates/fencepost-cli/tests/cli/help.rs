@@ -9,7 +9,7 @@ use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "run",
     "acquire",
     "extend",
@@ -20,6 +20,7 @@ const VERBS: [&str; 16] = [
     "queue",
     "watch",
     "evict",
+    "permits",
     "hold",
     "doctor",
     "schema",

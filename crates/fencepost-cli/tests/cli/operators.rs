@@ -48,6 +48,27 @@ fn listings_show_holders_and_waiters() {
     assert_eq!(place.output(["queue", "nobody"]).expect(0).out, "");
 }
 
+#[test]
+fn a_limit_of_permits_counts_for_all() {
+    let place = Place::new();
+    let said = place.output(["permits", "gpu"]);
+    assert!(said.expect(0).out.contains("no limit is stored"), "{said:?}");
+    assert!(place.output(["permits", "gpu", "--set", "1"]).expect(0).out.contains("at most 1 permits"));
+    let _holder = place.running(&["--permits", "4"], "gpu", HOLD);
+    place.output(["run", "-n", "--permits", "4", "gpu", "--", "true"]).expect(75);
+    let shown = place.show("gpu");
+    assert_eq!(shown["stored_permits"], 1);
+    assert!(place.output(["show", "gpu"]).expect(0).out.contains("at most 1 permits, for all clients"));
+    let json = place.output(["permits", "gpu", "--set", "2", "--json"]).expect(0).out.clone();
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["stored_permits"], 2);
+    place.output(["run", "-n", "--permits", "4", "gpu", "--", "true"]).expect(0);
+    place.output(["permits", "gpu", "--reset"]).expect(0);
+    assert_eq!(place.show("gpu")["stored_permits"], Value::Null);
+    place.output(["permits", "gpu", "--set", "0"]).expect(64).complains(&["from 1 on"]);
+    place.output(["permits", "gpu", "--set", "1", "--reset"]).expect(64);
+    place.output(["-b", "memory:", "permits", " "]).expect(64);
+}
+
 /// Two looks differ in the ages; the second one's are taken over.
 fn line_without_age<'a>(shown: &Value, queue: &'a Value) -> &'a Value {
     for (before, after) in shown["waiters"].as_array().unwrap().iter().zip(queue.as_array().unwrap()) {

@@ -10,13 +10,30 @@ pub enum Mode {
     /// Only other shared claims hold the resource.
     Shared,
     /// `n` permits of `of`. Other claims may hold permits as long as the sum is at most `of`. All users of a semaphore give the
-    /// same `of`. If they differ, each claim is checked against its own.
+    /// same `of`. If they differ, each claim is checked against its own. A [stored limit](Mode::limited) counts for all instead.
     Permits {
         /// The permits that this claim takes; at least 1.
         n: u32,
         /// The permits of the resource; at least `n`.
         of: u32,
     },
+}
+
+impl Mode {
+    /// Returns the mode to judge a claim by where a limit is stored for the permits of its resource: the limit counts, and not the
+    /// claim's own `of`. A claim for more permits than that never fits.
+    #[must_use]
+    pub fn limited(self, stored: Option<u32>) -> Mode {
+        match (self, stored) {
+            (Mode::Permits { n, .. }, Some(of)) => Mode::Permits { n, of },
+            _ => self,
+        }
+    }
+
+    /// Returns whether a claim in this mode can be admitted at all.
+    pub fn is_possible(self) -> bool {
+        Held::default().fits(self)
+    }
 }
 
 impl fmt::Display for Mode {
@@ -257,6 +274,17 @@ mod tests {
         assert_eq!(admit_barging(&upgrade_waits, &4, S), blocked(3));
         assert_eq!(admit_barging(&[], &1, X), Verdict::Granted);
         assert_eq!(admit_barging(&line(&[(1, X, true)]), &1, X), Verdict::Granted, "it asks again");
+    }
+
+    #[test]
+    fn a_stored_limit_counts_for_permits_alone() {
+        assert_eq!(p(2).limited(Some(1)), Mode::Permits { n: 2, of: 1 });
+        assert_eq!(p(2).limited(None), p(2));
+        assert_eq!([X, S].map(|mode| mode.limited(Some(1))), [X, S]);
+        assert!(!p(2).limited(Some(1)).is_possible() && p(2).limited(Some(2)).is_possible());
+        let held = line(&[(1, p(3), true)]);
+        assert_eq!(admit(&held, &2, p(1).limited(Some(4))), Verdict::Granted);
+        assert_eq!(admit(&held, &2, p(1).limited(Some(2))), Verdict::Blocked { ahead: 1 });
     }
 
     #[test]

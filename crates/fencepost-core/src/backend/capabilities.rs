@@ -24,6 +24,8 @@ pub struct Capabilities {
     pub upgrade: bool,
     /// Permits are possible.
     pub permits: bool,
+    /// The engine stores [limits](crate::Semaphore::set_permits) of permits, which count for all clients.
+    pub stored_permits: bool,
     /// Why modes are missing that the engine has otherwise, and what to do: an option of the URL takes them away.
     pub modes: Option<&'static str>,
     /// How long tokens grow.
@@ -96,6 +98,7 @@ impl Capabilities {
             shared: true,
             upgrade: true,
             permits: true,
+            stored_permits: true,
             modes: None,
             tokens: Tokens::Durable,
             clock_tokens: false,

@@ -150,6 +150,14 @@ impl Backend for Limit {
         self.inner.examine()
     }
 
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        self.inner.stored_permits(name)
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.inner.set_permits(name, limit)
+    }
+
     fn reach(&self) -> Reply<'_, Result<()>> {
         self.inner.reach()
     }

@@ -38,6 +38,7 @@ impl Backend for LocalQueue {
             identity: Identity::Claim,
             upgrade: false,
             barging: false,
+            stored_permits: false,
             ..self.inner.capabilities()
         }
     }

@@ -131,6 +131,8 @@ impl<T: Unpin> Future for Reply<'_, T> {
     }
 }
 
+const NO_LIMITS: &str = "this engine stores no limits of permits";
+
 /// An engine, or a layer over one.
 pub trait Backend: Send + Sync + 'static {
     /// Returns the capabilities of this deployment.
@@ -161,6 +163,19 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
+
+    /// Returns the [stored limit](Backend::set_permits) of the permits of `name`.
+    fn stored_permits<'a>(&'a self, _name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
+    }
+
+    /// Stores the limit of the permits of `name`, or forgets it. While it is stored, each claim for permits is
+    /// [judged by it](admission::Mode::limited). Waiters that fit now are granted. Holders keep their permits. A claim that asks for
+    /// more than the limit gets [`Error::over_limit`]. A waiter that does is [`Gone`](Attempt::Gone), so it blocks no other claim.
+    /// The limit stays when the last claim has left.
+    fn set_permits<'a>(&'a self, _name: &'a Name, _limit: Option<u32>) -> Reply<'a, Result<()>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
+    }
 
     /// Checks by one read that the engine answers. A layer that makes claims wait before they reach the engine uses it to notice
     /// that the engine fails.

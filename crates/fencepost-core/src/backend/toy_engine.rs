@@ -44,7 +44,8 @@ impl Toy {
 impl Backend for Toy {
     fn capabilities(&self) -> Capabilities {
         let mut toy = Capabilities::full("toy");
-        (toy.fair, toy.barging, toy.shared, toy.permits, toy.replicas) = (false, false, false, false, false);
+        (toy.fair, toy.barging, toy.shared, toy.replicas) = (false, false, false, false);
+        (toy.permits, toy.stored_permits) = (false, false);
         (toy.detach, toy.inspect, toy.evict, toy.history) = (false, false, false, false);
         toy.upgrade = false;
         toy

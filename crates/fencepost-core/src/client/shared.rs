@@ -182,6 +182,26 @@ impl ClientShared {
         self.backend.evict(name, token, &how).await.map_err(|error| error.of(name.clone()))
     }
 
+    /// Returns the stored limit of the permits of a resource.
+    pub(crate) async fn stored_permits(&self, name: &Name) -> Result<Option<u32>> {
+        self.check_process()?;
+        self.require(self.capabilities.stored_permits, "stored limits of permits")?;
+        let limit = self.backend.stored_permits(name).await;
+        limit.map_err(|error| error.of(name.clone()).on(self.engine()).without_effect())
+    }
+
+    /// Stores or forgets it.
+    pub(crate) async fn set_permits(&self, name: &Name, limit: Option<u32>) -> Result<()> {
+        self.check_open()?;
+        self.require(self.capabilities.stored_permits, "stored limits of permits")?;
+        if limit == Some(0) {
+            return Err(Error::invalid("a semaphore has at least one permit").of(name.clone()));
+        }
+        tracing::info!(lock = %name, limit, "setting the permits");
+        let set = self.backend.set_permits(name, limit).await;
+        set.map_err(|error| error.of(name.clone()).on(self.engine()))
+    }
+
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
     }

@@ -113,7 +113,7 @@ impl Backend for DegradeLayer {
         }
         all.engine = self.engines.primary.name();
         (all.fair, all.fair_permits, all.detach, all.upgrade) = (false, false, false, false);
-        all.barging = false;
+        (all.barging, all.stored_permits) = (false, false);
         // During a switch the other engine has the last runs.
         all.history &= !self.engines.has_fallback();
         // Without the engine nobody knows the tokens of other processes.

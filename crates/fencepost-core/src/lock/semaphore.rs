@@ -3,6 +3,7 @@ use std::fmt;
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
+use crate::error::Result;
 use crate::name::Name;
 
 /// A lock for a number of holders at a time. A crashed holder's permits come back with its lease.
@@ -29,9 +30,64 @@ impl Semaphore {
         &self.name
     }
 
-    /// How many permits there are.
+    /// How many permits there are, unless the engine [stores](Semaphore::set_permits) another limit.
     pub fn permits(&self) -> u32 {
         self.permits
+    }
+
+    /// Stores `permits` at the engine as the limit of this name. From now on it counts for the claims of all clients, whichever number
+    /// they give: the engine admits each claim if the sum is at most this limit. Claims that fit now are granted at once. Holders keep
+    /// their permits: below a smaller limit, new grants wait until the sum fits. A claim for more permits than the limit is an error.
+    ///
+    /// The limit stays until it is changed or [reset](Semaphore::reset_permits). Clients of older versions do not know it: they are
+    /// checked against their own number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) for zero permits, [`is_unsupported`](crate::Error::is_unsupported) if the engine stores
+    /// [no limits](crate::Capabilities::stored_permits). Otherwise what the engine says.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the limit is changed or not.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// let gpus = locks.semaphore("gpu", 4)?;
+    /// gpus.set_permits(1).await?;
+    /// let one = gpus.acquire().await?;
+    /// assert!(gpus.try_acquire().await?.is_none());
+    /// gpus.set_permits(2).await?;
+    /// assert!(gpus.try_acquire().await?.is_some());
+    /// assert_eq!(gpus.stored_permits().await?, Some(2));
+    /// gpus.reset_permits().await?; // each client's own number counts again
+    /// # drop(one);
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
+    #[doc(alias("trySetPermits", "setPermits", "SharedCountReader"))]
+    pub async fn set_permits(&self, permits: u32) -> Result<()> {
+        self.client.set_permits(&self.name, Some(permits)).await
+    }
+
+    /// Forgets the stored limit: each claim's own number counts again.
+    ///
+    /// # Errors
+    /// Those of [`set_permits`](Semaphore::set_permits).
+    ///
+    /// # Cancel safety
+    /// That of [`set_permits`](Semaphore::set_permits).
+    pub async fn reset_permits(&self) -> Result<()> {
+        self.client.set_permits(&self.name, None).await
+    }
+
+    /// Returns the stored limit. `None`: the engine stores none for this name.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) if the engine stores no limits. Otherwise what the engine says.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn stored_permits(&self) -> Result<Option<u32>> {
+        self.client.stored_permits(&self.name).await
     }
 
     /// Waits for one permit. Errors and cancel safety are those of [`Mutex::lock`](crate::Mutex::lock).

@@ -36,6 +36,7 @@ impl Backend for Memory {
                 barging: false,
                 upgrade: false,
                 permits: false,
+                stored_permits: false,
                 detach: false,
                 ..all
             },
@@ -83,6 +84,15 @@ impl Backend for Memory {
             return Reply::ready(Ok(()));
         }
         Reply::ready(Err(Error::no_grant(name.clone(), token).on("memory")))
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        Reply::ready(Ok(self.limit(name)))
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.set_limit(name, limit);
+        Reply::ready(Ok(()))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

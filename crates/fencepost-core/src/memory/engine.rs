@@ -109,8 +109,8 @@ impl Memory {
         let result = work(queue, &mut wakers);
         let mut alarm = None;
         if queue.is_empty() {
-            // A name that was just used is likely to be used again: its empty queue may stay, if they are few.
-            if shard.len() > IDLE_QUEUES {
+            // A name that was just used is likely to be used again: its empty queue may stay, if they are few. A limit is kept.
+            if queue.limit.is_none() && shard.len() > IDLE_QUEUES {
                 shard.remove(name);
             }
         } else if let Some((at, clock)) = queue.next_alarm(clock) {

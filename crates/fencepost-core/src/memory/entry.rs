@@ -110,8 +110,14 @@ impl Entry for MemoryEntry {
                 attempt
             }
             At::Nowhere | At::Refused => {
-                let (key, attempt) =
-                    self.on_queue(|queue, wakers| queue.arrive(&self.claim, &self.memory.rules, wakers));
+                let arrived = self.on_queue(|queue, wakers| {
+                    queue.check_limit(self.claim.want().mode)?;
+                    Ok(queue.arrive(&self.claim, &self.memory.rules, wakers))
+                });
+                let (key, attempt) = match arrived {
+                    Ok(arrived) => arrived,
+                    Err(error) => return Reply::ready(Err(error)),
+                };
                 self.at = key.map_or(At::Nowhere, At::Node);
                 attempt
             }

@@ -9,6 +9,7 @@ mod bug;
 mod chain;
 mod engine;
 mod entry;
+mod limits;
 mod queue;
 mod rules;
 mod runs;

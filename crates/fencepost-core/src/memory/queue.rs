@@ -27,7 +27,7 @@ pub(super) struct Queue {
     pub(super) nodes: Slab<Node>,
     pub(super) held: Held,
     pub(super) holders: Chain,
-    waiters: Chain,
+    pub(super) waiters: Chain,
     waiting: u32,
     /// No lease ends before this moment. Renewals move ends back without moving this.
     soonest: Moment,
@@ -37,6 +37,8 @@ pub(super) struct Queue {
     pub(super) voters: Voters,
     /// The reader that waits to be the only holder. It counts as an exclusive holder beside the others.
     pub(super) upgrading: Option<Upgrading>,
+    /// The stored limit of permits.
+    pub(super) limit: Option<u32>,
 }
 
 impl Queue {
@@ -66,7 +68,7 @@ impl Queue {
         }
         let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
         let mine = rules.kind == Kind::Processes && self.is_held_by_client(claim);
-        if mine || ((self.waiting == 0 || overtakes || claim.barges) && self.held.fits(mode)) {
+        if mine || ((self.waiting == 0 || overtakes || claim.barges) && self.fits(mode)) {
             let token = self.draw(claim, rules);
             let key = self.hold(claim, token, now, rules);
             return (Some(key), Attempt::Granted(token));
@@ -235,7 +237,7 @@ impl Queue {
         while self.waiters.head != NONE {
             let key = self.waiters.head;
             let node = &self.nodes[key];
-            if !self.held.fits(node.claim.want().mode) {
+            if !self.fits(node.claim.want().mode) {
                 break;
             }
             let token = self.draw(&node.claim, rules);
@@ -344,7 +346,7 @@ impl Queue {
         })
     }
 
-    fn remove(&mut self, key: usize) {
+    pub(super) fn remove(&mut self, key: usize) {
         let holds = matches!(self.nodes[key].state, NodeState::Holding { .. });
         if holds {
             self.unmark(key);

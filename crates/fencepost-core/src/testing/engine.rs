@@ -179,6 +179,14 @@ impl Backend for Tested {
         self.unless_away(move || self.memory.evict(name, token, how))
     }
 
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        self.unless_away(move || self.memory.stored_permits(name))
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.unless_away(move || self.memory.set_permits(name, limit))
+    }
+
     fn reach(&self) -> Reply<'_, Result<()>> {
         self.unless_away(|| Reply::ready(Ok(())))
     }

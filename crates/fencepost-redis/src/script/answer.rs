@@ -86,6 +86,7 @@ impl Entered {
             },
             (b"BUSY", [ahead, again]) => Entered::Busy { ahead: count(*ahead), again: pause(*again) },
             (b"GONE", []) => Entered::Gone,
+            (b"DENY", [limit]) => return Err(Error::over_limit(count(*limit)).on(ENGINE)),
             (b"AWAY", [ms]) => Entered::Away(pause(*ms).unwrap_or_default()),
             _ => return Err(reply.nonsense()),
         })

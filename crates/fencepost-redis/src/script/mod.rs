@@ -12,6 +12,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod history;
+pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod record;
 pub(crate) mod vote;
@@ -23,13 +24,14 @@ use std::sync::OnceLock;
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// The shared parts of scripts. Each takes the place of a line `-- include` with its name; a line may name several.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     ("layout", include_str!("lua/layout.lua")),
     ("idle", include_str!("lua/idle.lua")),
     ("open", include_str!("lua/open.lua")),
     ("change", include_str!("lua/change.lua")),
     ("clear", include_str!("lua/clear.lua")),
     ("hand_over", include_str!("lua/hand_over.lua")),
+    ("limit", include_str!("lua/limit.lua")),
     ("tell", include_str!("lua/tell.lua")),
     ("vote", include_str!("lua/vote.lua")),
     ("run", include_str!("lua/run.lua")),

@@ -55,7 +55,7 @@ impl<S: Operators> Backend for LocksBackend<S> {
         let mut capabilities = Capabilities::full(S::ENGINE);
         capabilities.history = false;
         capabilities.upgrade = false;
-        capabilities.barging = false;
+        (capabilities.barging, capabilities.stored_permits) = (false, false);
         // Permits always wait quietly.
         capabilities.fair_permits = false;
         capabilities.replicas = false;

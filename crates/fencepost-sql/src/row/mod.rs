@@ -88,7 +88,7 @@ impl RowLocks {
         let mut capabilities = Capabilities::full(engine);
         // A newcomer may get a released row before the next in the queue. Readers overtake writers.
         (capabilities.fair, capabilities.fair_permits, capabilities.barging) = (false, false, false);
-        (capabilities.permits, capabilities.detach) = (false, false);
+        (capabilities.permits, capabilities.stored_permits, capabilities.detach) = (false, false, false);
         (capabilities.replicas, capabilities.history) = (false, false);
         capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");

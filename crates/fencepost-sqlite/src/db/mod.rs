@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 pub(crate) mod files;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod queue;
 pub(crate) mod rows;
 pub(crate) mod runs;

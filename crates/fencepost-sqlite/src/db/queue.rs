@@ -4,13 +4,16 @@
 //! files, so it is asked only of those on whom the answer depends, holders and the waiters in front. A test holds this
 //! against `admit` itself.
 
+mod leave;
+mod limit;
 mod state;
 pub(crate) mod upgrade;
 
+pub(crate) use leave::{next, withdraw};
 pub(crate) use state::state;
 
+use fencepost_core::Mode;
 use fencepost_core::backend::admission::Held;
-use fencepost_core::{Mode, Removed};
 use rusqlite::Connection;
 
 use crate::db::rows::{self, NewRow, Row, columns};
@@ -57,6 +60,8 @@ pub(crate) enum Outcome {
         blockers: Vec<(Row, Option<u64>)>,
     },
     Gone,
+    /// It asks for more permits than this limit.
+    Over(u32),
 }
 
 /// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed:
@@ -101,12 +106,16 @@ pub(crate) fn attempt(
     if request.seq.is_some() && scan.own.is_none() {
         return Ok((Outcome::Gone, Vec::new()));
     }
+    let mode = scan.limited(db, request.mode)?;
     let to_wake = || {
         let admitted = admitted.iter().filter_map(Row::claim_ref);
         admitted.chain(scan.upgrader()).collect()
     };
+    if !mode.is_possible() {
+        return scan.refuse(db, request).map(|outcome| (outcome, to_wake()));
+    }
     let passes = request.barges && scan.own.is_none() && scan.gap.is_some();
-    if scan.blocked && !passes || !scan.held.fits(request.mode) {
+    if scan.blocked && !passes || !scan.held.fits(mode) {
         let seq = match &scan.own {
             Some(own) => Some(own.seq),
             None if request.join => Some(insert(db, liveness, request, scan.last_seq + GAP, 0)?),
@@ -154,15 +163,6 @@ pub(crate) fn grant_if_free(
     Ok(sits.then_some(Outcome::Granted { seq: 0, token: wall }))
 }
 
-/// The outcome of a withdrawal.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Withdrawal {
-    /// The row that was there.
-    pub(crate) removed: Removed,
-    /// The claims whose turn it is now.
-    pub(crate) next: Vec<ClaimRef>,
-}
-
 /// A waiter that may go, and where to ring for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClaimRef {
@@ -174,59 +174,6 @@ impl Row {
     fn claim_ref(&self) -> Option<ClaimRef> {
         Some(ClaimRef { id: self.id, process: self.process? })
     }
-}
-
-/// Takes one claim out of the line, and says whose turn it is.
-pub(crate) fn withdraw(
-    db: &Connection,
-    liveness: &mut LivenessCheck<'_>,
-    resource: &str,
-    id: &[u8; 16],
-    seq: Option<i64>,
-) -> Result<Withdrawal, Failure> {
-    let seq = match seq {
-        Some(seq) => Some(seq),
-        None => rows::find(db, resource, id)?.map(|row| row.seq),
-    };
-    let Some(seq) = seq else { return Ok(Withdrawal { removed: Removed::Nothing, next: Vec::new() }) };
-    let mut scan = Scan::new(resource, Some(*id), false, false);
-    let mut next = Vec::new();
-    scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
-    next.extend(scan.upgrader());
-    let own = scan.own.as_ref();
-    // A detached lease ends by itself, although nobody has removed its row yet.
-    let ended =
-        own.is_some_and(|own| own.process.is_none() && liveness.check_detached(own) == Liveness::Dead);
-    let removed = match rows::delete(db, resource, seq, id)? {
-        true if ended => Removed::Nothing,
-        true if own.is_some_and(Row::holds) => Removed::Released,
-        true => Removed::Withdrawn,
-        false => Removed::Nothing,
-    };
-    scan.repair(db, liveness)?;
-    Ok(Withdrawal { removed, next })
-}
-
-/// Returns the claims whose turn it is after a holder has died.
-pub(crate) fn next(
-    db: &Connection,
-    liveness: &mut LivenessCheck<'_>,
-    resource: &str,
-) -> Result<Vec<ClaimRef>, Failure> {
-    let mut scan = Scan::new(resource, None, false, false);
-    let mut next = Vec::new();
-    scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;
-    next.extend(scan.upgrader());
-    scan.repair(db, liveness)?;
-    Ok(next)
-}
-
-fn collect_fitting(held: &Held, waiter: &Row, next: &mut Vec<ClaimRef>) -> bool {
-    let fits = held.fits(waiter.mode);
-    if fits {
-        next.extend(waiter.claim_ref());
-    }
-    fits
 }
 
 fn end_of(request: &Request<'_>) -> Option<u64> {
@@ -277,6 +224,8 @@ struct Scan<'a> {
     upgrading: Option<ClaimRef>,
     /// A living waiter in front cannot go yet: nobody behind it may.
     blocked: bool,
+    /// The stored limit of permits, once it was read.
+    limit: Option<Option<u32>>,
     /// A free number before that waiter.
     gap: Option<i64>,
     ahead: u32,
@@ -285,6 +234,8 @@ struct Scan<'a> {
     /// The claims that block this one: the holders, or the nearest waiter.
     blockers: Vec<(Row, Option<u64>)>,
     dead: Vec<(i64, [u8; 16])>,
+    /// Waiters that ask for more permits than the limit.
+    impossible: Vec<ClaimRef>,
     repairs: Vec<(i64, Repair)>,
 }
 
@@ -299,12 +250,14 @@ impl<'a> Scan<'a> {
             held: Held::default(),
             upgrading: None,
             blocked: false,
+            limit: None,
             gap: None,
             ahead: 0,
             last_seq: 0,
             last_token: None,
             blockers: Vec::new(),
             dead: Vec::new(),
+            impossible: Vec::new(),
             repairs: Vec::new(),
         }
     }
@@ -323,7 +276,7 @@ impl<'a> Scan<'a> {
         let mut rows = statement.query([self.resource])?;
         while let Some(row) = rows.next()? {
             self.last_token = self.last_token.or(Row::last_token(row)?);
-            let Some(row) = Row::read(row)? else { continue };
+            let Some(mut row) = Row::read(row)? else { continue };
             let before = std::mem::replace(&mut self.last_seq, row.seq);
             if Some(row.id) == self.id {
                 self.own = Some(row);
@@ -347,6 +300,14 @@ impl<'a> Scan<'a> {
                     until
                 }
             };
+            if !row.holds() {
+                row.mode = self.limited(db, row.mode)?;
+                if !row.mode.is_possible() {
+                    // It would block the line for good. Woken, it asks, and is refused.
+                    self.impossible.extend(row.claim_ref());
+                    continue;
+                }
+            }
             self.ahead += 1;
             if !row.holds() {
                 if !admit(&self.held, &row) {

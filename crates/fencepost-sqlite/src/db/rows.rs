@@ -119,10 +119,22 @@ impl NewRow<'_> {
 
 /// Sits down with this token, if the seat is free, nobody else is in line and the token is a new one.
 pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<bool> {
-    let sql = "UPDATE line SET last = ?2, token = ?2, id = ?3, mode = ?4, process = ?5, ttl = ?6, flags = ?7, since = ?8, \
-               holder = ?9, reason = ?10, until = ?11, boot = NULL, wall = NULL, missing = NULL \
-               WHERE resource = ?1 AND seq = 0 AND token = 0 AND last < ?2 \
-               AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)";
+    macro_rules! take {
+        ($unless:literal) => {
+            concat!(
+                "UPDATE line SET last = ?2, token = ?2, id = ?3, mode = ?4, process = ?5, ttl = ?6, flags = ?7, since = ?8, ",
+                "holder = ?9, reason = ?10, until = ?11, boot = NULL, wall = NULL, missing = NULL ",
+                "WHERE resource = ?1 AND seq = 0 AND token = 0 AND last < ?2 ",
+                "AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)",
+                $unless
+            )
+        };
+    }
+    let sql = match a.mode {
+        // A stored limit of permits is read with the line.
+        Mode::Permits { .. } => take!(" AND NOT EXISTS (SELECT 1 FROM limits WHERE resource = ?1)"),
+        _ => take!(""),
+    };
     let values = params![
         a.resource,
         integer(a.token),

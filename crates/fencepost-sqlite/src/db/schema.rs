@@ -1,11 +1,12 @@
-//! The layout of the database: one table. A second one is made where it is wanted: see [`crate::db::runs`].
+//! The layout of the database: the table of the lines, and one of [limits]. Another one is made where it is wanted: see
+//! [`crate::db::runs`].
 
 use std::path::Path;
 
 use fencepost_core::ErrorKind;
 use rusqlite::Connection;
 
-use crate::db::{failure, transaction};
+use crate::db::{failure, limits, transaction};
 use crate::error::Failure;
 
 /// The layout that this code reads and writes, as `PRAGMA user_version`.
@@ -39,7 +40,12 @@ CREATE TABLE line (
 /// Makes the table in an empty file, and checks that it is ours in any other.
 pub(crate) fn install(db: &Connection, path: &Path) -> Result<(), Failure> {
     // One state of the file: between two looks another process could make the table.
-    if transaction(db, "BEGIN", |db| is_ours(db, path))? {
+    let (is_ours_already, has_limits) =
+        transaction(db, "BEGIN", |db| Ok((is_ours(db, path)?, limits::is_made(db)?)))?;
+    if is_ours_already {
+        if !has_limits {
+            transaction(db, "BEGIN IMMEDIATE", |db| Ok(db.execute_batch(limits::SCHEMA)?))?;
+        }
         return Ok(());
     }
     // Small pages: a transaction writes one or two of them, and half of its time goes with their size.
@@ -58,6 +64,7 @@ pub(crate) fn install(db: &Connection, path: &Path) -> Result<(), Failure> {
         // Somebody else may have been faster.
         if !is_ours(db, path)? {
             db.execute_batch(SCHEMA)?;
+            db.execute_batch(limits::SCHEMA)?;
             db.pragma_update(None, "application_id", APPLICATION)?;
             db.pragma_update(None, "user_version", VERSION)?;
         }

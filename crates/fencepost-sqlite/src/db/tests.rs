@@ -43,6 +43,19 @@ fn many_may_make_it_at_once() {
 }
 
 #[test]
+fn a_file_of_an_older_version_gets_the_table_of_limits() {
+    let test = TestDb::new();
+    test.now(|db, _| Ok(limits::set(db, "r", Some(2))?));
+    let open = || Database::open(&config(test.database.path())).unwrap_or_else(|error| panic!("{error:?}"));
+    let limit = |database: Database| database.read(|db| Ok(limits::find(db, "r")?)).unwrap();
+    assert_eq!(limit(open()), Some(2), "a limit outlives its client");
+    test.sql("DROP TABLE limits");
+    assert_eq!(limit(open()), None);
+    test.now(|db, _| Ok(limits::set(db, "r", Some(3))?));
+    assert_eq!(limit(open()), Some(3));
+}
+
+#[test]
 fn other_databases_are_refused_and_left_as_they_are() {
     let folder = testing::folder();
     let path = folder.path().join("theirs.db");

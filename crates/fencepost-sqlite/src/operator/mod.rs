@@ -1,4 +1,5 @@
-//! Operations of operators: eviction and listing.
+//! Operations of operators: eviction, listing, limits of permits.
 
 pub(crate) mod evict;
 pub(crate) mod list;
+pub(crate) mod permits;

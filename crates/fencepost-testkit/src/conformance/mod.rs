@@ -87,6 +87,8 @@ pub enum Need {
     Upgrade,
     /// Permits.
     Permits,
+    /// Stored limits of permits.
+    StoredPermits,
     /// Tokens.
     Tokens,
     /// Detached leases.
@@ -114,6 +116,7 @@ impl fmt::Display for Need {
             Need::Shared => "shared holders",
             Need::Upgrade => "upgrades of read locks",
             Need::Permits => "permits",
+            Need::StoredPermits => "stored limits of permits",
             Need::Tokens => "tokens",
             Need::Detach => "detached leases",
             Need::Inspect => "a way to look",
@@ -135,6 +138,7 @@ impl Need {
             Need::Shared => capabilities.shared,
             Need::Upgrade => capabilities.upgrade,
             Need::Permits => capabilities.permits,
+            Need::StoredPermits => capabilities.stored_permits,
             Need::Tokens => capabilities.tokens != fencepost_core::Tokens::None,
             Need::Detach => capabilities.detach,
             Need::Inspect => capabilities.inspect,
@@ -216,6 +220,9 @@ macro_rules! conformance {
             an_unfair_reader_passes_a_writer an_unfair_claim_for_few_permits_passes_one_for_many
             an_unfair_claim_that_does_not_fit_waits_in_order no_unfair_claim_passes_an_upgrade
             unfair_claims_are_refused_where_the_engine_has_none fairness_can_be_required
+            a_stored_limit_counts_for_all_clients a_greater_limit_admits_waiters_at_once
+            a_smaller_limit_takes_no_permits_away a_claim_over_the_limit_is_refused_and_blocks_nobody
+            stored_limits_are_refused_where_the_engine_has_none
             a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
             an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
             cancel_at_every_await cancel_in_line cancel_of_release

@@ -102,6 +102,32 @@ impl MultiLock {
     }
 }
 
+impl Semaphore {
+    /// See [`Semaphore::set_permits`](crate::Semaphore::set_permits).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn set_permits(&self, permits: u32) -> Result<()> {
+        complete(self.0.set_permits(permits))
+    }
+
+    /// See [`Semaphore::reset_permits`](crate::Semaphore::reset_permits).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn reset_permits(&self) -> Result<()> {
+        complete(self.0.reset_permits())
+    }
+
+    /// See [`Semaphore::stored_permits`](crate::Semaphore::stored_permits).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn stored_permits(&self) -> Result<Option<u32>> {
+        complete(self.0.stored_permits())
+    }
+}
+
 impl StripedLock {
     /// Returns the lock of a segment. `None`: there is no such segment.
     pub fn segment(&self, number: usize) -> Option<Mutex> {

@@ -5,6 +5,7 @@
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
 --        WAIT ahead again number token: waits behind so many claims. `again`: ms until another look is worth it, or -1. `number`: in
 --        the line. `token`: the last one.   BUSY ahead again: left nothing behind.   GONE: has left, was evicted, or its lease is over.
+--        DENY limit: asks for more permits than the limit of the lock.
 --        AWAY ms: this node of a quorum stays out for so long.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
@@ -73,6 +74,10 @@ else
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
       terms = string.sub(ARGV[1], terms) }
+    if mode == PERMITS and not vote then
+      -- include limit
+      if permits > claim.of then return 'DENY' .. struct.pack('>d', claim.of) end
+    end
     if (all_served or joins >= 2) and fits(lock, claim) then
       lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)
       claim.token = lock.token

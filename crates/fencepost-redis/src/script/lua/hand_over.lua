@@ -21,7 +21,11 @@ if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
         process = process or unpack_process(stored)
         processes[name] = process
         local claim = process.alive > now and unpack_claim(record)
-        if not claim then
+        if claim and claim.mode == PERMITS then
+          -- include limit
+        end
+        -- A claim for more permits than the limit would block the line for good. It finds that it is gone, and enters again.
+        if not claim or claim.permits > claim.of then
           take_place(fields[i], name, process)
           del('c' .. id)
           lock.waiting, removed = lock.waiting - 1, removed + 1

@@ -2,7 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::{ClaimRef, Scan, collect_fitting};
+use super::leave::collect_fitting;
+use super::{ClaimRef, Scan};
 use crate::error::Failure;
 use crate::process::liveness::LivenessCheck;
 
@@ -34,6 +35,7 @@ pub(crate) fn state(
         }
         fits
     })?;
+    to_wake.append(&mut scan.impossible);
     let holders = scan.blockers.iter().filter(|(row, _)| row.holds());
     let holders = holders.filter_map(|(row, _)| row.claim_ref()).collect();
     Ok(QueueState {

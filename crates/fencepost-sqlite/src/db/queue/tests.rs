@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 
-use fencepost_core::Verdict;
 use fencepost_core::backend::admission::{Place as Spot, admit, admit_barging, winners};
+use fencepost_core::{Removed, Verdict};
 
+use super::leave::Withdrawal;
 use super::*;
 use crate::testing::{NOW, SECOND, TestDb};
 

@@ -54,9 +54,9 @@ fn the_table_is_made_by_the_first_who_needs_it() {
     let request = test.request(1, Mode::Exclusive);
     test.now(|db, liveness| queue::attempt(db, liveness, &request));
     test.now(|db, liveness| queue::withdraw(db, liveness, "r", &[1; 16], None));
-    assert_eq!((tables(), kept(&test, "r")), (1, None));
+    assert_eq!((tables(), kept(&test, "r")), (2, None));
     run(&test, "r", 2, 0, DAY, 0);
-    assert_eq!(tables(), 2);
+    assert_eq!(tables(), 3);
     let runs = kept(&test, "r").unwrap();
     assert!(
         runs.last.as_ref().is_some_and(fencepost_core::Run::is_good) && runs.last == runs.good,

@@ -183,6 +183,12 @@ pub(super) async fn a_dead_member_holds_nobody_up(stage: Stage) {
     clear(&client, "barrier#barrier0.open").await;
 }
 
+async fn set_permits(client: &Client) -> Result<()> {
+    let semaphore = client.semaphore("x", 2)?;
+    semaphore.set_permits(3).await?;
+    semaphore.reset_permits().await
+}
+
 /// The page of the library has a table of the primitives and the engines. Each suite checks the row of its engine there.
 pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
     let client = stage.client().await;
@@ -209,6 +215,7 @@ pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
         check("barrier", gathers && tokens, client.barrier("x", 2).map(drop)),
         check("election", can.inspect && tokens, client.election("x").map(drop)),
         check("once", can.history && can.inspect, client.once("x", LONG).map(drop)),
+        check("set_permits", can.stored_permits, set_permits(&client).await),
         check("unfair", can.barging, client.mutex("x").expect("a good name").lock().unfair().await.map(drop)),
     ];
     let mut upgrade = "no";

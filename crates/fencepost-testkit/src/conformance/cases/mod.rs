@@ -12,6 +12,7 @@ mod loss;
 mod modes;
 mod names;
 mod operators;
+mod permits;
 mod policies;
 mod reentry;
 mod runs;
@@ -56,6 +57,11 @@ cases! {
     barging::no_unfair_claim_passes_an_upgrade [Barging, Upgrade]
     barging::unfair_claims_are_refused_where_the_engine_has_none []
     barging::fairness_can_be_required []
+    permits::a_stored_limit_counts_for_all_clients [Permits, StoredPermits]
+    permits::a_greater_limit_admits_waiters_at_once [Permits, StoredPermits]
+    permits::a_smaller_limit_takes_no_permits_away [Permits, StoredPermits]
+    permits::a_claim_over_the_limit_is_refused_and_blocks_nobody [Permits, StoredPermits]
+    permits::stored_limits_are_refused_where_the_engine_has_none []
     upgrade::a_reader_upgrades [Upgrade]
     upgrade::an_upgrade_goes_before_all_that_wait [Upgrade]
     upgrade::a_second_upgrade_is_refused [Upgrade]

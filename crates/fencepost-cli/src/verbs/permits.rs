@@ -1,0 +1,77 @@
+//! `fencepost permits`: the stored limit of a lock's permits.
+
+use fencepost_core::{Client, Error, Name};
+use serde_json::json;
+
+use crate::cli::{OUTPUT, count};
+use crate::connect::{CLEANUP, Options, close, connect};
+use crate::exit::Failure;
+use crate::settings::Settings;
+use crate::show;
+
+/// Show, set or reset the limit of a lock's permits, for all clients
+///
+/// The engine stores the limit. It counts for each claim for permits, whichever number the client gives with --permits. Holders keep
+/// their permits.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "fencepost permits [OPTIONS] NAME",
+    after_help = "Examples:
+  fencepost permits gpu --set 8
+  fencepost permits gpu
+  fencepost permits gpu --reset"
+)]
+pub(crate) struct Args {
+    /// Let at most N hold the lock at a time, for all clients
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "reset")]
+    set: Option<u32>,
+    /// Forget the limit: the number that each client gives counts again
+    #[arg(long)]
+    reset: bool,
+    /// Print JSON: name and stored_permits
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+    /// The lock's name
+    name: String,
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
+    Name::new(&args.name)?;
+    let locks = connect(settings, Options::default()).await?;
+    let stored = change(&args, &locks).await;
+    close(&locks, CLEANUP).await;
+    let stored = stored?;
+    if args.json {
+        show::line(&json!({ "name": args.name, "stored_permits": stored }).to_string())?;
+    } else {
+        show::line(&format!("'{}': {}", show::plain(&args.name), phrase(stored)))?;
+    }
+    Ok(0)
+}
+
+async fn change(args: &Args, locks: &Client) -> Result<Option<u32>, Error> {
+    let semaphore = locks.semaphore(&args.name, 1)?;
+    match args.set {
+        Some(permits) => semaphore.set_permits(permits).await?,
+        None if args.reset => semaphore.reset_permits().await?,
+        None => {}
+    }
+    semaphore.stored_permits().await
+}
+
+/// Returns the limit of a lock, where the engine stores limits.
+pub(crate) async fn stored(locks: &Client, name: &Name) -> Result<Option<u32>, Error> {
+    match locks.capabilities().stored_permits {
+        true => locks.semaphore(name.as_str(), 1)?.stored_permits().await,
+        false => Ok(None),
+    }
+}
+
+/// Returns the limit as a person reads it.
+pub(crate) fn phrase(stored: Option<u32>) -> String {
+    match stored {
+        Some(permits) => format!("at most {permits} permits, for all clients"),
+        None => "no limit is stored; the number that each client gives counts".to_owned(),
+    }
+}
