@@ -131,7 +131,9 @@ impl Queue {
         match self.node_mut(key, id).map(|node| &mut node.state) {
             Some(NodeState::Waiting { waker: Some(waker) }) => waker.clone_from(by),
             Some(NodeState::Waiting { waker }) => *waker = Some(by.clone()),
-            _ => return self.waits_to_be_alone(key, by),
+            Some(NodeState::Holding { .. }) => return self.waits_to_be_alone(key, by),
+            // It is gone, and its place may be another claim's.
+            None => return false,
         }
         true
     }
