@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_secs(1);
 /// How long the engine is up, killed or stopped.
 const SPAN: Duration = Duration::from_secs(2);
 
-/// What the tasks of a policy have seen.
+/// The outcomes that the tasks of a policy have seen.
 #[derive(Default)]
 struct Seen {
     ends: AtomicBool,

@@ -11,7 +11,7 @@ use crate::show;
 /// Print the statements that prepare a database for locks, or run them.
 ///
 /// The comments say what each object is for, and which rights a user needs. Without --apply nothing is sent. With it the user of the URL
-/// runs the statements, in one transaction on PostgreSQL and one by one on MySQL and MariaDB. What is there already stays as it is.
+/// runs the statements, in one transaction on PostgreSQL and one by one on MySQL and MariaDB. Objects that exist already stay as they are.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost schema [OPTIONS]",
