@@ -159,13 +159,16 @@ macro_rules! options {
                 self
             }
 
-            /// Evicts holders that are [overdue](crate::ClaimInfo::is_overdue) while the claim waits, as an operator does it. Such a
-            /// holder hangs, although its lease is renewed. It is told, and the next grant follows its release or the end of its
-            /// lease. A holder that has no [`max_hold`](Self::max_hold), or is not past it, is never evicted.
+            /// Evicts holders that are [overdue](crate::ClaimInfo::is_overdue) for 2 s while the claim waits, as an operator does it. Such
+            /// a holder hangs, although its lease is renewed. It is told, and the next grant follows its release or the end of its
+            /// lease. A holder that has no [`max_hold`](Self::max_hold) is never evicted.
             ///
-            /// A claim that is granted at once costs no request. One that waits looks at the holders when it begins to wait, and when
-            /// the next of them is overdue. In between it looks after a pause of 1 s, which doubles up to 60 s. A look or an eviction
-            /// that fails does not end the wait. A request that does not wait, and an engine that cannot inspect and evict, are refused.
+            /// Where the engine keeps [the arrival](crate::ClaimInfo::from_arrival) alone, the clocks of two hosts would decide, and one
+            /// of them may be wrong. There the claim evicts a holder that it has watched for `max_hold` and 2 s itself.
+            ///
+            /// A claim that is granted at once costs no request. One that waits looks at the holders after 1 s, and when the next of them
+            /// is overdue. In between it looks after pauses that double from 2 s to 60 s. A look or an eviction that fails does not end
+            /// the wait. A request that does not wait, and an engine that cannot inspect and evict, are refused.
             ///
             /// ```
             /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -175,7 +178,7 @@ macro_rules! options {
             /// use fencepost_core::Loss;
             ///
             /// let stock = locks.mutex("stock/42")?;
-            /// let hangs = stock.lock().await?; // its program has announced to end it within 50 ms
+            /// let hangs = stock.lock().await?; // its program has announced to end it within 50 ms, and does not
             /// let (next, lost) = tokio::join!(async { stock.lock().evict_overdue().await }, async {
             ///     let lost = hangs.lost().await;
             ///     drop(hangs);

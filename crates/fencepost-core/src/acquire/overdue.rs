@@ -12,18 +12,23 @@ use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
 use crate::operator::info::Eviction;
 use crate::time::{Backoff, Moment};
+use crate::token::Token;
 
-/// The first pause between two looks. Each pause is twice the one before it.
+/// The pause before the first look. Each pause is twice the one before it.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause. Other holders may come meanwhile.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest pause, also if a holder is overdue sooner.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// A holder's age may be told in whole milliseconds.
-const CLOCK: Duration = Duration::from_millis(1);
+/// How much longer than its longest time a holder may hold. Its own limit begins when it learns of its grant, which on Redis is up to
+/// 1.9 s after a handoff.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A look at the holders. Returns when the next one of them is overdue, if that is known.
-type Looking<'a> = Pin<Box<dyn Future<Output = Result<Option<Duration>>> + Send + 'a>>;
+type Looking<'a> = Pin<Box<dyn Future<Output = (Seen, Result<Option<Duration>>)> + Send + 'a>>;
+
+/// When this claim first saw each holder that has a longest time.
+type Seen = Vec<(Token, Moment)>;
 
 /// Looks at the holders while a claim waits, and evicts those that are overdue. A failure does not end the wait.
 pub(crate) struct Overdue<'a> {
@@ -31,13 +36,18 @@ pub(crate) struct Overdue<'a> {
     /// When to look again. `NEVER`: not at all, or a look is under way.
     at: Moment,
     backoff: Backoff,
+    seen: Seen,
     looking: Option<Looking<'a>>,
 }
 
 impl<'a> Overdue<'a> {
     pub(crate) fn new(request: &'a Request<'a>) -> Overdue<'a> {
-        let at = if request.evict_overdue { Moment::ZERO } else { Moment::NEVER };
-        Overdue { request, at, backoff: Backoff::new(FIRST, LONGEST), looking: None }
+        let mut backoff = Backoff::new(FIRST, LONGEST);
+        let at = match request.evict_overdue {
+            true => request.client.runtime.clock().now() + backoff.pause(),
+            false => Moment::NEVER,
+        };
+        Overdue { request, at, backoff, seen: Vec::new(), looking: None }
     }
 
     pub(crate) fn next(&self) -> Moment {
@@ -48,38 +58,86 @@ impl<'a> Overdue<'a> {
     pub(crate) fn look(&mut self, now: Moment) {
         if now >= self.at {
             self.at = Moment::NEVER;
-            self.looking = Some(Box::pin(look(self.request.client, self.request.name)));
+            let mut seen = std::mem::take(&mut self.seen);
+            let (client, name) = (self.request.client, self.request.name);
+            self.looking = Some(Box::pin(async move {
+                let due = look(client, name, &mut seen).await;
+                (seen, due)
+            }));
         }
     }
 
     /// Returns whether a look has ended, so that the time of the next one is known.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(Poll::Ready(seen)) = self.looking.as_mut().map(|looking| looking.as_mut().poll(cx)) else {
-            return false;
-        };
-        self.looking = None;
-        let due = seen.unwrap_or_else(|error| {
+        let looked = self.looking.as_mut().map(|looking| looking.as_mut().poll(cx));
+        let Some(Poll::Ready((seen, due))) = looked else { return false };
+        (self.looking, self.seen) = (None, seen);
+        let due = due.unwrap_or_else(|error| {
             tracing::debug!(lock = %self.request.name, %error, "cannot look for holders that are overdue");
             None
         });
         let pause = self.backoff.pause();
-        let pause = due.map_or(pause, |due| due.saturating_add(CLOCK).clamp(SHORTEST, pause));
+        let pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause));
         self.at = self.request.client.runtime.clock().now() + pause;
         true
     }
 }
 
 /// Evicts the holders that are overdue. Returns how soon the next one will be.
-async fn look(client: &ClientShared, name: &Name) -> Result<Option<Duration>> {
+async fn look(client: &ClientShared, name: &Name, seen: &mut Seen) -> Result<Option<Duration>> {
     let info = client.look(name).await?;
-    for holder in info.holders().filter(|holder| holder.is_overdue() && !holder.evicted) {
-        if let (Some(token), Some(max_hold)) = (holder.token, holder.max_hold) {
-            let reason = format!("overdue: held longer than its max_hold of {max_hold:?}");
-            let evicted = client.evict(name, token, &Eviction::new(false).because(reason)).await;
-            if let Err(error) = evicted {
-                tracing::debug!(lock = %name, %token, %error, "cannot evict a holder that is overdue");
-            }
+    let now = client.runtime.clock().now();
+    let mut next: Option<Duration> = None;
+    let capped = info.holders().filter(|holder| !holder.evicted && !holder.detached);
+    let capped: Vec<_> =
+        capped.filter_map(|holder| Some((holder, holder.token?, holder.max_hold?))).collect();
+    seen.retain(|(known, _)| capped.iter().any(|(_, token, _)| token == known));
+    for (holder, token, max_hold) in capped {
+        let known = seen.iter().find(|(known, _)| *known == token).map(|(_, first)| *first);
+        let first = known.unwrap_or(now);
+        if known.is_none() {
+            seen.push((token, now));
+        }
+        let due = due(holder, max_hold, now.since(first));
+        if !due.is_zero() {
+            next = Some(next.map_or(due, |next| next.min(due)));
+            continue;
+        }
+        let reason = format!("overdue: held longer than its max_hold of {max_hold:?}");
+        let evicted = client.evict(name, token, &Eviction::new(false).because(reason)).await;
+        if let Err(error) = evicted {
+            tracing::debug!(lock = %name, %token, %error, "cannot evict a holder that is overdue");
         }
     }
-    Ok(info.holders().filter_map(ClaimInfo::overdue_in).filter(|due| !due.is_zero()).min())
+    Ok(next)
+}
+
+/// Returns how soon a holder is overdue that this claim has seen for a time. The engine's word on the age counts only if the engine has
+/// measured it from the grant. Otherwise the clocks of two hosts decide, and one of them may be wrong.
+fn due(holder: &ClaimInfo, max_hold: Duration, watched: Duration) -> Duration {
+    let measured = holder.since_micros > 0 && !holder.from_arrival;
+    let age = if measured { holder.age.max(watched) } else { watched };
+    max_hold.saturating_add(GRACE).saturating_sub(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::admission::Mode;
+    use crate::operator::holder::HolderInfo;
+
+    #[test]
+    fn a_wrong_clock_of_a_host_makes_nobody_overdue() {
+        let secs = Duration::from_secs;
+        let mut holder = ClaimInfo::new(HolderInfo::new("task", "host", 1), Mode::Exclusive);
+        (holder.since_micros, holder.age, holder.from_arrival) = (1, secs(600), true);
+        assert_eq!(due(&holder, secs(60), Duration::ZERO), secs(62));
+        assert_eq!(due(&holder, secs(60), secs(50)), secs(12));
+        assert_eq!(due(&holder, secs(60), secs(63)), Duration::ZERO);
+        // The engine has measured it.
+        holder.from_arrival = false;
+        assert_eq!(due(&holder, secs(60), Duration::ZERO), Duration::ZERO);
+        holder.age = secs(61);
+        assert_eq!(due(&holder, secs(60), Duration::ZERO), secs(1));
+    }
 }

@@ -148,15 +148,10 @@ impl ClaimInfo {
     /// has released it. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
     /// certain of a claim that was to wait for a limited time, as far as the clocks of the two hosts agree.
     pub fn is_overdue(&self) -> bool {
-        self.overdue_in() == Some(Duration::ZERO)
-    }
-
-    /// Returns the time until the claim [is overdue](ClaimInfo::is_overdue). `None`: nobody will be certain of that.
-    pub(crate) fn overdue_in(&self) -> Option<Duration> {
         let waited = if self.from_arrival { self.granted_within } else { Some(Duration::ZERO) };
         let known = self.holds() && !self.detached && self.since_micros > 0;
-        let limit = self.max_hold.filter(|_| known)?.saturating_add(waited?);
-        Some(limit.saturating_add(Duration::from_nanos(1)).saturating_sub(self.age))
+        let limit = self.max_hold.zip(waited).map(|(max_hold, waited)| max_hold.saturating_add(waited));
+        known && limit.is_some_and(|limit| self.age > limit)
     }
 }
 

@@ -105,7 +105,7 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
     if winners(&line).any(|place| place.key == at) {
         return Ok(None);
     }
-    let again = look_again(client, claim, &places[..at], listens);
+    let again = look_again(client, claim, &places, at, listens);
     Ok(Some(Outcome::Blocked { row: Some(mine.row), ahead: u32::try_from(at).unwrap_or(u32::MAX), again }))
 }
 
@@ -172,7 +172,7 @@ async fn try_in_line(
     }
     let before = line.places.iter().position(|place| *place.owner == *id);
     let ahead = before.unwrap_or(line.places.len());
-    let again = look_again(client, claim, &line.places[..ahead], listens);
+    let again = look_again(client, claim, &line.places, ahead, listens);
     let joins = claim.join && mine.is_none();
     if joins {
         line.insert(client, new_row(client, claim, session.id), 0);
@@ -182,16 +182,24 @@ async fn try_in_line(
     Ok(Outcome::Blocked { row, ahead: u32::try_from(ahead).unwrap_or(u32::MAX), again })
 }
 
-/// Returns when a waiter looks again without a message. `before`: those before it in the line.
-pub(super) fn look_again(client: &TableClient, claim: &Claim, before: &[LinePlace], listens: bool) -> Moment {
+/// Returns when a waiter looks again without a message. `ahead`: how many places are before it in the line. A holder that has passed it
+/// stands behind it.
+pub(super) fn look_again(
+    client: &TableClient,
+    claim: &Claim,
+    places: &[LinePlace],
+    ahead: usize,
+    listens: bool,
+) -> Moment {
     let now = client.runtime.clock().now();
-    let waiters = before.iter().filter(|place| !place.holds()).count();
+    let waiters = places[..ahead].iter().filter(|place| !place.holds()).count();
     let pause =
         if listens { LOOK } else { (POLL * u32::try_from(waiters + 1).unwrap_or(u32::MAX)).min(MAX_POLL) };
     // Claims that began together do not look together.
     let part = (claim.id.as_u128() % 256) as u32;
     let look = pause + pause * part / 256;
-    let ends = before.iter().filter_map(|place| place.left).filter(|_| waiters == 0).min();
+    let holders = places.iter().filter(|place| place.holds() && waiters == 0);
+    let ends = holders.filter_map(|place| place.left).min();
     let end = ends.map(|left| Duration::from_micros(left.unsigned_abs()) + AFTER_LEASE);
     now + end.map_or(look, |end| end.min(look))
 }

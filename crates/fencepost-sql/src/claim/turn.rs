@@ -69,7 +69,7 @@ async fn try_upgrade(
                         if join { Turn::Marked } else { Turn::Shared { token: mine.token } },
                     );
                 }
-                let again = look_again(client, claim, &others, listens);
+                let again = look_again(client, claim, &others, others.len(), listens);
                 let others = u32::try_from(others.len()).unwrap_or(u32::MAX);
                 Upgraded::Blocked { row: mine.row, others, again }
             }

@@ -116,17 +116,18 @@ impl<S: Server> ConnectionLocks<S> {
         self.connection().await?.ping(FIRST_TTL).await
     }
 
-    /// Returns when `waiting` stands in the queue of a lock.
-    async fn await_queued(&self, waiting: &Connection<S>, ttl: Duration) -> Result<(), Failure> {
+    /// Returns when `waiting` stands in the queue of a lock. Asks again if that fails: another connection than that which waits may have
+    /// ended.
+    async fn await_queued(&self, waiting: &Connection<S>, ttl: Duration) {
         let mut backoff = Backoff::new(Duration::from_micros(100), Duration::from_millis(100));
         let clock = self.runtime.clock();
         clock.sleep_until(clock.now() + QUEUE_CHECK_DELAY).await;
-        loop {
+        let ask = async || {
             let connection = self.pool.holding(ttl).await?;
-            if connection.run(|session| session.is_queued(waiting.session())).await? {
-                return Ok(());
-            }
-            // The server has not read the statement yet.
+            connection.run(|session| session.is_queued(waiting.session())).await
+        };
+        // The server may not have read the statement yet.
+        while !matches!(ask().await, Ok(true)) {
             backoff.sleep(clock).await;
         }
     }

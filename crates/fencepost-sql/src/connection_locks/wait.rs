@@ -181,9 +181,8 @@ async fn wait_in_queue<S: Server>(
     {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            if locks.await_queued(connection, claim.ttl()).await.is_ok() {
-                inner.slot.tell(|slot| slot.queued = true);
-            }
+            locks.await_queued(connection, claim.ttl()).await;
+            inner.slot.tell(|slot| slot.queued = true);
             pending::<()>().await
         });
         let waiting = select(waiting.as_mut(), noting);
