@@ -95,6 +95,8 @@ impl Backend for RedisBackend {
         let mut capabilities = Capabilities::full(ENGINE);
         capabilities.tokens = Tokens::ClockBounded;
         capabilities.clock_tokens = true;
+        // The scripts would read a second key, and a slot that moves away may lack it.
+        capabilities.stored_permits = !self.client.setting.cluster;
         capabilities
     }
 

@@ -94,7 +94,7 @@ impl Fixture for Clustered {
     }
 
     fn page_row(&self) -> Option<&'static str> {
-        Some("Redis")
+        Some("Redis Cluster")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
@@ -238,6 +238,8 @@ mod cluster {
     fencepost_testkit::conformance!(
         Clustered,
         excused: [
+            a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
+            a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow
         ]

@@ -47,9 +47,20 @@ impl Memory {
     pub(super) fn set_limit(&self, name: &Name, limit: Option<u32>) {
         let clock = {
             let mut shard = self.shard(name);
-            let queue = shard.entry(name.clone()).or_default();
+            let queue = match limit {
+                Some(_) => shard.entry(name.clone()).or_default(),
+                None => match shard.get_mut(name) {
+                    Some(queue) => queue,
+                    None => return,
+                },
+            };
             queue.limit = limit;
-            queue.clock()
+            let clock = queue.clock();
+            if limit.is_none() && queue.is_empty() {
+                shard.remove(name);
+                return;
+            }
+            clock
         };
         // Without a clock nobody is here.
         let Some(clock) = clock else { return };
@@ -57,5 +68,22 @@ impl Memory {
             queue.remove_impossible(wakers);
             queue.settle(clock.now(), &self.rules, wakers);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_forgotten_leaves_no_queue() {
+        let (memory, name) = (Memory::new(), Name::new("a").expect("a name"));
+        let kept = || memory.shard(&name).contains_key(&name);
+        memory.set_limit(&name, None);
+        assert!(!kept(), "nobody knows the name");
+        memory.set_limit(&name, Some(1));
+        assert!(kept() && memory.limit(&name) == Some(1));
+        memory.set_limit(&name, None);
+        assert!(!kept());
     }
 }

@@ -1,7 +1,7 @@
 //! The stored limit of a lock's permits.
 //!
 //! It is in a hash of its own, because the lock's key goes when the lock was idle for a while. lua/limit.lua reads it beside the lock, so
-//! both keys are in one slot of a cluster. The key is no name of a lock: it has a control character. It begins with the prefix of all
+//! both keys have one slot. A cluster still has no limits: while a slot moves away, its keys are in two places. The key is no name of a lock: it has a control character. It begins with the prefix of all
 //! keys, and the commands are those of the locks, so it needs no other permissions.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session, State, Validity};
+use fencepost_core::{Claim, Loss, Mode, Reply, Result, Session, State, Validity};
 
 use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
@@ -159,7 +159,13 @@ impl SqliteSession {
     fn poll_resource(&self, name: &str, waiters: &[Arc<TrackedClaim>]) -> Result<(), Failure> {
         let client = &self.client;
         let now = client.now();
-        let queue = client.database.read(|db| queue::state(db, &mut client.liveness(now), name))?;
+        // A row that asks for more permits than a stored limit was removed by whoever found it.
+        let permits = waiters.iter().any(|waiter| matches!(waiter.claim.want().mode, Mode::Permits { .. }));
+        let (queue, in_line) = client.database.read(|db| {
+            let queue = queue::state(db, &mut client.liveness(now), name)?;
+            let in_line = if permits { Some(rows::ids_of(db, name, client.key)?) } else { None };
+            Ok((queue, in_line))
+        })?;
         let to_wake = if queue.needs_repair {
             client.database.write(|db| queue::next(db, &mut client.liveness(now), name))?
         } else {
@@ -167,6 +173,9 @@ impl SqliteSession {
         };
         for waiter in waiters {
             waiter.set_first(queue.first == Some(waiter.id()));
+            if in_line.as_ref().is_some_and(|ids| !ids.contains(&waiter.id())) {
+                waiter.wake();
+            }
         }
         // Somebody who came later may have been granted the lock together with us.
         let ours = to_wake.iter().chain(&queue.holders).filter(|turn| turn.process == client.key);

@@ -64,8 +64,8 @@ pub(crate) enum Outcome {
     Over(u32),
 }
 
-/// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed:
-/// they are to be woken.
+/// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed, and
+/// whose row was removed because the claim asks for more permits than the limit: they are to be woken.
 ///
 /// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
 /// of tokens is that of arrival, and no holder ever stands behind a waiter. A claim that barges gets a row before the waiters that it
@@ -76,6 +76,17 @@ pub(crate) fn attempt(
     request: &Request<'_>,
 ) -> Result<(Outcome, Vec<ClaimRef>), Failure> {
     let mut scan = Scan::new(request.resource, Some(request.id), true, request.join);
+    let (outcome, mut to_wake) = answer(&mut scan, db, liveness, request)?;
+    to_wake.append(&mut scan.impossible);
+    Ok((outcome, to_wake))
+}
+
+fn answer(
+    scan: &mut Scan<'_>,
+    db: &Connection,
+    liveness: &mut LivenessCheck<'_>,
+    request: &Request<'_>,
+) -> Result<(Outcome, Vec<ClaimRef>), Failure> {
     let mut admitted = Vec::new();
     scan.run(db, liveness, |held, waiter| {
         let fits = held.fits(waiter.mode);
@@ -122,7 +133,8 @@ pub(crate) fn attempt(
             None => None,
         };
         let to_wake = if scan.dead.is_empty() { Vec::new() } else { to_wake() };
-        return Ok((Outcome::Blocked { seq, ahead: scan.ahead, blockers: scan.blockers }, to_wake));
+        let blockers = std::mem::take(&mut scan.blockers);
+        return Ok((Outcome::Blocked { seq, ahead: scan.ahead, blockers }, to_wake));
     }
     let mut token = scan.last_token.unwrap_or(0);
     let mut next_token = || {
@@ -233,6 +245,7 @@ struct Scan<'a> {
     last_token: Option<u64>,
     /// The claims that block this one: the holders, or the nearest waiter.
     blockers: Vec<(Row, Option<u64>)>,
+    /// Rows to remove: those of the dead, and the impossible ones.
     dead: Vec<(i64, [u8; 16])>,
     /// Waiters that ask for more permits than the limit.
     impossible: Vec<ClaimRef>,
@@ -303,7 +316,8 @@ impl<'a> Scan<'a> {
             if !row.holds() {
                 row.mode = self.limited(db, row.mode)?;
                 if !row.mode.is_possible() {
-                    // It would block the line for good. Woken, it asks, and is refused.
+                    // It would block the line for good. A holder never stands behind its row, so the row goes. Woken, it finds that.
+                    self.dead.push((row.seq, row.id));
                     self.impossible.extend(row.claim_ref());
                     continue;
                 }
@@ -329,7 +343,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Removes the dead and writes what later readers have to know.
+    /// Removes the rows of the dead and the impossible ones, and writes what later readers have to know.
     fn repair(&self, db: &Connection, liveness: &LivenessCheck<'_>) -> Result<(), Failure> {
         for (seq, id) in &self.dead {
             rows::delete(db, self.resource, *seq, id)?;

@@ -5,10 +5,13 @@
 //! releases it by another. The other rows are all other claims in order of arrival. Token 0 means that the claim waits. In row 0
 //! it means that the row is free.
 
+use std::collections::HashSet;
+
 use fencepost_core::Mode;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::db::limits;
 use crate::process::heartbeat_file::{BootId, ClientKey};
 
 const PINNED: i64 = 1;
@@ -130,10 +133,16 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
             )
         };
     }
-    let sql = match a.mode {
-        // A stored limit of permits is read with the line.
-        Mode::Permits { .. } => take!(" AND NOT EXISTS (SELECT 1 FROM limits WHERE resource = ?1)"),
-        _ => take!(""),
+    // A stored limit of permits is read with the line.
+    let limited = match a.mode {
+        Mode::Permits { .. } => limits::if_made(
+            db.prepare_cached(take!(" AND NOT EXISTS (SELECT 1 FROM limits WHERE resource = ?1)")),
+        )?,
+        _ => None,
+    };
+    let mut statement = match limited {
+        Some(statement) => statement,
+        None => db.prepare_cached(take!(""))?,
     };
     let values = params![
         a.resource,
@@ -148,7 +157,7 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
         a.reason,
         a.until.map(integer),
     ];
-    Ok(db.prepare_cached(sql)?.execute(values)? > 0)
+    Ok(statement.execute(values)? > 0)
 }
 
 /// Releases the grant if the queue is empty, so that no waiter has to be told.
@@ -240,6 +249,16 @@ pub(crate) fn find(db: &Connection, resource: &str, id: &[u8; 16]) -> rusqlite::
     let sql = concat!("SELECT ", columns!(), " FROM line WHERE resource = ?1 AND id = ?2");
     let row = db.prepare_cached(sql)?.query_row(params![resource, id], Row::read).optional()?;
     Ok(row.flatten())
+}
+
+/// Returns the ids of a process's claims, which hold or wait.
+pub(crate) fn ids_of(
+    db: &Connection,
+    resource: &str,
+    process: ClientKey,
+) -> rusqlite::Result<HashSet<[u8; 16]>> {
+    let sql = "SELECT id FROM line WHERE resource = ?1 AND process = ?2";
+    db.prepare_cached(sql)?.query_map(params![resource, process], |row| row.get(0))?.collect()
 }
 
 /// The row of the grant with this token.

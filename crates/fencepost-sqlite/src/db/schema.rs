@@ -40,12 +40,7 @@ CREATE TABLE line (
 /// Makes the table in an empty file, and checks that it is ours in any other.
 pub(crate) fn install(db: &Connection, path: &Path) -> Result<(), Failure> {
     // One state of the file: between two looks another process could make the table.
-    let (is_ours_already, has_limits) =
-        transaction(db, "BEGIN", |db| Ok((is_ours(db, path)?, limits::is_made(db)?)))?;
-    if is_ours_already {
-        if !has_limits {
-            transaction(db, "BEGIN IMMEDIATE", |db| Ok(db.execute_batch(limits::SCHEMA)?))?;
-        }
+    if transaction(db, "BEGIN", |db| is_ours(db, path))? {
         return Ok(());
     }
     // Small pages: a transaction writes one or two of them, and half of its time goes with their size.

@@ -76,7 +76,7 @@ else
       terms = string.sub(ARGV[1], terms) }
     if mode == PERMITS and not vote then
       -- include limit
-      if permits > claim.of then return 'DENY' .. struct.pack('>d', claim.of) end
+      if claim.of >= 0 and permits > claim.of then return 'DENY' .. struct.pack('>d', claim.of) end
     end
     if (all_served or joins >= 2) and fits(lock, claim) then
       lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)

@@ -25,7 +25,7 @@ if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
           -- include limit
         end
         -- A claim for more permits than the limit would block the line for good. It finds that it is gone, and enters again.
-        if not claim or claim.permits > claim.of then
+        if not claim or claim.of >= 0 and claim.permits > claim.of then
           take_place(fields[i], name, process)
           del('c' .. id)
           lock.waiting, removed = lock.waiting - 1, removed + 1

@@ -21,9 +21,9 @@ use crate::script::queue::{ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
 use crate::script::vote::{RAISE, REFUSED};
 use history::{History, New, Op};
 use layout::{Seen, State, Told};
-use model::Act;
+use model::{Act, Who};
 use play::play;
-use stage::Stage;
+use stage::{After, Stage};
 
 /// This number of histories takes a few seconds.
 const CASES: u64 = 60;
@@ -281,6 +281,44 @@ fn thousands_of_waiters_that_no_message_reaches_do_not_delay_those_behind() {
     let after = stage.call(&[(0, Act::Leave { id: 1, tombstone: false })], 0).unwrap();
     let [(process, Told::Granted(9_002, _))] = &after.told[..] else { panic!("{:?}", after.told) };
     assert_eq!(*process, stage::process(2));
+}
+
+/// The scripts read it after they have written: an error would leave the lock half-changed.
+#[test]
+fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
+    needs!(REDIS);
+    let mut stage = Stage::open("");
+    let enter = |id, mode| {
+        let who = Who { id, process: stage::process(0), mode, join: true, barges: false };
+        (0, Act::Enter { who, ttl: 60_000_000 })
+    };
+    let permit = Mode::Permits { n: 1, of: 2 };
+    let leave = |id| (0, Act::Leave { id, tombstone: false });
+    let holds = |after: &After, id: u128| after.seen[0].claims.get(&id).is_some_and(layout::Record::holds);
+    let kept = "fencepost:\x01permits:{fencepost:lock0}";
+    let mut set: Vec<redis::Pipeline> = Vec::new();
+    for value in ["", "x", "0", "-1", "1.5", "4294967296", "nan", "0x2"] {
+        set.push(redis::pipe().cmd("HSET").arg(kept).arg("limit").arg(value).ignore().clone());
+    }
+    set.push(redis::pipe().cmd("SET").arg(kept).arg("another type").ignore().clone());
+    for set in set {
+        for cluster in [false, true] {
+            stage.reset(cluster);
+            stage.call(&[enter(2, Mode::Exclusive)], 0).unwrap();
+            stage.call(&[enter(4, permit)], 0).unwrap();
+            stage.query::<()>(&set);
+            let after = stage.call(&[leave(2)], 0).unwrap();
+            assert_eq!(holds(&after, 4), cluster, "a cluster has no limits");
+            let after = stage.call(&[enter(6, permit)], 0).unwrap();
+            assert_eq!((holds(&after, 6), after.seen[0].claims.len()), (cluster, 2));
+            let (process, claims) = (stage::process(0), vec![4]);
+            let renew = Act::Keep { process, waits: !cluster, claims, ttl: 60_000_000 };
+            assert_eq!(holds(&stage.call(&[(0, renew)], 0).unwrap(), 4), cluster);
+            stage.query::<()>(redis::pipe().cmd("DEL").arg(kept).ignore());
+            let after = stage.call(&[(0, Act::Tend)], 0).unwrap();
+            assert!(holds(&after, 4) && holds(&after, 6), "each one's own number counts");
+        }
+    }
 }
 
 /// Failures that random histories found once.

@@ -36,7 +36,11 @@ impl Stage {
 
     /// A claim to the lock `name`, with the answer to its first attempt.
     fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, SqliteEntry, Attempt) {
-        let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
+        self.ask_in(Mode::Exclusive, id, name)
+    }
+
+    fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, SqliteEntry, Attempt) {
+        let want = Want { name: Name::new(name).unwrap(), mode };
         let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
         let ttl = Duration::from_secs(30);
         let claim = Arc::new(Claim::new(id, want, ttl, holder, self.client.runtime.clone()));
@@ -104,6 +108,25 @@ fn a_round_wakes_the_waiters_whose_turn_it_is() {
     now(stage.session.renew(&due)).unwrap();
     assert!(first.iter_mut().all(|(_, entry, _)| !waits(entry)));
     assert!(waits(&mut behind_entry), "the first is before it");
+    drop(held);
+}
+
+/// No message told them that a smaller limit has removed their rows.
+#[test]
+fn a_round_wakes_the_waiters_for_permits_whose_rows_are_gone() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let held = stage.ask(1, "a");
+    let mode = Mode::Permits { n: 2, of: 2 };
+    let mut waiting = [2, 3].map(|id| stage.ask_in(mode, id, "a"));
+    let due: Vec<_> = waiting.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
+    // Those who are not the first in line look in every third round.
+    let rounds = || (0..3).for_each(|_| now(stage.session.renew(&due)).unwrap());
+    rounds();
+    assert!(waiting.iter_mut().all(|(_, entry, _)| waits(entry)), "the lock is held");
+    stage.sql("DELETE FROM line WHERE resource = 'a' AND token = 0 AND seq > 0");
+    rounds();
+    assert!(waiting.iter_mut().all(|(_, entry, _)| !waits(entry)));
     drop(held);
 }
 

@@ -35,7 +35,6 @@ pub(crate) fn state(
         }
         fits
     })?;
-    to_wake.append(&mut scan.impossible);
     let holders = scan.blockers.iter().filter(|(row, _)| row.holds());
     let holders = holders.filter_map(|(row, _)| row.claim_ref()).collect();
     Ok(QueueState {
