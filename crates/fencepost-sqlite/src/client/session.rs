@@ -159,7 +159,7 @@ impl SqliteSession {
     fn poll_resource(&self, name: &str, waiters: &[Arc<TrackedClaim>]) -> Result<(), Failure> {
         let client = &self.client;
         let now = client.now();
-        // A row that asks for more permits than a stored limit was removed by whoever found it.
+        // A row that asks for more permits than a stored limit was removed by the claim that found it.
         let permits = waiters.iter().any(|waiter| matches!(waiter.claim.want().mode, Mode::Permits { .. }));
         let (queue, in_line) = client.database.read(|db| {
             let queue = queue::state(db, &mut client.liveness(now), name)?;

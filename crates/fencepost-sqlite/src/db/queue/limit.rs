@@ -87,7 +87,7 @@ mod tests {
             leave(&test, 3);
             blocked(&ask(&test, &test.request(2, p(9))));
         }
-        // Whoever sets the limit tells it, too; then exclusive claims take their turn.
+        // A client that sets the limit tells it, too. Then exclusive claims take their turn.
         blocked(&ask(&test, &test.request(4, Mode::Exclusive)));
         assert_eq!(limit(&test, 2), [2]);
         assert_eq!(ids(&leave(&test, 1)), [4]);
