@@ -46,6 +46,8 @@ pub use builder::LocksBuilder;
 pub use fencepost_etcd as etcd;
 #[cfg(feature = "macros")]
 pub use fencepost_macros::locked;
+#[cfg(feature = "mysql")]
+pub use fencepost_mysql as mysql;
 #[cfg(feature = "postgres")]
 pub use fencepost_postgres as postgres;
 #[cfg(feature = "redis")]
