@@ -1,14 +1,8 @@
 -- Reads the limit of the lock's permits, once in a call: see permits.rs. It counts instead of the claim's own number. Zero: there is none.
 -- -1: it cannot be read, so no claim fits now. The script has written already, so nothing may raise an error here.
 if lock.limit == nil then
-  local kept = false
-  if cluster then
-    -- Another key may be in a slot that moves away.
-  elseif string.find(lock.key, '^[^{]*{[^}]+}') then
-    kept = redis.pcall('HGET', lock.key .. '\1permits', 'limit')
-  elseif not string.find(lock.key, '[{}]') then
-    kept = redis.pcall('HGET', string.sub(inbox, 1, -2) .. '\1permits:{' .. lock.key .. '}', 'limit')
-  end
+  -- In a cluster the two keys may be in different slots.
+  local kept = not cluster and redis.pcall('HGET', string.sub(inbox, 1, -2) .. '\1permits:' .. lock.key, 'limit')
   lock.limit = 0
   if kept then
     lock.limit = type(kept) == 'string' and string.find(kept, '^%d+$') and tonumber(kept) or -1

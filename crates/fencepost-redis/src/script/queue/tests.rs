@@ -295,7 +295,7 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
     let permit = Mode::Permits { n: 1, of: 2 };
     let leave = |id| (0, Act::Leave { id, tombstone: false });
     let holds = |after: &After, id: u128| after.seen[0].claims.get(&id).is_some_and(layout::Record::holds);
-    let kept = "fencepost:\x01permits:{fencepost:lock0}";
+    let kept = "fencepost:\x01permits:fencepost:lock0";
     let mut set: Vec<redis::Pipeline> = Vec::new();
     for value in ["", "x", "0", "-1", "1.5", "4294967296", "nan", "0x2"] {
         set.push(redis::pipe().cmd("HSET").arg(kept).arg("limit").arg(value).ignore().clone());
