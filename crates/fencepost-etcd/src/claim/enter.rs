@@ -15,7 +15,7 @@ use fencepost_core::{ClaimRecord, Loss, Mode};
 
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
-use crate::client::EtcdClient;
+use crate::client::{EtcdClient, TRIES};
 use crate::error::Failure;
 use crate::keys;
 use crate::lease::Lease;
@@ -129,29 +129,40 @@ impl Request<'_> {
         })
     }
 
-    /// Creates the key only if the claim holds the lock at once. Otherwise nothing is written.
+    /// Creates the key only if the claim holds the lock at once.
+    ///
+    /// A key that is created and then taken back makes other tries busy for a moment. So the creation requires that the queue is as it was
+    /// when it was read. It fails only if another claim entered, and is made up to `TRIES` times. The last creation requires nothing.
     async fn try_enter(&self) -> Result<Outcome, Failure> {
         let queue = &self.state.queue;
         let nobody = Compare::nothing(queue.clone(), keys::end(queue));
-        let reply = self.create(nobody, Some(MAX_READ), false).await?;
-        if reply.succeeded {
-            return Ok(Outcome::First(reply.revision()));
-        }
-        let range = reply.range(1).ok_or_else(Failure::malformed)?;
-        let mut position = self.position(&range.kvs, range.more);
-        if matches!(position, Position::Unknown) {
-            let (_, kvs) = self.client.queue(queue).await?;
-            position = self.position(&kvs, false);
-        }
-        match (position, reply.key(0).is_some()) {
-            (Position::First(revision), true) => return Ok(Outcome::First(revision)),
-            // All holders leave room for the claim.
-            (Position::First(_), false) => {}
-            (Position::Behind | Position::Unknown, false) => {
-                self.state.key_used.store(false, Relaxed);
-                return Ok(Outcome::Busy);
+        let mut reply = self.create(nobody, Some(MAX_READ), false).await?;
+        for round in 1..=TRIES {
+            if reply.succeeded {
+                return Ok(Outcome::First(reply.revision()));
             }
-            (Position::Behind | Position::Unknown, true) => return self.take_back().await,
+            let range = reply.range(1).ok_or_else(Failure::malformed)?;
+            let mut revision = reply.revision();
+            let mut position = self.position(&range.kvs, range.more);
+            if matches!(position, Position::Unknown) {
+                let (read_at, kvs) = self.client.queue(queue).await?;
+                (revision, position) = (read_at, self.position(&kvs, false));
+            }
+            match (position, reply.key(0).is_some()) {
+                (Position::First(revision), true) => return Ok(Outcome::First(revision)),
+                (Position::Behind | Position::Unknown, true) => return self.take_back().await,
+                _ if self.state.withdrawn.load(Relaxed) => return Ok(Outcome::Gone),
+                // All holders leave room for the claim.
+                (Position::First(_), false) if round < TRIES => {
+                    let unchanged = Compare::unchanged(queue.clone(), keys::end(queue), revision);
+                    reply = self.create(unchanged, Some(0), false).await?;
+                }
+                (Position::First(_), false) => break,
+                (Position::Behind | Position::Unknown, false) => {
+                    self.state.key_used.store(false, Relaxed);
+                    return Ok(Outcome::Busy);
+                }
+            }
         }
         let reply = self.create(Compare::created(self.key, 0), Some(0), true).await?;
         if !reply.succeeded && reply.key(0).is_none() {

@@ -298,6 +298,11 @@ impl Compare {
     pub(crate) fn nothing(key: Vec<u8>, end: Vec<u8>) -> Compare {
         Compare { result: 0, target: 1, key, to: Some(Target::CreateRevision(0)), range_end: end }
     }
+
+    /// No key from `key` to before `end` was written after this revision.
+    pub(crate) fn unchanged(key: Vec<u8>, end: Vec<u8>, revision: i64) -> Compare {
+        Compare { result: 2, target: 2, key, to: Some(Target::ModRevision(revision + 1)), range_end: end }
+    }
 }
 
 impl RequestOp {
