@@ -92,6 +92,12 @@ pub(crate) struct WaitArgs {
     /// are dead. The lock follows at the end of their lease
     #[arg(long, conflicts_with = "no_wait")]
     pub(crate) evict_overdue: bool,
+    /// Do not wait behind others where the lock has room: a shared lock while others share it, or one of several permits
+    #[arg(long)]
+    pub(crate) unfair: bool,
+    /// Fail with 64 if the engine does not grant the lock in the order of arrival
+    #[arg(long, conflicts_with = "unfair")]
+    pub(crate) require_fair: bool,
 }
 
 /// Says how to go on while the engine is away.

@@ -34,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     /// The policy for the time in which the engine is away.
     pub(crate) degrade: Option<Degrade>,
+    /// Whether an engine that is not fair is refused.
+    pub(crate) require_fair: bool,
 }
 
 /// How long a client keeps asking an engine that fails.
@@ -166,6 +168,9 @@ fn builder(options: Options) -> ClientBuilder {
     }
     if let Some(max_hold) = options.max_hold {
         builder = builder.announce_max_hold(max_hold);
+    }
+    if options.require_fair {
+        builder = builder.require_fair();
     }
     if options.history {
         builder = builder.history_where_kept(HISTORY);

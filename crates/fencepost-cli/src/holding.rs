@@ -10,6 +10,7 @@ use fencepost_core::{Degraded, Error, Firing, Guard, Loss, Run};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::{OncePer, Request};
+use crate::audit;
 use crate::duration;
 use crate::exit::Failure;
 use crate::log::Outcome;
@@ -36,6 +37,24 @@ pub(crate) enum Acquired {
     Already(Run),
 }
 
+/// Gives an attempt of any type the options that the user chose.
+macro_rules! with_options {
+    ($attempt:expr, $request:expr) => {{
+        let Request { mode, wait, ttl, .. } = *$request;
+        let mut attempt = $attempt.ttl(ttl).replicas(mode.replicas.unwrap_or_default());
+        if wait.evict_overdue {
+            attempt = attempt.evict_overdue();
+        }
+        if wait.unfair {
+            attempt = attempt.unfair();
+        }
+        if let Some(reason) = &mode.reason {
+            attempt = attempt.reason(reason);
+        }
+        attempt
+    }};
+}
+
 impl Holding {
     /// Asks, and waits as the request says.
     ///
@@ -47,26 +66,17 @@ impl Holding {
         if let Some(once) = once {
             return Self::begin(request, once).await;
         }
+        if wait.evict_overdue {
+            audit::watch();
+        }
         let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
         loop {
             let guard = match (wait.no_wait, wait.left()) {
-                (true, _) => {
-                    let mut attempt = lock.try_lock().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
-                    if let Some(reason) = &wish.reason {
-                        attempt = attempt.reason(reason);
-                    }
-                    attempt.await?
-                }
+                (true, _) => with_options!(lock.try_lock(), request).await?,
                 (false, left) => {
-                    let mut attempt = lock.lock().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
+                    let mut attempt = with_options!(lock.lock(), request);
                     if let Some(left) = left {
                         attempt = attempt.wait(left);
-                    }
-                    if wait.evict_overdue {
-                        attempt = attempt.evict_overdue();
-                    }
-                    if let Some(reason) = &wish.reason {
-                        attempt = attempt.reason(reason);
                     }
                     match attempt.await {
                         Ok(guard) => Some(guard),
@@ -88,23 +98,17 @@ impl Holding {
 
     /// Begins a firing, unless it has begun before.
     async fn begin(request: &Request<'_>, once: OncePer) -> Result<Acquired, Failure> {
-        let Request { locks, names: [name], mode: wish, wait, ttl, .. } = *request else {
+        let Request { locks, names: [name], wait, ttl, .. } = *request else {
             return Err(Failure::usage("--once-per is for one name; give one"));
         };
         let job = locks.once(name, once.window)?;
         let job = if once.retry { job.retry() } else { job };
-        let mut attempt = job.begin().ttl(ttl).replicas(wish.replicas.unwrap_or_default());
-        attempt = match wait.left() {
+        let attempt = with_options!(job.begin(), request);
+        let attempt = match wait.left() {
             _ if wait.no_wait => attempt,
             Some(left) => attempt.wait(left),
             None => attempt.wait_until_free(),
         };
-        if wait.evict_overdue {
-            attempt = attempt.evict_overdue();
-        }
-        if let Some(reason) = &wish.reason {
-            attempt = attempt.reason(reason);
-        }
         match attempt.await? {
             Firing::First(guard) => {
                 let mut holding = Self(vec![guard]);

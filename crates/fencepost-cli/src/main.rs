@@ -4,6 +4,7 @@
 mod log;
 
 mod acquire;
+mod audit;
 mod cli;
 mod connect;
 mod duration;

@@ -19,6 +19,8 @@ pub(crate) struct Wait {
     pub(crate) no_wait: bool,
     /// Whether holders that are overdue are evicted meanwhile.
     pub(crate) evict_overdue: bool,
+    /// Whether the request may pass those that wait.
+    pub(crate) unfair: bool,
     bound: Option<Duration>,
     /// In nanoseconds of CLOCK_BOOTTIME.
     start: u64,
@@ -27,8 +29,8 @@ pub(crate) struct Wait {
 impl Wait {
     /// Starts the waiting time that the options name.
     pub(crate) fn start(args: &WaitArgs) -> Self {
-        let (no_wait, evict_overdue) = (args.no_wait, args.evict_overdue);
-        Self { no_wait, evict_overdue, bound: args.wait, start: now() }
+        let WaitArgs { no_wait, wait: bound, evict_overdue, unfair, .. } = *args;
+        Self { no_wait, evict_overdue, unfair, bound, start: now() }
     }
 
     /// Returns what is left of it. `None`: it has no end.

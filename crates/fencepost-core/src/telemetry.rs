@@ -8,6 +8,7 @@ use tracing::Level;
 
 use crate::error::Error;
 use crate::name::Name;
+use crate::operator::holder::HolderInfo;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
 use crate::validity::{GrantObserver, Loss, RenewalFailure, Validity};
@@ -285,6 +286,18 @@ pub fn session_renewal_failed(engine: &'static str, validity: &Validity, failure
         tracing::warn!(engine, why, "session renewal failed");
     }
     validity.renewal_failed(Some(failure));
+}
+
+/// A request that waits has evicted a holder, because it held for longer than its `max_hold`.
+pub(crate) fn evicted_overdue(
+    lock: &Name,
+    engine: &'static str,
+    token: Token,
+    holder: &HolderInfo,
+    max_hold: Duration,
+) {
+    let max_hold_seconds = max_hold.as_secs_f64();
+    tracing::warn!(%lock, engine, token = token.get(), %holder, max_hold_seconds, "lock holder evicted");
 }
 
 /// The circuit breaker of a client has opened: its engine is away.

@@ -65,6 +65,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         label: settings.label(),
         ttl: Some(ttl),
         wait: wait.left(),
+        require_fair: args.wait.require_fair,
         history: true,
         ..Options::default()
     };

@@ -1,18 +1,16 @@
 //! `fencepost evict`: a holder loses the lock.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use fencepost_core::{ClaimInfo, Client, Eviction, HolderInfo, Name, Token};
+use fencepost_core::{ClaimInfo, Client, Eviction, Name, Token};
 use serde_json::json;
 
+use crate::audit::{self, Evicted};
 use crate::cli::{OUTPUT, check_reason};
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
-use crate::log;
 use crate::settings::Settings;
 use crate::show;
-use crate::time::utc;
 
 /// Take the lock from a holder that is named by its token, or overdue.
 ///
@@ -104,7 +102,11 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
     let how = Eviction::new(args.now);
     let how = args.reason.iter().fold(how, |how, reason| how.because(reason));
     let result = locks.evict(&args.name, token, &how).await;
-    audit(args, holder, token, result.is_ok());
+    let done = if result.is_ok() { "evicted" } else { "failed to evict" };
+    let what = format!("{done}{}", if args.now { " at once" } else { "" });
+    let (name, holder_text) = (args.name.clone(), holder.holder.to_string());
+    let reason = args.reason.clone();
+    audit::line(&what, &Evicted { name, token: token.get(), holder: holder_text, reason });
     result?;
     if args.json {
         let text = json!({
@@ -137,22 +139,4 @@ fn confirm(args: &Args, holder: &ClaimInfo, token: Token) -> Result<(), Failure>
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::new(NO, "nothing was done")),
     }
-}
-
-/// One line that says who did what to whom, when and why.
-fn audit(args: &Args, holder: &ClaimInfo, token: Token, done: bool) {
-    let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let by = show::plain(&HolderInfo::this_process().to_string());
-    let what = if done { "evicted" } else { "failed to evict" };
-    let now = if args.now { " at once" } else { "" };
-    let reason = args.reason.as_deref().map_or_else(|| "none given".to_owned(), show::plain);
-    log::line(
-        log::Level::Audit,
-        &format!(
-            "audit: {time} {by} {what}{now}: '{}' token {token}, held by {}; reason: {reason}",
-            show::plain(&args.name),
-            show::who(holder),
-        ),
-        &[],
-    );
 }

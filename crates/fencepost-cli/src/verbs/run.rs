@@ -205,6 +205,7 @@ async fn round(
         label: Some(label.clone()),
         ttl: Some(ttl),
         wait: wait.left(),
+        require_fair: args.wait.require_fair,
         release: Some(args.release.release_wait),
         history: true,
         // Operators see it of one name alone: of several, the first ones are held while the others are waited for. A holder is not

@@ -81,3 +81,29 @@ fn readers_share_and_permits_count() {
         .complains(&["and 1 more"]);
     place.output(["run", "-n", "--permits", "3", "printers", "--", "true"]).expect(0);
 }
+
+#[test]
+fn an_unfair_reader_passes_a_writer_that_waits() {
+    let place = Place::new();
+    let reader = place.running(&["-s"], "prices", HOLD);
+    let writer = Kid::of(&mut place.fencepost(["run", "prices", "--", "true"]));
+    place.waiters("prices", 1);
+    place.output(["run", "-n", "-s", "prices", "--", "true"]).expect(75).complains(&["busy"]);
+    for verb in ["run", "hold"] {
+        let wait = if verb == "run" { &["-n"][..] } else { &["-w", "30s"] };
+        let command = if verb == "run" { &["--", "true"][..] } else { &[] };
+        place.output([&[verb, "-s", "--unfair"], wait, &["prices"], command].concat()).expect(0);
+    }
+    place.waiters("prices", 1);
+    reader.kid.send(Signal::SIGTERM);
+    writer.said().expect(0);
+}
+
+#[test]
+fn an_engine_that_is_not_fair_can_be_refused() {
+    let place = Place::new();
+    place.output(["run", "--require-fair", "prices", "--", "true"]).expect(0);
+    let unfair = ["run", "--require-fair", "--degrade", "local", "prices", "--", "true"];
+    place.output(unfair).expect(64).complains(&["order of arrival"]);
+    place.output(["run", "--require-fair", "--unfair", "prices", "--", "true"]).expect(64);
+}

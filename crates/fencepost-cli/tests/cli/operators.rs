@@ -161,7 +161,7 @@ fn a_run_that_waits_evicts_a_holder_that_is_overdue() {
         let lost = async { tokio::time::timeout(LONG, guard.lost()).await };
         assert_eq!(runtime.block_on(lost), Ok(Loss::Evicted));
         drop(guard);
-        waiting.said().expect(0);
+        waiting.said().expect(0).complains(&["audit:", "evicted: 'hello' token", "limit of 0.001 s"]);
     }
 }
 

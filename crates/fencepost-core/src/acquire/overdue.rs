@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
 use crate::operator::info::Eviction;
-use crate::time::{Backoff, Moment};
+use crate::telemetry;
+use crate::time::{Backoff, Moment, jitter};
 use crate::token::Token;
 
 /// The pause before the first look. Each pause is twice the one before it.
@@ -20,6 +21,8 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest pause, also if a holder is overdue sooner.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The looks of claims that wait for the same moment are up to half of this apart.
+const SPREAD: Duration = Duration::from_millis(500);
 /// How much longer than its longest time a holder may hold. Its own limit begins when it learns of its grant, which on Redis is up to
 /// 1.9 s after a handoff.
 const GRACE: Duration = Duration::from_secs(2);
@@ -77,7 +80,9 @@ impl<'a> Overdue<'a> {
             None
         });
         let pause = self.backoff.pause();
-        let pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause));
+        // Of many claims that wait, those that look later see the eviction of the first.
+        let seed = self.request.client.runtime.client() ^ u64::from(self.backoff.count());
+        let pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause) + SPREAD - jitter(SPREAD, seed));
         self.at = self.request.client.runtime.clock().now() + pause;
         true
     }
@@ -105,8 +110,13 @@ async fn look(client: &ClientShared, name: &Name, seen: &mut Seen) -> Result<Opt
         }
         let reason = format!("overdue: held longer than its max_hold of {max_hold:?}");
         let evicted = client.evict(name, token, &Eviction::new(false).because(reason)).await;
-        if let Err(error) = evicted {
-            tracing::debug!(lock = %name, %token, %error, "cannot evict a holder that is overdue");
+        match evicted {
+            Ok(()) => {
+                telemetry::evicted_overdue(name, client.engine(), token, &holder.holder, max_hold);
+            }
+            Err(error) => {
+                tracing::debug!(lock = %name, %token, %error, "cannot evict a holder that is overdue");
+            }
         }
     }
     Ok(next)

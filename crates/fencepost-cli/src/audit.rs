@@ -1,0 +1,88 @@
+//! The audit lines of evictions.
+
+use std::fmt::{Debug, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fencepost_core::HolderInfo;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::log;
+use crate::show::plain;
+use crate::time::utc;
+
+/// An eviction, as the audit line tells it.
+#[derive(Debug, Default)]
+pub(crate) struct Evicted {
+    pub(crate) name: String,
+    pub(crate) token: u64,
+    pub(crate) holder: String,
+    pub(crate) reason: Option<String>,
+}
+
+/// Prints the audit line: who did what to whom, when and why. `what` is "evicted", for example.
+pub(crate) fn line(what: &str, evicted: &Evicted) {
+    let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let by = plain(&HolderInfo::this_process().to_string());
+    let (name, token, holder) = (plain(&evicted.name), evicted.token, plain(&evicted.holder));
+    let reason = evicted.reason.as_deref().map_or_else(|| "none given".to_owned(), plain);
+    let text =
+        format!("audit: {time} {by} {what}: '{name}' token {token}, held by {holder}; reason: {reason}");
+    log::line(log::Level::Audit, &text, &[]);
+}
+
+/// Prints an audit line for each eviction that a request makes while it waits. The library tells it as an event of `tracing`.
+pub(crate) fn watch() {
+    // It fails only if a subscriber is set, and then that one is this one.
+    let _ = tracing::subscriber::set_global_default(Watch);
+}
+
+struct Watch;
+
+impl Subscriber for Watch {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // No other event has this field.
+        metadata.is_event() && metadata.fields().field("max_hold_seconds").is_some()
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut evicted = Evicted::default();
+        event.record(&mut evicted);
+        line("evicted", &evicted);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Evicted {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "token" {
+            self.token = value;
+        }
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        if field.name() == "max_hold_seconds" {
+            self.reason = Some(format!("overdue: held longer than its limit of {value} s"));
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "lock" => drop(write!(self.name, "{value:?}")),
+            "holder" => drop(write!(self.holder, "{value:?}")),
+            _ => {}
+        }
+    }
+}
