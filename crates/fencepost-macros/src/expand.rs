@@ -8,7 +8,7 @@ use syn::{
     Error, Expr, FnArg, ItemFn, Pat, Result, ReturnType, Signature, TypeImplTrait, parse_quote, parse2,
 };
 
-use crate::options::Options;
+use crate::options::{Kind, Options};
 
 pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<TokenStream> {
     let options: Options = parse2(options)?;
@@ -19,12 +19,16 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
         return Err(Error::new(sig.ident.span(), rule));
     };
     let client = client(&options, &sig)?;
-    let Options { name, values, wait, ttl, on_busy, reason, view, .. } = &options;
+    let Options { name, values, kind, calls, on_busy, view, .. } = &options;
     let view = view.as_ref().map_or_else(|| quote!(_), |view| quote!(#view));
-    let request = on_busy.as_ref().map_or_else(|| quote!(lock), |_| quote!(try_lock));
-    let wait = wait.iter().map(|wait| quote!(.wait(#wait)));
-    let ttl = ttl.iter().map(|ttl| quote!(.ttl(#ttl)));
-    let reason = reason.iter().map(|reason| quote!(.reason(#reason)));
+    let name = quote!(&::std::format!(#name #(, #values)*));
+    let (lock, request, try_request) = match kind {
+        Kind::Mutex => (quote!(mutex(#name)), quote!(lock), quote!(try_lock)),
+        Kind::Read => (quote!(rwlock(#name)), quote!(read), quote!(try_read)),
+        Kind::Write => (quote!(rwlock(#name)), quote!(write), quote!(try_write)),
+        Kind::Permits(of) => (quote!(semaphore(#name, #of)), quote!(acquire), quote!(try_acquire)),
+    };
+    let request = if on_busy.is_some() { try_request } else { request };
     // An error that does not convert is shown at the type that lacks the conversion.
     let or_fail = quote_spanned!(output.span()=> ?);
     // Tells the type of the body, for each `?` in it.
@@ -56,9 +60,9 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
     Ok(quote! {
         #(#attrs)*
         #vis #sig {
-            let __fencepost_lock = (#client).mutex(&::std::format!(#name #(, #values)*)) #or_fail;
+            let __fencepost_lock = (#client).#lock #or_fail;
             let __fencepost_answer =
-                __fencepost_lock.#request() #(#wait)* #(#ttl)* #(#reason)* .run(|#view| #body) #done #or_fail;
+                __fencepost_lock.#request() #(#calls)* .run(|#view| #body) #done #or_fail;
             #answer
         }
     })
@@ -114,7 +118,10 @@ mod tests {
             ("", "the first argument is the lock's name"),
             ("wait = \"3s\"", "the first argument is the lock's name"),
             ("\"\"", "at least one character"),
-            ("\"a\", patience = 3", "there is no option `patience`; the options are wait, ttl"),
+            ("\"a\", patience = 3", "there is no option `patience`; the options are wait, on_busy"),
+            ("\"a\", mode = exclusive", "`mode` is read or write"),
+            ("\"a\", mode = read, permits = 3", "`mode` or `permits`, not both"),
+            ("\"a\", unfair = 1", "`unfair` is true or false"),
             ("\"a\", wait = \"3 sec\"", "a number and its unit, such as \"500ms\""),
             ("\"a\", wait = 3", "a number and its unit"),
             ("\"a\", wait = \"18446744073709551615h\"", "a number and its unit"),
@@ -141,9 +148,12 @@ mod tests {
 
     #[test]
     fn good_ones_are_expanded() {
-        for options in
-            ["\"a\"", "\"a{}\", id + 1, wait = \"3s\", on_busy = Ok(()),", "\"a\", wait = LIMIT, locks = x"]
-        {
+        for options in [
+            "\"a\", permits = 3, max_hold = \"1m\"",
+            "\"a\"",
+            "\"a{}\", id + 1, wait = \"3s\", on_busy = Ok(()),",
+            "\"a\", wait = LIMIT, locks = x",
+        ] {
             assert_eq!(message(options, GOOD), "");
         }
         assert_eq!(

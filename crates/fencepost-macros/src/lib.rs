@@ -14,7 +14,13 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `wait = "3s"` | no limit; with `on_busy`: none | the waiting time: a number and `ms`, `s`, `m` or `h`, or a `Duration` |
 /// | `on_busy = EXPR` | an error | the result of the call if the lock is busy after the waiting time |
+/// | `mode = read`, `mode = write` | an exclusive lock | the read or the write lock of a read-write lock |
+/// | `permits = N` | an exclusive lock | one of N permits |
 /// | `ttl = "30s"` | that of the client | the lease |
+/// | `max_hold = "10m"` | no limit | the lock is lost after that time, however often it is renewed |
+/// | `at_least = "1m"` | none | the lock stays held at least that long |
+/// | `evict_overdue = true` | `false` | holders that are past their `max_hold` are evicted meanwhile |
+/// | `unfair = true` | `false` | claims that wait are passed, where the lock has room |
 /// | `reason = EXPR` | none | the reason that operators see, a `&str` |
 /// | `locks = EXPR` | the argument `locks`, or `self.locks` | the client |
 /// | `view = NAME` | none | the name by which the body sees the `GuardView`, for its token |

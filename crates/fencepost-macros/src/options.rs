@@ -12,12 +12,21 @@ pub(crate) struct Options {
     pub(crate) name: LitStr,
     /// The values for `{}` in the name.
     pub(crate) values: Vec<Expr>,
-    pub(crate) wait: Option<TokenStream>,
-    pub(crate) ttl: Option<TokenStream>,
+    pub(crate) kind: Kind,
+    /// The calls on the request: `.wait(…)`, for example.
+    pub(crate) calls: Vec<TokenStream>,
     pub(crate) on_busy: Option<Expr>,
-    pub(crate) reason: Option<Expr>,
     pub(crate) locks: Option<Expr>,
     pub(crate) view: Option<Ident>,
+}
+
+/// The kind of lock.
+pub(crate) enum Kind {
+    Mutex,
+    Read,
+    Write,
+    /// One of this many permits.
+    Permits(Expr),
 }
 
 /// One argument behind the name.
@@ -47,10 +56,9 @@ impl Parse for Options {
         let mut options = Options {
             name,
             values: Vec::new(),
-            wait: None,
-            ttl: None,
+            kind: Kind::Mutex,
+            calls: Vec::new(),
             on_busy: None,
-            reason: None,
             locks: None,
             view: None,
         };
@@ -63,6 +71,10 @@ impl Parse for Options {
                 Argument::Option(option, value) => {
                     if seen.contains(&option) {
                         return Err(Error::new(option.span(), format!("`{option}` is given twice")));
+                    }
+                    let kinds = ["mode", "permits"];
+                    if kinds.iter().all(|kind| option == kind || seen.iter().any(|seen| seen == kind)) {
+                        return Err(Error::new(option.span(), "give `mode` or `permits`, not both"));
                     }
                     options.set(&option, value)?;
                     seen.push(option);
@@ -81,10 +93,26 @@ impl Parse for Options {
 impl Options {
     fn set(&mut self, option: &Ident, value: Expr) -> Result<()> {
         match option.to_string().as_str() {
-            "wait" => self.wait = Some(duration(value)?),
-            "ttl" => self.ttl = Some(duration(value)?),
+            "wait" | "ttl" | "max_hold" | "at_least" => {
+                let value = duration(value)?;
+                self.calls.push(quote!(.#option(#value)));
+            }
+            "reason" => self.calls.push(quote!(.reason(#value))),
+            "evict_overdue" | "unfair" => match &value {
+                Expr::Lit(ExprLit { lit: Lit::Bool(yes), .. }) => {
+                    self.calls.extend(yes.value.then(|| quote!(.#option())));
+                }
+                other => return Err(Error::new(other.span(), format!("`{option}` is true or false"))),
+            },
+            "mode" => {
+                self.kind = match &value {
+                    Expr::Path(path) if path.path.is_ident("read") => Kind::Read,
+                    Expr::Path(path) if path.path.is_ident("write") => Kind::Write,
+                    other => return Err(Error::new(other.span(), "`mode` is read or write")),
+                }
+            }
+            "permits" => self.kind = Kind::Permits(value),
             "on_busy" => self.on_busy = Some(value),
-            "reason" => self.reason = Some(value),
             "locks" => self.locks = Some(value),
             "view" => match &value {
                 Expr::Path(path) if path.path.get_ident().is_some() => {
@@ -94,7 +122,8 @@ impl Options {
             },
             other => {
                 let message = format!(
-                    "there is no option `{other}`; the options are wait, ttl, on_busy, reason, locks and view"
+                    "there is no option `{other}`; the options are wait, on_busy, mode, permits, ttl, max_hold, at_least, \
+                     evict_overdue, unfair, reason, locks and view"
                 );
                 return Err(Error::new(option.span(), message));
             }

@@ -46,6 +46,30 @@ impl Shop {
     }
 }
 
+#[locked("prices", mode = read, on_busy = Ok(false))]
+async fn look(locks: &Locks) -> Result<bool> {
+    let prices = locks.rwlock("prices")?;
+    assert!(prices.try_read().await?.is_some() && prices.try_write().await?.is_none());
+    Ok(true)
+}
+
+#[locked("imports", permits = 2, wait = "5s", max_hold = "1m", at_least = "1ms", evict_overdue = true)]
+async fn import(locks: &Locks) -> Result<Option<Duration>> {
+    let info = locks.inspect("imports").await?;
+    Ok(info.holders().next().and_then(|holder| holder.max_hold))
+}
+
+#[tokio::test]
+async fn the_kind_of_lock_and_its_limits_can_be_chosen() -> Result<()> {
+    let locks = Locks::connect("memory:").await?;
+    assert!(look(&locks).await?);
+    let writer = locks.rwlock("prices")?.write().await?;
+    assert!(!look(&locks).await?);
+    writer.release().await?;
+    assert_eq!(import(&locks).await?, Some(Duration::from_secs(60)));
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_body_runs_under_its_lock() -> Result<()> {
     let locks = Locks::connect("memory:").await?;

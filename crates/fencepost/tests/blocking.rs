@@ -225,3 +225,31 @@ fn a_call_inside_a_task_is_refused() -> Result<()> {
     let _entered = many.enter();
     locks.mutex("stock")?.lock().call()?.release()
 }
+
+#[test]
+fn a_latch_opens_and_a_barrier_keeps_its_members_together() -> Result<()> {
+    let (locks, limit) = (locks(), Duration::from_secs(60));
+    let loaded = locks.latch("shards loaded", 2)?.every(Duration::from_millis(1));
+    loaded.count_down()?;
+    assert_eq!(loaded.remaining()?, 1);
+    assert!(loaded.wait(Duration::ZERO).is_err_and(|error| error.is_timeout()));
+    let waiter = std::thread::spawn({
+        let loaded = loaded.clone();
+        move || loaded.wait(limit)
+    });
+    loaded.count_down()?;
+    waiter.join().unwrap()?;
+    assert_eq!(loaded.generation(1).remaining()?, 2);
+
+    let batch = locks.barrier("batch", 2)?.every(Duration::from_millis(1));
+    let member = std::thread::spawn({
+        let batch = batch.clone();
+        move || batch.enter(limit)?.leave(limit)
+    });
+    let inside = batch.enter(limit)?;
+    assert!(inside.guard().ensure_held().is_ok());
+    inside.leave(limit)?;
+    member.join().unwrap()?;
+    assert!(batch.enter(limit).is_err_and(|error| error.is_mismatch()), "the generation is over");
+    Ok(())
+}

@@ -76,6 +76,8 @@ lock! {
     Once {
         begin() -> Begin;
     }
+    Latch {}
+    Barrier {}
 }
 
 impl MultiLock {
@@ -195,6 +197,101 @@ impl Once {
     #[must_use]
     pub fn retry(self) -> Once {
         Once(self.0.retry())
+    }
+}
+
+impl Latch {
+    /// See [`Latch::generation`](crate::Latch::generation).
+    #[must_use]
+    pub fn generation(&self, generation: u64) -> Latch {
+        Latch(self.0.generation(generation))
+    }
+
+    /// See [`Latch::keep`](crate::Latch::keep).
+    #[must_use]
+    pub fn keep(self, keep: Duration) -> Latch {
+        Latch(self.0.keep(keep))
+    }
+
+    /// See [`Latch::every`](crate::Latch::every).
+    #[must_use]
+    pub fn every(self, interval: Duration) -> Latch {
+        Latch(self.0.every(interval))
+    }
+
+    /// See [`Latch::count_down`](crate::Latch::count_down).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn count_down(&self) -> Result<()> {
+        complete(self.0.count_down())
+    }
+
+    /// See [`Latch::wait`](crate::Latch::wait).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn wait(&self, limit: Duration) -> Result<()> {
+        complete(self.0.wait(limit))
+    }
+
+    /// See [`Latch::remaining`](crate::Latch::remaining).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn remaining(&self) -> Result<u32> {
+        complete(self.0.remaining())
+    }
+}
+
+impl Barrier {
+    /// See [`Barrier::generation`](crate::Barrier::generation).
+    #[must_use]
+    pub fn generation(&self, generation: u64) -> Barrier {
+        Barrier(self.0.generation(generation))
+    }
+
+    /// See [`Barrier::keep`](crate::Barrier::keep).
+    #[must_use]
+    pub fn keep(self, keep: Duration) -> Barrier {
+        Barrier(self.0.keep(keep))
+    }
+
+    /// See [`Barrier::every`](crate::Barrier::every).
+    #[must_use]
+    pub fn every(self, interval: Duration) -> Barrier {
+        Barrier(self.0.every(interval))
+    }
+
+    /// See [`Barrier::enter`](crate::Barrier::enter).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn enter(&self, limit: Duration) -> Result<Inside> {
+        complete(self.0.enter(limit)).map(Inside)
+    }
+}
+
+/// See [`Inside`](crate::Inside).
+#[derive(Debug)]
+#[must_use = "the member leaves when this is dropped"]
+pub struct Inside(crate::Inside);
+
+impl Inside {
+    /// See [`Inside::leave`](crate::Inside::leave).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn leave(self, limit: Duration) -> Result<()> {
+        complete(self.0.leave(limit))
+    }
+}
+
+impl Deref for Inside {
+    type Target = crate::Inside;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 

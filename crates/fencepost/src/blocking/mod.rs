@@ -36,13 +36,15 @@ mod request;
 use std::time::Duration;
 
 use crate::{
-    Capabilities, DetachedLease, Eviction, Holder, Info, ListAll, Listing, LocksBuilder, Page, Result, Token,
+    Capabilities, DetachedLease, Eviction, Holder, Info, ListAll, Listing, LocksBuilder, Page, Report,
+    Result, Token,
 };
 use drive::{complete, drive};
 
 pub use guard::{Guard, MultiGuard, ReentrantGuard};
 pub use lock::{
-    AnyLock, Election, Firing, Leaders, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, Walk,
+    AnyLock, Barrier, Election, Firing, Inside, Latch, Leaders, MultiLock, Mutex, Once, RwLock, Semaphore,
+    StripedLock, Walk,
 };
 pub use request::{Blocking, Options, Request};
 
@@ -133,6 +135,22 @@ impl Locks {
         self.0.once(name, window).map(Once::from)
     }
 
+    /// See [`Client::latch`](crate::backend::Client::latch).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        self.0.latch(name, count).map(Latch::from)
+    }
+
+    /// See [`Client::barrier`](crate::backend::Client::barrier).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn barrier(&self, name: &str, members: u32) -> Result<Barrier> {
+        self.0.barrier(name, members).map(Barrier::from)
+    }
+
     /// See [`Client::attach`](crate::backend::Client::attach).
     ///
     /// # Errors
@@ -184,6 +202,14 @@ impl Locks {
     /// Those of the async call.
     pub fn evict(&self, name: &str, token: Token, how: &Eviction) -> Result<()> {
         complete(self.0.evict(name, token, how))
+    }
+
+    /// See [`Client::examine`](crate::backend::Client::examine).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn examine(&self) -> Result<Report> {
+        complete(self.0.examine())
     }
 
     /// See [`Client::close`](crate::backend::Client::close).
