@@ -20,12 +20,13 @@ use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
-use crate::error::{Error, Result};
+use crate::error::{Effect, Error, Result};
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
 use crate::name::Name;
 use crate::operator::cap::Cap;
+use crate::runtime::finish::Finish;
 use crate::telemetry;
 use crate::time::Moment;
 use crate::token::Token;
@@ -289,7 +290,12 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropped midway, the lock is released in the background.
-    pub async fn detach(mut self) -> Result<DetachedLease> {
+    pub async fn detach(self) -> Result<DetachedLease> {
+        self.cut_loose(false).await
+    }
+
+    /// `mark`: others may have seen it as detached after the request was sent, so it is not withdrawn then.
+    async fn cut_loose(mut self, mark: bool) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
         if Cap::is_in(self.owned.claim.reason.as_deref()) {
@@ -301,17 +307,24 @@ impl Guard {
         let Guard { mut owned, token, .. } = self;
         owned.client.renewer.forget(&owned.claim);
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
-        entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()))?;
-        *owned.slot() = None;
+        let detached = entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()));
+        if detached.is_ok() || mark && detached.as_ref().is_err_and(|error| error.effect() != Effect::None) {
+            *owned.slot() = None;
+        }
+        detached?;
         owned.claim.validity.give_back();
         owned.tell_released("detach");
         Ok(DetachedLease::new(&owned.claim, token))
     }
 
-    /// [`detach`](Guard::detach), for another length of the lease.
-    pub(crate) async fn detach_for(self, ttl: Duration) -> Result<DetachedLease> {
+    /// Makes a mark of the grant that stays for `ttl`, whether this process goes on or not.
+    ///
+    /// Once it was asked for it is not taken back: others may have seen it. So a call that is dropped midway goes on in the background. After
+    /// an error with an unknown effect the grant ends with its own lease, unless it has become the mark.
+    pub(crate) async fn leave_mark(self, ttl: Duration) -> Result<()> {
+        let runtime = self.owned.client.runtime.clone();
         self.owned.claim.set_ttl(ttl);
-        self.detach().await
+        Finish::new(runtime, self.cut_loose(true)).await.map(drop)
     }
 
     /// The engine's own strength, to be downcast to a type of its crate. A lock that has a [longest time](crate::Acquire::max_hold) is

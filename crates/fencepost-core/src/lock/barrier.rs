@@ -183,7 +183,7 @@ impl Barrier {
             ..Request::new(&self.client, &self.open, Mode::Exclusive, false)
         };
         match request.run().await? {
-            Outcome::Granted(guard) => guard.detach_for(self.keep).await.map(drop),
+            Outcome::Granted(guard) => guard.leave_mark(self.keep).await,
             Outcome::Busy => Ok(()),
             Outcome::Timeout(error) => Err(error),
         }

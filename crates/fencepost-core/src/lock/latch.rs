@@ -98,7 +98,7 @@ impl Latch {
     /// error with an unknown [effect](Error::effect) it may have counted: look at [`remaining`](Latch::remaining) before a second call.
     ///
     /// # Cancel safety
-    /// Dropped midway, it has counted or not. A place that does not count is given back.
+    /// Dropped midway, it has counted, does so in the background, or does not count. A place that does not count is given back.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -125,7 +125,7 @@ impl Latch {
         loop {
             // Dropped here, the place is given back. Only a detached one counts.
             match request.clone().run().await? {
-                Outcome::Granted(guard) => return guard.detach_for(self.keep).await.map(drop),
+                Outcome::Granted(guard) => return guard.leave_mark(self.keep).await,
                 Outcome::Busy => {}
                 Outcome::Timeout(error) => return Err(error),
             }

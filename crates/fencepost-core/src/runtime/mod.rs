@@ -3,6 +3,7 @@
 pub(crate) mod cleaner;
 pub(crate) mod cleanup;
 pub(crate) mod deadlines;
+pub(crate) mod finish;
 pub(crate) mod renewer;
 pub(crate) mod single_flight;
 pub(crate) mod spawner;
