@@ -24,8 +24,6 @@ fn hold_elsewhere() {
 }
 
 fencepost_testkit::conformance!(&TABLE, excused: [
-    a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
-    a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody,
     // Runs are not kept.
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
     a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,

@@ -42,6 +42,8 @@ pub(crate) struct Statements {
     pub(crate) claims: Arc<str>,
     pub(crate) names: Arc<str>,
     pub(crate) claims_of_names: Arc<str>,
+    pub(crate) stored_permits: Arc<str>,
+    pub(crate) set_permits: Arc<str>,
     pub(crate) clean: [Arc<str>; 3],
 }
 
@@ -80,7 +82,8 @@ impl Statements {
             let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
             format!(
                 "SELECT {id} AS id, c.owner, c.session, c.mode, c.token, c.fixed, {left} AS micros, s.client, \
-                 CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted \
+                 CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
+                 (SELECT p.permits FROM {lock} p WHERE p.name = $1) AS permits \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session WHERE c.name = $1 AND c.owner IS NOT NULL"
             )
         };
@@ -130,7 +133,7 @@ impl Statements {
                 returning("token")
             )),
             lock_name: text(format!(
-                "SELECT token, contended, {} FROM {lock} WHERE name = $1 FOR UPDATE",
+                "SELECT token, contended, {}, permits FROM {lock} WHERE name = $1 FOR UPDATE",
                 dialect.floor
             )),
             make_name: text(format!(
@@ -225,11 +228,13 @@ impl Statements {
                 shown("0", lock),
                 shown("c.id", queue)
             )),
+            stored_permits: text(format!("SELECT permits FROM {lock} WHERE name = $1")),
+            set_permits: text(format!("UPDATE {lock} SET permits = $2, modified = {now} WHERE name = $1")),
             clean: [
                 text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
                 // A statement that began before the mark was raised may still read the old one: the mark has to be old.
                 text(format!(
-                    "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND name <> '' AND modified <= {} \
+                    "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND permits IS NULL AND name <> '' AND modified <= {} \
                      AND token <= (SELECT token FROM (SELECT max(token) AS token FROM {lock} \
                      WHERE name = '' AND modified <= {}) AS mark)",
                     after("$1"),

@@ -9,6 +9,7 @@ use fencepost_core::{
 
 use crate::LAYOUT;
 use crate::claim::entry::TableEntry;
+use crate::claim::limit;
 use crate::cleaner;
 use crate::client::TableClient;
 use crate::database::Lane;
@@ -106,7 +107,6 @@ impl Backend for LeaseTable {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
         capabilities.history = false;
-        capabilities.stored_permits = false;
         // PostgreSQL's count from 1.
         capabilities.clock_tokens = self.client.engine == "mysql";
         capabilities
@@ -134,6 +134,14 @@ impl Backend for LeaseTable {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        Reply::coming(limit::stored(&self.client, name))
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        Reply::coming(limit::set(&self.client, name, limit))
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

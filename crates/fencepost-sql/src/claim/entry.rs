@@ -151,11 +151,11 @@ impl TableEntry {
                 Phase::Queued(row)
             }
             Outcome::Blocked { row: None, .. } => Phase::New,
-            Outcome::Gone => Phase::Gone,
+            Outcome::Gone | Outcome::Over(_) => Phase::Gone,
         };
     }
 
-    async fn attempt(&mut self) -> Result<Attempt, Failure> {
+    async fn attempt(&mut self) -> Result<Attempt> {
         let mut outcome = self.ask().await?;
         if matches!(outcome, Outcome::Granted { .. }) && self.waiter.take_doubtful() {
             // It may have been evicted before its reply arrived.
@@ -178,6 +178,7 @@ impl TableEntry {
                 Attempt::Blocked { again: Some(again), ahead: row.map(|_| ahead) }
             }
             Outcome::Gone => Attempt::Gone,
+            Outcome::Over(limit) => return Err(Error::over_limit(limit)),
         })
     }
 
@@ -308,7 +309,7 @@ impl Entry for TableEntry {
         }
         Reply::coming(async move {
             let attempt = self.attempt().await;
-            attempt.map_err(|failure| self.error(failure))
+            attempt.map_err(|error| error.on(self.client.engine))
         })
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fencepost_core::Mode;
 use fencepost_core::admission::{Place, Verdict, admit_barging, winners};
 
+use crate::claim::limit::limit_in;
 use crate::claim::record::{MARKED, mode_number, mode_of};
 use crate::client::TableClient;
 use crate::database::{Results, Row, Statement, Transaction, Value};
@@ -20,7 +21,9 @@ pub(crate) struct LinePlace {
     pub(crate) row: i64,
     pub(crate) owner: Arc<str>,
     pub(crate) session: Option<i64>,
+    /// How it is judged: a stored limit of permits counts, and not the number of the claim.
     pub(crate) mode: Mode,
+    asked: Mode,
     /// Zero: it waits.
     pub(crate) token: i64,
     /// How long its lease lasts if nobody renews it, in microseconds. `None`: it has none any more.
@@ -34,17 +37,24 @@ pub(crate) struct LinePlace {
 impl LinePlace {
     fn read(row: &Row) -> LinePlace {
         let marked = row.int(3) == MARKED;
+        let asked = if marked { Mode::Exclusive } else { mode_of(row.int(3)) };
         LinePlace {
             row: row.int(0),
             owner: row.text(1).cloned().unwrap_or_else(|| "".into()),
             session: row.optional(2),
-            mode: if marked { Mode::Exclusive } else { mode_of(row.int(3)) },
+            mode: asked.limited(limit_in(row, 9)),
+            asked,
             marked,
             token: row.int(4),
             left: row.optional(6),
             evicted: row.int(8) != 0,
             channel: row.text(7).cloned(),
         }
+    }
+
+    /// Judges it by this limit of permits.
+    pub(crate) fn judge(&mut self, limit: Option<u32>) {
+        self.mode = self.asked.limited(limit);
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -77,6 +87,8 @@ pub(crate) struct Line {
     /// The least next token.
     floor: i64,
     contended: bool,
+    /// The stored limit of permits.
+    pub(super) limit: Option<u32>,
     /// In the order of arrival. All are alive.
     pub(crate) places: Vec<LinePlace>,
     changed: bool,
@@ -114,6 +126,7 @@ impl Line {
             return Err(Failure::new(fencepost_core::ErrorKind::Internal, "the lock's row cannot be made"));
         };
         let (token, contended, floor) = (row.int(0), row.int(1) != 0, row.int(2));
+        let limit = limit_in(row, 3);
         let mut places = read_places(&results);
         let mut changed = false;
         if places.iter().any(|place| !place.is_alive()) {
@@ -132,6 +145,7 @@ impl Line {
             token,
             floor,
             contended,
+            limit,
             places,
             changed,
             writes: Vec::new(),
@@ -164,6 +178,7 @@ impl Line {
         let mine = known.unwrap_or(self.places.len());
         let mut passes = false;
         if let (Some((_, mode, barges)), None) = (me, known) {
+            let mode = mode.limited(self.limit);
             passes = barges && admit_barging(&line, &mine, mode) == Verdict::Granted;
             line.push(Place { key: mine, mode, holds: false });
         }
@@ -223,10 +238,18 @@ impl Line {
             self.writes.push(with(&texts.turn, values));
         }
         place.marked = to == Turn::Marked;
-        place.mode = if number == mode_number(Mode::Shared) { Mode::Shared } else { Mode::Exclusive };
+        place.asked = if number == mode_number(Mode::Shared) { Mode::Shared } else { Mode::Exclusive };
+        place.mode = place.asked;
         place.token = token;
         self.changed = true;
         Some(token)
+    }
+
+    /// Tells the process of a waiter to ask again.
+    pub(super) fn tell_waiter(&mut self, client: &TableClient, place: &LinePlace) {
+        if let Some(channel) = &place.channel {
+            self.tell(client, channel, &format!("grant {}", place.row));
+        }
     }
 
     /// Sends a message when the transaction commits.

@@ -46,6 +46,8 @@ pub(crate) enum Outcome {
         again: Moment,
     },
     Gone,
+    /// It asks for more permits than this limit, and does not wait.
+    Over(u32),
 }
 
 /// Asks for the lock. `row`: the claim's row in the queue. `fast`: the lock may be free, with nobody in the line.
@@ -145,6 +147,12 @@ async fn try_in_line(
         line.admit(client, None);
         line.commit(client, transaction, false).await?;
         return Ok(Outcome::Gone);
+    }
+    if let Some(limit) = line.limit_below(mode).filter(|_| mine.is_none()) {
+        // The dead may have been removed.
+        line.admit(client, None);
+        line.commit(client, transaction, false).await?;
+        return Ok(Outcome::Over(limit));
     }
     let granted = match &mine {
         Some(mine) if mine.holds() => {

@@ -72,6 +72,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     reason    TEXT,
     evicted   TEXT COMMENT 'by whom and why',
     contended BIGINT NOT NULL DEFAULT 0 COMMENT '1: the queue has rows for this lock',
+    permits   BIGINT COMMENT 'the limit of permits for all claims; NULL: each claim has its own',
     since     DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'of the last grant',
     created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
     modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)

@@ -62,6 +62,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     reason    text,
     evicted   text,                             -- by whom and why
     contended bigint NOT NULL DEFAULT 0,        -- 1: the queue has rows for this lock
+    permits   bigint,                           -- the limit of permits for all claims; NULL: each claim has its own
     since     timestamptz NOT NULL DEFAULT clock_timestamp(), -- of the last grant
     created   timestamptz NOT NULL DEFAULT clock_timestamp(),
     modified  timestamptz NOT NULL DEFAULT clock_timestamp()

@@ -1,0 +1,67 @@
+//! Stored limits of permits: a column of the lock's own row, which is locked by each transaction that judges a line of permits.
+
+use fencepost_core::{Mode, Name, Result};
+
+use crate::claim::line::{Line, LinePlace};
+use crate::client::TableClient;
+use crate::database::{Row, Value};
+use crate::failure::Failure;
+use crate::listing::Claims;
+use crate::statements::with;
+
+/// Reads the limit in a column of a row.
+pub(crate) fn limit_in(row: &Row, column: usize) -> Option<u32> {
+    row.optional(column).and_then(|limit| u32::try_from(limit).ok())
+}
+
+/// Returns the stored limit.
+pub(crate) async fn stored(client: &TableClient, name: &Name) -> Result<Option<u32>> {
+    let key = vec![client.stored(name.as_str()).into()];
+    let results = client.run(&client.statements.stored_permits, key).await;
+    let results = results.map_err(|failure| failure.on(client.engine))?;
+    Ok(results.first().and_then(|rows| rows.first()).and_then(|row| limit_in(row, 0)))
+}
+
+/// Stores the limit, or forgets it.
+pub(crate) async fn set(client: &TableClient, name: &Name, limit: Option<u32>) -> Result<()> {
+    let mut conflicts = 0;
+    loop {
+        match try_set(client, name, limit).await {
+            Ok(()) => return Ok(()),
+            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
+            Err(failure) => return Err(failure.on(client.engine).of(name.clone())),
+        }
+    }
+}
+
+async fn try_set(client: &TableClient, name: &Name, limit: Option<u32>) -> std::result::Result<(), Failure> {
+    let name = client.stored(name.as_str());
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, &name).await?;
+    line.write(with(&client.statements.set_permits, vec![name.into(), Value::Int(limit.map(i64::from))]));
+    line.set_limit(client, limit);
+    line.commit(client, transaction, false).await.map(drop)
+}
+
+impl Line {
+    /// Judges the line by another limit: grants the lock to all who fit now. A waiter for more permits than the limit loses its row, so it
+    /// blocks no other claim. It is told, and its next claim is refused.
+    fn set_limit(&mut self, client: &TableClient, limit: Option<u32>) {
+        self.limit = limit;
+        for place in &mut self.places {
+            place.judge(limit);
+        }
+        let over = |place: &&LinePlace| !place.holds() && !place.mode.is_possible();
+        let over: Vec<LinePlace> = self.places.iter().filter(over).cloned().collect();
+        for place in over {
+            self.tell_waiter(client, &place);
+            self.remove(client, &place.owner);
+        }
+        self.admit(client, None);
+    }
+
+    /// Returns the limit, if a claim asks for more permits.
+    pub(crate) fn limit_below(&self, mode: Mode) -> Option<u32> {
+        self.limit.filter(|_| !mode.limited(self.limit).is_possible())
+    }
+}
