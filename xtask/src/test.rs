@@ -224,8 +224,25 @@ fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
     if !has {
         return Err(format!("{package} has no feature `{feature}`"));
     }
-    let arguments = ["test", "--profile", "planted", "--package", package, "--features", feature];
+    let tests = planted_tests(&workspace.root().join("crates").join(package).join("tests"), feature)?;
+    let mut arguments = vec!["test", "--profile", "planted", "--package", package, "--features", feature];
+    arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
     counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?.text)
+}
+
+/// Returns the test programs that the feature changes. The others have run without it.
+fn planted_tests(folder: &Path, feature: &str) -> Result<Vec<String>, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let needs = format!("feature = \"{feature}\"");
+    let mut tests = Vec::new();
+    for file in std::fs::read_dir(folder).map_err(failed)? {
+        let path = file.map_err(failed)?.path();
+        let is_program = path.extension().is_some_and(|extension| extension == "rs");
+        if is_program && std::fs::read_to_string(&path).map_err(failed)?.contains(&needs) {
+            tests.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    if tests.is_empty() { Err(format!("{}: no test needs {needs}", folder.display())) } else { Ok(tests) }
 }
 
 #[cfg(test)]
