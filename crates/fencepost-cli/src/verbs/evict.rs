@@ -68,16 +68,18 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::plain(&args.name);
     let (mut found, mut failed) = (0, None);
+    // Where clients tell their tokens, that of a client that does not reply is shown as zero. It may be the one that is meant.
+    let known = info.holders().any(|claim| claim.token == args.token);
     for holder in info.holders().filter(|claim| !args.overdue || claim.is_overdue()) {
-        match holder.token {
-            Some(token) if args.token.is_none_or(|wanted| wanted == token) => {
-                found += 1;
-                // One that has released meanwhile does not save the others.
-                let one = evict_one(args, locks, holder, token).await;
-                failed = failed.or(one.err());
-            }
-            _ => {}
-        }
+        let token = match (holder.token, args.token) {
+            (Some(token), Some(wanted)) if token == wanted || token == Token::default() && !known => wanted,
+            (Some(token), None) => token,
+            _ => continue,
+        };
+        found += 1;
+        // One that has released meanwhile does not save the others.
+        let one = evict_one(args, locks, holder, token).await;
+        failed = failed.or(one.err());
     }
     if let Some(failure) = failed {
         return Err(failure);

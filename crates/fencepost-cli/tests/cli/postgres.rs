@@ -5,6 +5,7 @@ use std::time::Duration;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
+use nix::sys::signal::Signal;
 
 use crate::faults::{killed_wrapper, nobody_there};
 use crate::guard::restarts_in_line;
@@ -41,6 +42,23 @@ fn a_server_that_goes_stops_the_program_at_once() {
     let holder = place.running(&["--ttl", "20s"], "backup", HOLD);
     server.kill().unwrap();
     holder.kid.said().expect(76).complains(&["the session it lived on ended"]);
+}
+
+#[test]
+fn an_eviction_of_a_stopped_client_says_how_to_end_its_session() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    let holder = place.running(&["--ttl", "60s"], "backup", HOLD);
+    let token = place.show("backup")["holders"][0]["token"].to_string();
+    holder.kid.send(Signal::SIGSTOP);
+    for token in [&token, "0"] {
+        let said = place.output(["evict", "backup", "--token", token, "--yes"]);
+        said.expect(69).complains(&["does not reply", "pg_terminate_backend"]);
+    }
+    // The server has kept the request.
+    holder.kid.send(Signal::SIGCONT);
+    holder.kid.said().expect(76).complains(&["evicted"]);
 }
 
 #[test]

@@ -103,10 +103,11 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
         Some(Backend { pid, .. }) => Error::new(
             ErrorKind::Unreachable,
             format!(
-                "the holder's process does not reply; SELECT pg_terminate_backend({pid}) ends its connection with all locks \
-                 on it"
+                "the holder's process does not reply, and is told when it goes on; SELECT pg_terminate_backend({pid}) ends \
+                 its connection now, with all locks on it"
             ),
-        ),
+        )
+        .unknown(),
         None => Error::no_grant(name.clone(), token),
     };
     Err(error.on(ENGINE))
