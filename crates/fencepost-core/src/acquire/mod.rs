@@ -23,7 +23,7 @@ use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
 use crate::backend::{Attempt, Entry, Reply};
 use crate::client::shared::ClientShared;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::owned::Owned;
 use crate::name::Name;
@@ -250,13 +250,15 @@ impl Request<'_> {
                     }
                     // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
                     if silent || clock.now().since(asked) >= SILENCE {
-                        let error = Error::new(ErrorKind::Unreachable, Error::NO_ANSWER);
-                        outage.last.get_or_insert(error.unknown());
+                        let why = owned.entry().why_silent();
+                        outage
+                            .last
+                            .get_or_insert_with(|| why.unwrap_or_else(|| Error::no_answer().unknown()));
                     }
                     // Before the deadline the patience has ended, and the place was renewed since. It asks again, with new patience:
                     // with the old one each answer that is not there at once would be given up.
                     if clock.now() >= patience {
-                        validity.forget_unrenewed();
+                        owned.claim().validity.forget_unrenewed();
                     }
                     clock.now()
                 }

@@ -219,6 +219,11 @@ pub trait Entry: Send {
     /// `until` in any case. A wake-up between the answer of an attempt and this call is not lost.
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()>;
 
+    /// Returns why the last attempt had no answer within its time, if the entry knows.
+    fn why_silent(&self) -> Option<Error> {
+        None
+    }
+
     /// Returns the session that keeps the claim alive, queued or holding. `None`: nothing has to.
     fn renewal(&self) -> Option<Renewal>;
 

@@ -308,6 +308,7 @@ impl ClientBuilder {
             ttl,
             replicas: self.replicas,
             fair: self.fair,
+            policy: (self.degrade.policy != Policy::Closed).then(|| self.degrade.name()),
             announced: self.announced,
             history,
             outage: self.outage,

@@ -32,6 +32,8 @@ pub(crate) struct ClientShared {
     pub(crate) replicas: u32,
     /// Grants must follow the order of arrival.
     pub(crate) fair: bool,
+    /// The name of the degrade policy, if there is one. It takes capabilities away.
+    pub(crate) policy: Option<&'static str>,
     /// How long the program keeps each grant, as it says.
     pub(crate) announced: Option<Duration>,
     /// How long the engine keeps the runs of all claims. `None`: it keeps none.
@@ -118,9 +120,15 @@ impl ClientShared {
             return Ok(());
         }
         let what = if permits { "grants of permits" } else { "grants" };
-        let message = format!(
-            "its {what} do not follow the order of arrival, and fairness is required; use another engine"
-        );
+        let engine = self.engine();
+        let (whose, advice) = match self.policy {
+            Some(policy) => {
+                (format!("with the degrade policy {policy}"), "leave out the policy or the requirement")
+            }
+            None => (format!("of the {engine} engine"), "use another engine"),
+        };
+        let message =
+            format!("{what} {whose} do not follow the order of arrival, and fairness is required; {advice}");
         Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
     }
 
@@ -135,8 +143,13 @@ impl ClientShared {
         if class >= least {
             return Ok(());
         }
+        let engine = self.engine();
+        let (whose, advice) = match self.policy {
+            Some(policy) => (format!("with the degrade policy {policy}"), "a client without the policy"),
+            None => (format!("of the {engine} engine"), "another engine"),
+        };
         let message =
-            format!("its tokens are of the class {class}, and {least} is required; use another engine");
+            format!("tokens {whose} are of the class {class}, and {least} is required; use {advice}");
         Err(Error::new(ErrorKind::Unsupported, message).on(self.engine()))
     }
 
@@ -203,7 +216,15 @@ impl ClientShared {
     }
 
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
-        if has { Ok(()) } else { Err(Error::unsupported(self.engine(), what)) }
+        match self.policy {
+            _ if has => Ok(()),
+            None => Err(Error::unsupported(self.engine(), what)),
+            Some(policy) => {
+                let what =
+                    format!("{what} with the degrade policy {policy}; use a client without the policy");
+                Err(Error::unsupported(self.engine(), &what))
+            }
+        }
     }
 }
 

@@ -350,6 +350,10 @@ impl Entry for DegradeEntry {
         }
     }
 
+    fn why_silent(&self) -> Option<Error> {
+        self.plan?.wait.map(|until| self.engines.nobody(until))
+    }
+
     fn renewal(&self) -> Option<Renewal> {
         self.share();
         let (mut id, mut renews) = (0, self.token.is_some());

@@ -38,14 +38,15 @@ impl Needs {
             return Ok(());
         }
         let lacks = if !has.clock_tokens {
-            "its tokens are not made of its clock, so they would not grow over a switch; a fallback needs two engines with clock tokens, \
-             like redis: and mysql:"
+            "tokens are not made of its clock, so they would not grow over a switch; a fallback needs two engines with clock tokens, like \
+             redis: and mysql:"
         } else if self.max_ttl > has.max_ttl || self.max_ttl < has.min_ttl {
-            "it has no leases as long as the longest one of the degrade layer; give another `max_ttl`"
+            "leases are never as long as the longest one of the degrade layer; give another `max_ttl`"
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Unsupported, lacks).on(has.engine))
+        let message = format!("the {} engine cannot take part in a fallback: its {lacks}", has.engine);
+        Err(Error::new(ErrorKind::Unsupported, message).on(has.engine))
     }
 }
 

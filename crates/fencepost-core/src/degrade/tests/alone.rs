@@ -45,6 +45,23 @@ async fn an_engine_that_refuses_is_done_without_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn what_a_policy_takes_away_is_refused_in_its_name() {
+    for (degrade, _) in policies() {
+        let (policy, (locks, ..)) = (degrade.name(), client(degrade));
+        let semaphore = locks.semaphore("a", 2).unwrap();
+        let refused = [
+            locks.latch("a", 1).unwrap_err(),
+            locks.election("a").unwrap_err(),
+            semaphore.set_permits(3).await.unwrap_err(),
+            semaphore.acquire().unfair().await.unwrap_err(),
+        ];
+        for error in refused {
+            assert!(error.is_unsupported() && error.to_string().contains(policy), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_call_returns_in_time_while_the_engine_hangs() {
     for (degrade, degraded) in policies() {
         let (locks, clock, engine) = client(degrade);

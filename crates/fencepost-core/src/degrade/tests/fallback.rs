@@ -117,6 +117,18 @@ async fn the_fallback_grants_after_old_leases_and_its_grant_moves_to_the_primary
 }
 
 #[tokio::test]
+async fn a_wait_that_ends_before_the_fallback_grants_is_told_when_it_will() {
+    let pair = Pair::new(0);
+    let mutex = pair.client().mutex("a").unwrap();
+    pair.settle().await;
+    pair.primary.fail_all(ErrorKind::Unreachable);
+    pair.clock.advance(2 * INTERVAL).await;
+    let waits = mutex.lock().wait(3 * INTERVAL).into_future();
+    let error = tokio::join!(waits, pair.clock.advance(3 * INTERVAL)).0.unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("old leases"), "{error}");
+}
+
+#[tokio::test]
 async fn a_grant_that_cannot_move_ends_before_the_primary_alone_decides() {
     let pair = Pair::new(0);
     let locks = pair.client();
