@@ -134,6 +134,9 @@ fn missing(error: &Error, verb: Option<&str>, arguments: &[String]) -> String {
         "run" if missing.contains("NAME") => {
             "the lock's name is missing; it stands before the two dashes".to_owned()
         }
+        "run" if missing.contains("--once-per") => {
+            "--retry needs --once-per DUR; give both, or leave out --retry".to_owned()
+        }
         "run" if arguments.iter().any(|word| word == "--") => {
             "the program is missing; it stands behind the two dashes".to_owned()
         }

@@ -138,7 +138,7 @@ fn a_firing_that_several_hosts_start_runs_once() {
     for wrong in
         [&["--retry"][..], &["--once-per", "1h", "-s"], &["--once-per", "1h", "--on-lost", "restart"]]
     {
-        start(wrong).said().expect(64);
+        start(wrong).said().expect(64).complains(&["--once-per"]);
     }
 }
 

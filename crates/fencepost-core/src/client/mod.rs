@@ -106,8 +106,8 @@ impl Client {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a bad name, or none.
-    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<MultiLock> {
-        let names = names.into_iter().map(Name::new).collect::<Result<Vec<_>>>()?;
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
+        let names = names.into_iter().map(|name| Name::new(name.as_ref())).collect::<Result<Vec<_>>>()?;
         MultiLock::new(self.client.clone(), names)
     }
 

@@ -107,7 +107,7 @@ impl Locks {
     ///
     /// # Errors
     /// Those of the async call.
-    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<MultiLock> {
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<MultiLock> {
         self.0.multi(names).map(MultiLock::from)
     }
 
