@@ -335,8 +335,8 @@ impl fmt::Display for Error {
         // Said once, by the one that knows it first hand.
         if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
             f.write_str(match inner.stays {
-                true => "; it may have taken effect all the same: read your data to learn the outcome",
-                false => "; it may have taken effect all the same, and is being undone",
+                true => "; the request may have taken effect: read your data to learn the outcome",
+                false => "; the request may have taken effect, and is being undone",
             })?;
         }
         // A driver's text can have several lines; a log has one for each error.

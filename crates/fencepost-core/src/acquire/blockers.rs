@@ -79,7 +79,7 @@ impl Request<'_> {
         // The rest of a longer wait is no round number.
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
         let failed =
-            || format!("the engine failed until the waiting time of {wait:?} was over; see to the engine");
+            || format!("no grant within the waiting time of {wait:?}, because the engine failed; check it");
         let error = match failure {
             Some(error) => Error::new(error.kind(), failed()).because_of(error),
             None => {
@@ -96,7 +96,7 @@ impl Request<'_> {
         let own = &self.client.holder;
         let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
         if holders.iter().any(|claim| is_own(claim) && !claim.detached) {
-            ", held by this process: this lock is not reentrant"
+            "; a task of this process holds it: if it is the caller itself, release first or use `reentrant()`"
         } else {
             ""
         }

@@ -8,7 +8,7 @@ fn the_message_names_resource_engine_and_effect() {
         .unknown();
     assert_eq!(
         error.to_string(),
-        "stock/42: no answer within 2s; try again; it may have taken effect all the same, and is being undone \
+        "stock/42: no answer within 2s; try again; the request may have taken effect, and is being undone \
          [redis]"
     );
     assert!(error.is_transient() && error.is_unreachable());

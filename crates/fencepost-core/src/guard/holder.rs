@@ -207,7 +207,12 @@ impl Grants {
         if !blocks {
             return Ok(());
         }
-        let message = "this holder has the lock already: the call would deadlock; release the lock first, or make all its calls reentrant";
+        let read = held.iter().any(|(held, grant)| *held == Mode::Shared && grant.is_held(now));
+        let message = if read && mode == Mode::Exclusive {
+            "this holder reads, so a call that writes would deadlock; release the read lock first, or upgrade a plain one"
+        } else {
+            "this holder has the lock already, so the call would deadlock; release the lock first, or make all its calls reentrant"
+        };
         Err(Error::new(ErrorKind::WouldDeadlock, message))
     }
 }

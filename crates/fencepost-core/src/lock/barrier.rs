@@ -166,7 +166,10 @@ impl Barrier {
             if inside + u32::from(planted!(BarrierOpensEarly)) >= self.members {
                 self.mark_open(last).await?;
             } else if !looks.pause().await? {
-                let message = format!("{inside} of {} members are inside after {limit:?}", self.members);
+                let message = format!(
+                    "the barrier is still closed after {limit:?}: {inside} of {} members are inside",
+                    self.members
+                );
                 let error = Error::new(ErrorKind::Timeout, message).transient(true);
                 return Err(error.of(self.inside.clone()).on(self.client.engine()));
             }
@@ -235,7 +238,8 @@ impl Inside {
                 return Ok(());
             }
             if !looks.pause().await? {
-                let message = format!("{inside} members are inside after {limit:?}");
+                let message =
+                    format!("the barrier is still closed after {limit:?}: {inside} other members are inside");
                 let error = Error::new(ErrorKind::Timeout, message).transient(true);
                 let holders = info.holders().cloned().collect();
                 return Err(error.held_by(holders).of(barrier.inside.clone()).on(barrier.client.engine()));

@@ -157,7 +157,10 @@ impl Latch {
                 return Ok(());
             }
             if !looks.pause().await? {
-                let message = format!("the latch is closed after {limit:?}: {counted} of {}", self.count);
+                let message = format!(
+                    "the latch is still closed after {limit:?}: {counted} of {} counted down",
+                    self.count
+                );
                 return Err(self.timeout(message));
             }
         }

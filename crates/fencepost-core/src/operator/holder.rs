@@ -166,7 +166,7 @@ impl fmt::Display for ClaimInfo {
             write!(f, ", reason: {reason}")?;
         }
         match self.max_hold {
-            Some(max_hold) if self.is_overdue() => write!(f, ", overdue: held for {max_hold:?} at most"),
+            Some(max_hold) if self.is_overdue() => write!(f, ", overdue: its max_hold is {max_hold:?}"),
             _ => Ok(()),
         }
     }
