@@ -359,7 +359,7 @@ async fn a_timeout_shows_the_reason_without_the_longest_time_that_is_stored_behi
 }
 
 #[tokio::test]
-async fn a_wait_for_a_lock_of_this_process_says_that_no_lock_is_reentrant() {
+async fn a_wait_for_a_lock_of_this_process_names_reentrant_but_not_for_permits() {
     let locks = client(&Memory::new());
     let mutex = locks.mutex("a").unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -370,6 +370,10 @@ async fn a_wait_for_a_lock_of_this_process_says_that_no_lock_is_reentrant() {
     let error = mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err();
     assert!(error.is_timeout() && !error.to_string().contains("reentrant"), "{error}");
     locks.release(&lease).await.unwrap();
+    let permits = locks.semaphore("b", 1).unwrap();
+    let _permit = permits.acquire().await.unwrap();
+    let error = permits.acquire().wait(Duration::from_millis(20)).await.unwrap_err().to_string();
+    assert!(error.contains("of this process holds permits") && !error.contains("reentrant"), "{error}");
 }
 
 /// The process that attaches a lease renews it without a longest time, and would be taken for overdue.

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::options::Request;
+use crate::backend::admission::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::holder::ClaimInfo;
 use crate::time::Moment;
@@ -95,10 +96,14 @@ impl Request<'_> {
     fn own(&self, holders: &[ClaimInfo]) -> &'static str {
         let own = &self.client.holder;
         let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
-        if holders.iter().any(|claim| is_own(claim) && !claim.detached) {
-            "; a task of this process holds it: if it is the caller itself, release first or use `reentrant()`"
-        } else {
-            ""
+        match self.mode {
+            _ if !holders.iter().any(|claim| is_own(claim) && !claim.detached) => "",
+            Mode::Permits { .. } => {
+                "; a task of this process holds permits: if it is the caller itself, release them first"
+            }
+            _ => {
+                "; a task of this process holds it: if it is the caller itself, release first or use `reentrant()`"
+            }
         }
     }
 }

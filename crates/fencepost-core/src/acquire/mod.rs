@@ -145,7 +145,9 @@ impl Request<'_> {
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {
-            return Err(Error::invalid(format!("{n} permits of {of} can never be had; ask for 1 to {of}")));
+            return Err(Error::invalid(format!(
+                "{n} permits of {of} can never be granted; ask for 1 to {of}"
+            )));
         }
         let deadline = self.wait.map_or(Moment::NEVER, |wait| start + wait);
         // Each turn is a new claim with a fresh id: the last one's place or grant is gone.

@@ -106,7 +106,7 @@ impl Semaphore {
     }
 
     /// Waits for `n` permits, all or none; claims behind it wait too, so that it does not starve. Errors and cancel safety are
-    /// those of [`Mutex::lock`](crate::Mutex::lock); an `n` that can never be had [`is_invalid`](crate::Error::is_invalid).
+    /// those of [`Mutex::lock`](crate::Mutex::lock); an `n` that can never be granted [`is_invalid`](crate::Error::is_invalid).
     pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
         Acquire::new(&self.client, &self.name, Mode::Permits { n, of: self.permits })
     }
