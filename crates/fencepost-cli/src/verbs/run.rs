@@ -211,7 +211,8 @@ async fn round(
         // Operators see it of one name alone: of several, the first ones are held while the others are waited for. A holder is not
         // overdue before its program was killed and its release has had its time.
         max_hold: args.max_hold.filter(|_| args.names.len() == 1).map(|limit| {
-            limit.saturating_add(args.grace.unwrap_or(GRACE)).saturating_add(args.release.release_wait)
+            let grace = grace(args.grace.unwrap_or(GRACE), ttl);
+            limit.saturating_add(grace).saturating_add(args.release.release_wait)
         }),
         degrade: degrade(&args.degrade, settings)?,
     };

@@ -138,6 +138,9 @@ fn evict_takes_the_lock_from_a_holder_that_is_overdue() {
     place.output(["run", "-n", "hello", "--", "true"]).expect(0);
     holder.kid.send(Signal::SIGCONT);
     holder.kid.said();
+    // The default grace is at most a third of the lease, and the release may take 2 s.
+    let _short = place.running(&["--max-hold", "1m", "--ttl", "3s"], "short", HOLD);
+    assert_eq!(place.show("short")["holders"][0]["max_hold_ms"].as_u64(), Some(63_000));
 }
 
 #[test]
