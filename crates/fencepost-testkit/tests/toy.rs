@@ -31,7 +31,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
     an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,
     a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
-    a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody,
+    a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
     a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
     an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
     a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,

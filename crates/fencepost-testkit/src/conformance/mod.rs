@@ -222,7 +222,7 @@ macro_rules! conformance {
             unfair_claims_are_refused_where_the_engine_has_none fairness_can_be_required
             a_stored_limit_counts_for_all_clients a_greater_limit_admits_waiters_at_once
             a_smaller_limit_takes_no_permits_away a_claim_over_the_limit_is_refused_and_blocks_nobody
-            stored_limits_are_refused_where_the_engine_has_none
+            limits_change_under_load stored_limits_are_refused_where_the_engine_has_none
             a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
             an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
             cancel_at_every_await cancel_in_line cancel_of_release

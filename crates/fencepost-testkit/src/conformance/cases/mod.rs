@@ -61,6 +61,7 @@ cases! {
     permits::a_greater_limit_admits_waiters_at_once [Permits, StoredPermits]
     permits::a_smaller_limit_takes_no_permits_away [Permits, StoredPermits]
     permits::a_claim_over_the_limit_is_refused_and_blocks_nobody [Permits, StoredPermits]
+    permits::limits_change_under_load [Permits, StoredPermits]
     permits::stored_limits_are_refused_where_the_engine_has_none []
     upgrade::a_reader_upgrades [Upgrade]
     upgrade::an_upgrade_goes_before_all_that_wait [Upgrade]

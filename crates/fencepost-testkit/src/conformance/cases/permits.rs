@@ -3,7 +3,10 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{SOON, lock, try_lock};
 use crate::history::Mode;
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Client, Semaphore};
+use std::sync::Arc;
+use tokio::sync::watch;
 
 const X: Mode = Mode::Exclusive;
 
@@ -136,6 +139,67 @@ pub(super) async fn a_claim_over_the_limit_is_refused_and_blocks_nobody(stage: S
     assert!(error.is_invalid(), "{error}");
     reset(&client).await;
     assert!(is_admitted(&client, p(4, 4)).await, "its own number counts again");
+    stage.assert_free("lock").await;
+}
+
+/// What is certain while limits change.
+struct Load {
+    /// Grows before and after each change.
+    epoch: u32,
+    /// `None`: it is being changed.
+    limit: Option<u32>,
+    held: u32,
+}
+
+pub(super) async fn limits_change_under_load(stage: Stage) {
+    const LIMITS: [u32; 8] = [2, 5, 3, 2, 4, 2, 5, 2];
+    let clients = [stage.client().await, stage.client().await];
+    let load = Arc::new(Mutex::new(Load { epoch: 0, limit: None, held: 0 }));
+    let (done, mut grants) = watch::channel(0_u32);
+    let mut workers = Vec::new();
+    for task in 0..8 {
+        let (client, load, done) = (clients[task % 2].clone(), Arc::clone(&load), done.clone());
+        workers.push(tokio::spawn(async move {
+            for round in 0..15 {
+                let n = if (task + round) % 3 == 0 { 2 } else { 1 };
+                let began = load.lock().epoch;
+                let guard = lock(&client, "lock", p(n, 5)).await.expect("each limit leaves room for it");
+                {
+                    let mut load = load.lock();
+                    load.held += n;
+                    // All that is held now is held together, and the last of it was granted under this limit.
+                    let limit = load.limit.filter(|_| load.epoch == began);
+                    assert!(
+                        limit.is_none_or(|limit| load.held <= limit),
+                        "{} of {limit:?} permits",
+                        load.held
+                    );
+                }
+                done.send_modify(|grants| *grants += 1);
+                // Others would be granted meanwhile, if the engine let them.
+                for _ in 0..3 {
+                    semaphore(&client, 5).stored_permits().await.expect("the engine can tell");
+                    tokio::task::yield_now().await;
+                }
+                load.lock().held -= n;
+                guard.release().await.expect("it was held");
+            }
+        }));
+    }
+    for (number, limit) in (0..).zip(LIMITS) {
+        grants.wait_for(|grants| *grants >= 12 * number).await.expect("the workers go on");
+        {
+            let mut load = load.lock();
+            (load.epoch, load.limit) = (2 * number + 1, None);
+        }
+        semaphore(&clients[0], 5).set_permits(limit).await.expect("the engine stores limits");
+        let mut load = load.lock();
+        (load.epoch, load.limit) = (2 * number + 2, Some(limit));
+    }
+    for worker in workers {
+        worker.await.expect("no more than the limit was granted");
+    }
+    reset(&clients[1]).await;
     stage.assert_free("lock").await;
 }
 
