@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
 use fencepost_sql::mysql_tokens::{self, MysqlTry};
 use fencepost_sql::{Failure, MysqlPermits, mysql_high};
+use futures_util::future::try_join_all;
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
 use crate::conn::channel::{Answer, Channel};
-use crate::conn::connect::{Connector, all};
+use crate::conn::connect::Connector;
 use crate::conn::draws::Draws;
 use crate::conn::statements::Statements;
 use crate::error;
@@ -26,6 +28,9 @@ pub(crate) struct MysqlSession {
     pub(crate) channel: Channel,
     statements: Statements,
     draws: Arc<Draws>,
+    /// Held while the statements about permits of one claim are sent. They use variables of the session and the lock of the name, so
+    /// those of another claim must not come between them.
+    permits: Mutex<()>,
     /// The session's number at the server.
     pub(crate) number: u64,
 }
@@ -38,7 +43,7 @@ impl MysqlSession {
         number: u64,
     ) -> MysqlSession {
         let draws = Draws::new(channel.clone(), statements, connector.runtime.clone());
-        MysqlSession { connector, channel, statements, draws, number }
+        MysqlSession { connector, channel, statements, draws, permits: Mutex::new(()), number }
     }
 
     /// Runs a prepared statement, which the first poll sends.
@@ -71,6 +76,25 @@ impl MysqlSession {
         error::interrupted(&self.connector.server)
     }
 
+    /// Sends statements about permits together. Returns their replies.
+    async fn about_permits(&self, texts: &[String]) -> Result<Vec<Answer>, Failure> {
+        let replies: Vec<_> = {
+            let _together = self.permits.lock();
+            texts.iter().map(|text| self.channel.query(text)).collect()
+        };
+        try_join_all(replies).await.map_err(|error| error::read(error, &self.connector.server))
+    }
+
+    /// Releases permits. Returns how many were held.
+    async fn release_permits(
+        &self,
+        permits: MysqlPermits<'_>,
+        numbers: &[u32],
+    ) -> Result<Option<i64>, Failure> {
+        let mut answers = self.about_permits(&[permits.release(numbers)]).await?;
+        Ok(answers.pop().and_then(|answer| first_number(answer.rows)))
+    }
+
     /// Takes permits, all or none.
     async fn try_permits(
         &self,
@@ -80,8 +104,7 @@ impl MysqlSession {
     ) -> Result<Option<Taken>, Failure> {
         let (texts, clock) = (permits.try_take(n, &record(claim)), claim.runtime.clock());
         for attempt in 0..GATE_ATTEMPTS {
-            let answers = all(&self.channel, &texts).await;
-            let mut answers = answers.map_err(|error| error::read(error, &self.connector.server))?;
+            let mut answers = self.about_permits(&texts).await?;
             let locked = first_number(std::mem::take(&mut answers[2].rows));
             let Some(mut row) = answers[4].rows.pop() else { return Ok(None) };
             let (numbers, token) = (row.take_opt::<String, _>(0), row.take_opt::<u64, _>(1));
@@ -91,7 +114,7 @@ impl MysqlSession {
                     return Ok(Some(Taken { token: Token::new(token), permits: numbers }));
                 }
                 // Somebody took one by hand.
-                self.query(&permits.release(&numbers)).await?;
+                self.release_permits(permits, &numbers).await?;
                 return Ok(None);
             }
             let flag = |number: Option<Result<u8, _>>| number.and_then(Result::ok) == Some(1);
@@ -183,8 +206,8 @@ impl Session for MysqlSession {
     fn unlock<'a>(&'a self, locked: &'a Locked<Key>) -> locks::Answer<'a, bool> {
         Box::pin(async {
             if let Mode::Permits { of, .. } = locked.mode {
-                let released = self.query(&permits(&locked.keys, of).release(&locked.permits)).await?;
-                return Ok(first_number(released) == i64::try_from(locked.permits.len()).ok());
+                let released = self.release_permits(permits(&locked.keys, of), &locked.permits).await?;
+                return Ok(released == i64::try_from(locked.permits.len()).ok());
             }
             Ok(self.number(self.statements.release, &[text(&locked.keys.text)]).await? == Some(1))
         })

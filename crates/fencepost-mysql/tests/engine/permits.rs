@@ -149,3 +149,34 @@ async fn permits_are_never_exceeded() {
     }
     assert_eq!(locks(&server), "0");
 }
+
+/// The statements of a claim for permits use variables of the session, which all claims of a client share, on all threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_for_permits_of_several_names_do_not_mix() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    let client = connect(&server.url()).await;
+    let holders: Arc<[AtomicU32; 8]> = Arc::default();
+    let tasks: Vec<_> = (0..32)
+        .map(|task| {
+            let (client, holders, name) = (client.clone(), Arc::clone(&holders), task % 8);
+            tokio::spawn(async move {
+                let semaphore = client.semaphore(&format!("pool {name}"), 1).expect("a good name");
+                for _ in 0..100 {
+                    let Some(guard) = semaphore.try_acquire().await.expect("busy is no error") else {
+                        continue;
+                    };
+                    assert_eq!(holders[name].fetch_add(1, SeqCst), 0, "another claim holds the only permit");
+                    tokio::task::yield_now().await;
+                    holders[name].fetch_sub(1, SeqCst);
+                    guard.release().await.expect("it was held");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no claim had a permit of another");
+    }
+    assert_eq!(locks(&server), "0");
+    client.close().await;
+}
