@@ -13,7 +13,8 @@ impl Table {
     /// forgets its token: mark rows as deleted instead.
     ///
     /// Run each statement by itself. PostgreSQL and MySQL keep the triggers with the table, for all connections. In SQLite each
-    /// connection makes its own: a connection without them is not checked, so all writers must run the statements.
+    /// connection makes its own: a connection without them is not checked, so all writers must run the statements. `REPLACE` deletes
+    /// rows there without a trigger: the row that has the key is checked, one that is equal in another unique column is not.
     ///
     /// The error is SQLSTATE `FP001` (no token) or `FP002` (refused) in PostgreSQL and `45000` in MySQL; in SQLite it is the
     /// message of a failed constraint.
@@ -119,12 +120,17 @@ $fencepost$"
         ));
         let no_token = format!("SELECT RAISE(ABORT, {none}) WHERE {shown} IS NULL;");
         let earlier = format!("SELECT RAISE(ABORT, {refused}) WHERE OLD.{token} > {shown};");
+        // `REPLACE` deletes the row that has the key, and no trigger sees that.
+        let replaced = format!(
+            "SELECT RAISE(ABORT, {refused}) \
+             WHERE EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key} AND {token} > {shown});"
+        );
         let store = format!(
             "UPDATE {bare} SET {token} = {shown} WHERE {key} = NEW.{key} AND {token} IS NOT {shown};"
         );
         let triggers = [
-            ("BEFORE INSERT", no_token.clone()),
-            ("BEFORE UPDATE", format!("{no_token} {earlier}")),
+            ("BEFORE INSERT", format!("{no_token} {replaced}")),
+            ("BEFORE UPDATE", format!("{no_token} {earlier} {replaced}")),
             ("BEFORE DELETE", format!("{no_token} {earlier}")),
             ("AFTER INSERT", store.clone()),
             ("AFTER UPDATE", store),

@@ -42,3 +42,33 @@ fn triggers_refuse_whatever_statement_writes() {
     let rows = all.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).unwrap();
     assert_eq!(rows.map(Result::unwrap).collect::<Vec<[i64; 3]>>(), [[7, 98, 42], [8, 5, 43]]);
 }
+
+/// SQLite deletes the row that is replaced without a trigger.
+#[test]
+fn triggers_refuse_a_late_replacement() {
+    let (database, table) = (Connection::open_in_memory().unwrap(), Table::new("stock", "id").unwrap());
+    database.execute_batch(&format!("{TABLE} {}", table.add_column(Dialect::Sqlite))).unwrap();
+    for statement in table.triggers(Dialect::Sqlite) {
+        database.execute(&statement, []).unwrap();
+    }
+    let run = |token: i64, statement: &str| {
+        database.execute(Table::set_token(Dialect::Sqlite), [token]).unwrap();
+        database.execute(statement, []).map_err(|error| error.to_string())
+    };
+    run(41, "INSERT INTO stock (id, pieces) VALUES (8, 5)").unwrap();
+    run(43, "UPDATE stock SET pieces = 98 WHERE id = 7").unwrap();
+    for late in [
+        "REPLACE INTO stock (id, pieces) VALUES (7, 1)",
+        "INSERT OR REPLACE INTO stock (id, pieces) VALUES (7, 1)",
+        "INSERT INTO stock (id, pieces) VALUES (7, 1) ON CONFLICT (id) DO UPDATE SET pieces = 1",
+        "UPDATE OR REPLACE stock SET id = 7 WHERE id = 8",
+    ] {
+        assert!(run(42, late).is_err_and(|error| error.contains("the fencing token is refused")), "{late}");
+    }
+    run(44, "REPLACE INTO stock (id, pieces) VALUES (7, 97)").unwrap();
+    run(44, "INSERT INTO stock (pieces) VALUES (3)").expect("the key is made by SQLite");
+    let mut all = database.prepare("SELECT id, pieces, token FROM stock ORDER BY id").unwrap();
+    let rows = all.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).unwrap();
+    let rows = rows.map(Result::unwrap).collect::<Vec<[i64; 3]>>();
+    assert_eq!(rows, [[7, 97, 44], [8, 5, 41], [9, 3, 44]]);
+}
