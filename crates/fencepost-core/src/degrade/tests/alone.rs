@@ -179,3 +179,11 @@ async fn a_lease_that_is_too_long_is_refused() {
     let wrong = builder.degrade(Degrade::fail_open().probe_interval(MS)).open(|_| Ok(engine.backend()));
     assert!(wrong.unwrap_err().to_string().contains("probe interval"));
 }
+
+#[tokio::test]
+async fn the_longest_lease_may_have_any_length() {
+    for (degrade, _) in policies() {
+        let (locks, _, _) = client(degrade.max_ttl(Duration::MAX));
+        locks.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
+    }
+}
