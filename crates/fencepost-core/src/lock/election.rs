@@ -9,6 +9,7 @@ use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
 use crate::error::Result;
 use crate::lock::bug::planted;
+use crate::lock::polling::SHORTEST;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::token::Token;
@@ -94,9 +95,9 @@ impl Election {
         Ok(leader)
     }
 
-    /// Observes the leaders from now on, by a look each `interval`.
+    /// Observes the leaders from now on, by a look each `interval`, which is 1 ms at least.
     pub fn observe(&self, interval: Duration) -> Leaders<'_> {
-        Leaders { election: self, interval, seen: None }
+        Leaders { election: self, interval: interval.max(SHORTEST), seen: None }
     }
 }
 

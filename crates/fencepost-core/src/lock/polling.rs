@@ -11,6 +11,9 @@ use crate::time::Moment;
 /// The pause between two looks, unless the user gives another one.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 
+/// The shortest pause: an engine that answers on the spot gives the thread to other tasks in pauses alone.
+pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+
 /// The looks of one call that waits.
 pub(super) struct Looks<'a> {
     client: &'a Handle,
@@ -24,7 +27,7 @@ pub(super) struct Looks<'a> {
 impl<'a> Looks<'a> {
     pub(super) fn new(client: &'a Handle, interval: Duration, limit: Duration) -> Looks<'a> {
         let until = client.runtime.clock().now() + limit;
-        Looks { client, interval, until, failing: None }
+        Looks { client, interval: interval.max(SHORTEST), until, failing: None }
     }
 
     /// Looks at a resource. An engine that fails is asked again for the client's outage, within the waiting time.
@@ -66,5 +69,38 @@ impl<'a> Looks<'a> {
     /// Returns how much of the waiting time is left.
     pub(super) fn left(&self) -> Duration {
         self.until.since(self.client.runtime.clock().now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::IntoFuture;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::memory::Memory;
+
+    /// An engine that answers on the spot never gives the thread to another task.
+    #[test]
+    fn a_pause_of_zero_lets_other_tasks_run() {
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let locks = Client::builder().open(|_| Ok(Memory::new())).unwrap();
+                let election = locks.election("a").unwrap();
+                let mut leaders = election.observe(Duration::ZERO);
+                assert_eq!(leaders.next().await.unwrap(), None);
+                let (leader, guard) = tokio::join!(leaders.next(), election.campaign().into_future());
+                assert_eq!(leader.unwrap().map(|leader| leader.term), Some(guard.unwrap().token()));
+                let latch = locks.latch("b", 1).unwrap().every(Duration::ZERO);
+                let (waited, counted) =
+                    tokio::join!(latch.wait(Duration::from_secs(3600)), latch.count_down());
+                waited.and(counted).unwrap();
+            });
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(30)).expect("both calls end");
     }
 }
