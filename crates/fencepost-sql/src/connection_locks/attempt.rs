@@ -83,7 +83,7 @@ pub(super) async fn try_lock<S: Server>(
             }
             Err(failure) if failure.closed && first => first = false,
             Err(failure) => {
-                connection.undo(&locked, key_use.again).await;
+                connection.undo(&locked, key_use.is_shared()).await;
                 return Err(failure);
             }
         }

@@ -201,10 +201,10 @@ impl<S: Server> Connection<S> {
         self.send(|session| session.unlock(locked)).await
     }
 
-    /// Releases what a statement may have been granted before it failed: an error does not release a lock. `again`: another claim has
-    /// the name on this connection, and only the end of the connection is certain to undo one of them.
-    pub(super) async fn undo(&self, locked: &Locked<<S::Session as Session>::Keys>, again: bool) {
-        if again || self.within(self.unlock(locked)).await.is_err() {
+    /// Releases what a statement may have been granted before it failed: an error does not release a lock. `is_shared`: another claim
+    /// has the name on this connection, and only the end of the connection is certain to undo one of them.
+    pub(super) async fn undo(&self, locked: &Locked<<S::Session as Session>::Keys>, is_shared: bool) {
+        if is_shared || self.within(self.unlock(locked)).await.is_err() {
             self.end();
         }
     }

@@ -105,6 +105,20 @@ impl KeyUse {
         (0..of).filter(|number| !taken.contains(number)).collect()
     }
 
+    /// Returns whether other claims share the name now. If none does, none will until this is dropped.
+    pub(super) fn is_shared(&mut self) -> bool {
+        let mut uses = self.keys.0.lock();
+        match uses.get_mut(&self.want.name).map(|used| &mut used.how) {
+            Some(How::Shared(claims)) if *claims > 1 => true,
+            Some(how @ How::Shared(_)) => {
+                *how = How::Exclusive;
+                false
+            }
+            // Claims for permits wait for each other.
+            _ => self.again,
+        }
+    }
+
     /// Notes that the server has granted the lock, with the numbers of the claim's permits.
     pub(super) fn grant(&mut self, permits: &[u32]) {
         let mut uses = self.keys.0.lock();
@@ -176,5 +190,22 @@ mod tests {
         assert!(matches!(used.take(&want), Usable::Held));
         drop(first);
         used.take(&want).free();
+    }
+
+    /// A claim whose statement has failed may hold nothing. What it releases then would be the lock of the other claim.
+    #[test]
+    fn a_claim_that_failed_knows_who_shares_its_name() {
+        let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
+        let used = KeysInUse::default();
+        let mut first = used.take(&want(Mode::Shared)).free();
+        let mut second = used.take(&want(Mode::Shared)).free();
+        second.grant(&[]);
+        assert!(!first.again && first.is_shared(), "another claim came later");
+        drop(second);
+        assert!(!first.is_shared());
+        // Nobody shares the name while its lock is released.
+        assert!(matches!(used.take(&want(Mode::Shared)), Usable::Undecided));
+        drop(first);
+        used.take(&want(Mode::Shared)).free();
     }
 }
