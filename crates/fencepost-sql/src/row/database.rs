@@ -62,7 +62,7 @@ pub trait RowTransaction: Send + Sync + 'static {
     /// Makes the locks so far last: a statement that fails from now on does not free them. The idle time starts again.
     fn keep(&self) -> Answer<'_, ()>;
 
-    /// Runs a statement, so that the idle time starts again. It becomes `idle`.
+    /// Runs a statement, so that the idle time starts again. It becomes `idle` if that is longer.
     ///
     /// # Errors
     /// A refusal if the idle time cannot be changed any more.

@@ -182,6 +182,8 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
 
     fn renew(&self, idle: Duration, look: Statement) -> Answer<'_, Renewed> {
         async move {
+            // The lease that the holder has may end later than the new one.
+            let idle = idle.max(self.idle());
             let renewed = S::renew(self, idle, look).await?;
             if let Renewed::Open(_) = renewed {
                 *self.idle.lock() = idle;

@@ -63,6 +63,27 @@ pub async fn a_holder_whose_session_is_ended_is_told<R: RowEngine>() {
     other.close().await;
 }
 
+/// The server never frees a lock before the end of the lease that its holder has, also if a later lease is shorter.
+#[doc(hidden)]
+pub async fn a_shorter_extension_shortens_nothing<R: RowEngine>() {
+    let server = RowServer::<R>::start().await;
+    let mut proxy = Proxy::start(server.server.address()).expect("a proxy starts");
+    let url = format!("{}?mode=row", server.server.url_at(proxy.address()));
+    let (client, other) = (connect::<R>(&url).await.expect("it answers"), server.connect().await);
+    let (mutex, ttl) = (client.mutex("stock/42").expect("a good name"), Duration::from_secs(8));
+    let mut guard = mutex.lock().ttl(ttl).no_renewal().await.expect("it is free");
+    guard.extend(ttl / 8).await.expect("it is held");
+    proxy.silence().expect("a proxy can");
+    let next =
+        other.mutex("stock/42").expect("a good name").lock().wait(SOON).await.expect("it becomes free");
+    assert!(guard.ensure_held().is_err(), "two hold the lock, one for {:?} more", guard.remaining());
+    next.release().await.expect("it was held");
+    proxy.mend().expect("a proxy can");
+    drop(guard);
+    client.close().await;
+    other.close().await;
+}
+
 /// A silent holder's statement keeps its lock, and a renewal waits behind it. If it lasts longer than the lease, the lock is lost and
 /// nothing is committed.
 #[doc(hidden)]

@@ -231,7 +231,7 @@ macro_rules! row_tests {
         $crate::row_tests!($engine:
             a_release_commits_the_change a_drop_rolls_the_change_back a_holder_whose_session_is_ended_is_told
             a_renewal_waits_for_a_statement_of_the_holder drops_at_random_moments_leave_nothing
-            a_commit_without_a_reply rows_and_connections_that_are_missing tables_and_rights_that_are_missing an_eviction_at_once_undoes_the_change
+            a_shorter_extension_shortens_nothing a_commit_without_a_reply rows_and_connections_that_are_missing tables_and_rights_that_are_missing an_eviction_at_once_undoes_the_change
             a_lock_in_a_transaction_excludes_guards shared_locks_in_transactions_hold_together what_a_transaction_lacks_is_named
         );
     };
