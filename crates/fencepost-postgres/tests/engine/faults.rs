@@ -52,6 +52,33 @@ async fn a_silent_holder_is_lost_before_the_server_frees_its_lock() {
     other.close().await;
 }
 
+/// The server's timeout is that of the longest lease, also if the statement for a shorter one is sent before the longer one has its reply.
+#[tokio::test]
+async fn two_lengths_at_once_leave_the_timeout_of_the_longer_lease() {
+    needs!(POSTGRES);
+    let mut server = ProxiedPostgres::start(&()).expect("a server starts");
+    let (client, short) = (connect(&server.url()).await, Duration::from_secs(2));
+    let mut guards = Vec::new();
+    for name in ["one", "two"] {
+        let lock = client.mutex(name).expect("a good name");
+        guards.push(lock.lock().ttl(short).no_renewal().await.expect("it is free"));
+    }
+    let [one, two] = &mut guards[..] else { panic!("there are two") };
+    let (longer, shorter) = tokio::join!(one.extend(4 * short), two.extend(short));
+    longer.and(shorter).expect("both are held");
+    server.silence().expect("the network can be silent");
+    assert!(one.remaining() > 3 * short);
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    eventually(SOON, "the server ends the session", || async {
+        server.run(held).expect("the server answers").trim() == "0"
+    })
+    .await;
+    assert!(one.ensure_held().is_err(), "its lock is free, and it is valid for {:?}", one.remaining());
+    server.mend().expect("it can be mended");
+    drop(guards);
+    client.close().await;
+}
+
 /// A step of the server's wall clock can end a session. Its holder is told.
 #[tokio::test]
 async fn a_clock_that_jumps_makes_no_second_holder() {

@@ -1,7 +1,7 @@
 //! One connection, and the claims that it holds.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Moment, Runtime, Token, Validity};
 
-use crate::connection_locks::server::{Locked, Server, Session};
+use crate::connection_locks::server::{Answer, Locked, Server, Session};
 use crate::connection_locks::task::ConnectionTask;
 use crate::connection_locks::{ConnectionLocks, Taken};
 use crate::failure::Failure;
@@ -24,6 +24,8 @@ pub struct Connection<S: Server> {
     runtime: Runtime,
     session: S::Session,
     idle: Mutex<Duration>,
+    /// The longest idle timeout that a statement has asked for. Its reply may be on its way.
+    asked: Mutex<Duration>,
     state: Mutex<State>,
     /// Each claim has its own validity, because their lengths differ.
     pub(super) forever: Arc<Validity>,
@@ -52,6 +54,7 @@ impl<S: Server> Connection<S> {
             runtime: runtime.clone(),
             session,
             idle: Mutex::new(idle),
+            asked: Mutex::new(idle),
             state: Mutex::new(State {
                 task: Some(task),
                 claims: HashMap::new(),
@@ -247,10 +250,23 @@ impl<S: Server> Connection<S> {
 
     /// Sends a statement so that the idle timeout starts again. It becomes that of `ttl` if that is longer.
     pub(super) async fn ping(&self, ttl: Duration) -> Result<(), Failure> {
-        let idle = S::idle_for(ttl).max(self.idle());
-        self.run(|session| session.set_idle(idle)).await?;
+        let (mut idle, mut sent) = (S::idle_for(ttl), None::<Answer<'_, ()>>);
+        poll_fn(|cx| {
+            if let Some(sent) = &mut sent {
+                return sent.as_mut().poll(cx);
+            }
+            // Kept until the statement is sent: one that is sent later never asks for less.
+            let mut asked = self.asked.lock();
+            *asked = idle.max(*asked);
+            idle = *asked;
+            let longest = idle;
+            let statement = sent.insert(Box::pin(self.run(move |session| session.set_idle(longest))));
+            statement.as_mut().poll(cx)
+        })
+        .await?;
+        let asked = *self.asked.lock();
         let mut known = self.idle.lock();
-        *known = idle.max(*known);
+        *known = idle.max(*known).min(asked);
         Ok(())
     }
 
@@ -259,7 +275,7 @@ impl<S: Server> Connection<S> {
         let idle = S::idle_for(ttl);
         if self.idle() != idle {
             self.run(|session| session.set_idle(idle)).await?;
-            *self.idle.lock() = idle;
+            self.note_idle(idle);
         }
         Ok(())
     }
@@ -274,7 +290,13 @@ impl<S: Server> Connection<S> {
     ) -> Result<Option<Token>, Failure> {
         let idle = S::idle_for(ttl);
         let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
-        *self.idle.lock() = idle;
+        self.note_idle(idle);
         Ok(token)
+    }
+
+    /// Notes the idle timeout of a connection that holds nothing yet.
+    fn note_idle(&self, idle: Duration) {
+        *self.asked.lock() = idle;
+        *self.idle.lock() = idle;
     }
 }
