@@ -192,7 +192,7 @@ mod tests {
         used.take(&want).free();
     }
 
-    /// A claim whose statement has failed may hold nothing. What it releases then would be the lock of the other claim.
+    /// A claim whose statement has failed may hold nothing. If it released the lock then, the other claim would lose it.
     #[test]
     fn a_claim_that_failed_knows_who_shares_its_name() {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };

@@ -142,7 +142,7 @@ pub(super) async fn a_claim_over_the_limit_is_refused_and_blocks_nobody(stage: S
     stage.assert_free("lock").await;
 }
 
-/// What is certain while limits change.
+/// The limit and the permits that are held for certain, while limits change.
 struct Load {
     /// Grows before and after each change.
     epoch: u32,
