@@ -84,7 +84,12 @@ impl Request<'_> {
         let limit = if self.wait.no_wait { LOOK } else { self.wait.left_of_attempt() };
         let found = match seen {
             Some(found) => found,
-            None => tokio::time::timeout(limit, look).await.unwrap_or_else(|_| Err(self.silent())),
+            None => match tokio::time::timeout(limit, look).await {
+                Ok(found) => found,
+                // The engine has just said that the lock is busy, and only the holders are not known.
+                Err(_) if self.wait.no_wait => Ok(self.busy()),
+                Err(_) => Err(self.silent()),
+            },
         };
         found.map(Answer::Busy)
     }
@@ -110,9 +115,14 @@ impl Request<'_> {
         }
         if texts.is_empty() {
             // The holder has just left.
-            texts.push(format!("'{}' is busy", self.names.join("', '")));
+            texts.push(self.busy());
         }
         Ok(texts.join("; "))
+    }
+
+    /// Returns the message for a lock whose holders are not known.
+    fn busy(&self) -> String {
+        format!("'{}' is busy", self.names.join("', '"))
     }
 
     /// The engine said nothing for as long as an answer may take.
@@ -121,7 +131,7 @@ impl Request<'_> {
         Failure::new(UNREACHABLE, format!("'{names}': the engine does not answer; check it, and try again"))
     }
 
-    /// Shows who holds what is waited for and the place in line, until dropped: on a terminal by a line that changes, elsewhere in the log.
+    /// Shows who holds the lock and the place in the queue, until dropped: on a terminal by a line that changes, elsewhere in the log.
     async fn show_waiting(&self) {
         if self.wait.no_wait || log::is_quiet() {
             return std::future::pending().await;
@@ -252,7 +262,7 @@ fn waiting_text(info: &Info) -> Option<String> {
     let holder = info.holders().next()?;
     let own = std::process::id();
     let place = info.waiters().position(|claim| claim.holder.pid == own).map_or(0, |ahead| ahead + 1);
-    let place = if place > 0 { format!("; place {place} in line") } else { String::new() };
+    let place = if place > 0 { format!("; place {place} in the queue") } else { String::new() };
     Some(format!("waiting for '{}', held by {}{place}", info.name, show::phrase(holder)))
 }
 

@@ -73,7 +73,7 @@ fn a_wait_is_logged_with_the_holder_and_so_is_its_end() {
         let mut lines = waiter.err();
         let waits = lines.line();
         assert!(waits.contains("waiting for 'a', held by ") && waits.contains("nightly job"), "{waits}");
-        assert!(waits.contains("; place 1 in line"), "{waits}");
+        assert!(waits.contains("; place 1 in the queue"), "{waits}");
         assert_eq!(has_time(&waits), time, "{waits}");
         holder.kid.send(Signal::SIGTERM);
         assert_eq!(waiter.end().code(), Some(0));

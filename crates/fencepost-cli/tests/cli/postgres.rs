@@ -52,6 +52,10 @@ fn an_eviction_of_a_stopped_client_says_how_to_end_its_session() {
     let holder = place.running(&["--ttl", "60s"], "backup", HOLD);
     let token = place.show("backup")["holders"][0]["token"].to_string();
     holder.kid.send(Signal::SIGSTOP);
+    // The lock is busy, although its holder does not tell who it is.
+    for wait in ["-n", "-w1s"] {
+        place.output(["run", wait, "backup", "--", "true"]).expect(75).complains(&["'backup' is busy"]);
+    }
     for token in [&token, "0"] {
         let said = place.output(["evict", "backup", "--token", token, "--yes"]);
         said.expect(69).complains(&["does not reply", "pg_terminate_backend"]);

@@ -199,7 +199,7 @@ fn who_waits_on_a_terminal_sees_the_holder_and_the_place() {
     let mut desk = Desk::new(&place, &[fencepost(), "run", "hello", "--", "echo", "mine"]);
     desk.shows("waiting for 'hello', held by");
     desk.shows(&holder.kid.pid().to_string());
-    desk.shows("place 1 in line");
+    desk.shows("place 1 in the queue");
     desk.type_in("\x03");
     assert_eq!(desk.kid.end().code(), Some(130));
 }

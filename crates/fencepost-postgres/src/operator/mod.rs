@@ -23,8 +23,17 @@ use crate::operator::reply::read;
 /// How long an operator waits for the replies of clients. A client that is stopped or cut off does not reply.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(1_000);
 
-/// Asks `clients` and waits for their replies.
-async fn ask(client: &PostgresClient, mut question: Value, clients: Vec<String>) -> Result<Replies, Failure> {
+/// How long an inspection waits for them. A call inspects the lock within the last second of its waiting time, or within its attempt
+/// limit of 1 s.
+const INSPECT_TIMEOUT: Duration = Duration::from_millis(600);
+
+/// Asks `clients` and waits for their replies, for at most `limit`.
+async fn ask(
+    client: &PostgresClient,
+    mut question: Value,
+    clients: Vec<String>,
+    limit: Duration,
+) -> Result<Replies, Failure> {
     let mut asked = client.server.inbox.ask();
     question["to"] = session_name(&client.runtime).into();
     question["number"] = asked.number.into();
@@ -32,7 +41,7 @@ async fn ask(client: &PostgresClient, mut question: Value, clients: Vec<String>)
     let (connection, question) = (client.connection().await?, question.to_string());
     connection.run(|session| session.notify(CHANNEL, &question)).await?;
     let clock = client.runtime.clock();
-    clock.within(clock.now() + REPLY_TIMEOUT, asked.complete(&clients)).await;
+    clock.within(clock.now() + limit, asked.complete(&clients)).await;
     Ok(asked.replies(clients))
 }
 
@@ -48,7 +57,7 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
         return Ok(Info::new(name.clone(), None, Vec::new()));
     }
     let question = json!({ "ask": "name", "name": name.as_str() });
-    let replies = ask(client, question, sessions(&backends)).await?;
+    let replies = ask(client, question, sessions(&backends), INSPECT_TIMEOUT).await?;
     let mut claims = claims(client, &replies.parts).remove(name.as_str()).unwrap_or_default();
     let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.session));
     claims.extend(silent.map(|one| unknown(client, one)));
@@ -60,7 +69,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
     let sessions = client.connection().await?.run(|session| session.sessions()).await?;
     let after = page.after.as_ref().map(Name::as_str);
     let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
-    let replies = ask(client, question, sessions).await?;
+    let replies = ask(client, question, sessions, REPLY_TIMEOUT).await?;
     if !replies.silent.is_empty() {
         let rest = if client.server.names.is_usable() {
             "the table of names tells their locks"
@@ -92,7 +101,7 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
     let question = json!({
         "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
     });
-    let replies = ask(client, question, sessions(&backends)).await?;
+    let replies = ask(client, question, sessions(&backends), REPLY_TIMEOUT).await?;
     let evicted = |claim: &Value| claim["evicted"] == true;
     if all(&replies.parts).any(evicted) {
         return Ok(());
