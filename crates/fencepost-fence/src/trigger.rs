@@ -12,9 +12,10 @@ impl Table {
     /// ([`set_token`](Table::set_token)); a write without a token fails. Inserts and updates store the token. A row that is deleted
     /// forgets its token: mark rows as deleted instead.
     ///
-    /// Run each statement by itself. PostgreSQL and MySQL keep the triggers with the table, for all connections. In SQLite each
-    /// connection makes its own: a connection without them is not checked, so all writers must run the statements. `REPLACE` deletes
-    /// rows there without a trigger: the row that has the key is checked, one that is equal in another unique column is not.
+    /// Run each statement by itself. PostgreSQL and MySQL keep the triggers with the table, for all connections. In
+    /// SQLite each connection makes its own: a connection without them is not checked, so all writers must run the
+    /// statements. `REPLACE` deletes rows there without a trigger: the row that has the key is checked, and one that is
+    /// equal in another unique column is not.
     ///
     /// The error is SQLSTATE `FP001` (no token) or `FP002` (refused) in PostgreSQL and `45000` in MySQL; in SQLite it is the
     /// message of a failed constraint.
