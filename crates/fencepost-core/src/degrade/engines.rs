@@ -147,6 +147,18 @@ impl Engines {
         self.changes.subscribe()
     }
 
+    /// Waits until then, or for a change.
+    ///
+    /// # Errors
+    /// The client is closed. Its clock has stopped, and waits no more.
+    pub(super) async fn wait(&self, until: Moment, changes: &mut watch::Receiver<u64>) -> Result<()> {
+        self.clock.within(until, changes.changed()).await;
+        match self.clock.is_stopped() {
+            true => Err(Error::new(ErrorKind::Closed, Error::CLOSED)),
+            false => Ok(()),
+        }
+    }
+
     /// A request to the primary failed with `error`.
     fn request_failed(&self, error: &Error) {
         if error.is_unreachable() {

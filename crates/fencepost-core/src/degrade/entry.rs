@@ -99,7 +99,7 @@ impl DegradeEntry {
                 if !self.claim.join && until > engines.clock.now() + engines.interval {
                     return Err(engines.nobody(until));
                 }
-                engines.clock.within(until, changes.changed()).await;
+                engines.wait(until, &mut changes).await?;
                 continue;
             }
             self.keep_parts_of(&plan);

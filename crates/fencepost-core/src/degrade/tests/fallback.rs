@@ -228,3 +228,28 @@ async fn an_eviction_ends_the_claim_at_both_engines_or_fails() {
         assert!(guard.release().await.unwrap_err().is_lost());
     }
 }
+
+/// A clock that has stopped does not sleep, so what waits for a time would keep the thread.
+#[test]
+fn a_claim_that_waits_for_the_fallback_ends_with_its_client() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(async {
+            let pair = Pair::new(0);
+            let locks = pair.client();
+            pair.settle().await;
+            pair.primary.fail_all(ErrorKind::Unreachable);
+            pair.clock.advance(2 * INTERVAL).await;
+            let mutex = locks.mutex("a").unwrap();
+            let waits = tokio::spawn(async move { mutex.lock().await });
+            pair.clock.advance(INTERVAL).await;
+            assert!(!waits.is_finished());
+            locks.close().await;
+            pair.runtime.clock().stop();
+            waits.await.unwrap().unwrap_err()
+        });
+        done.send(error.is_closed()).unwrap();
+    });
+    assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(true));
+}
