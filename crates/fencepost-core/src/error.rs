@@ -123,7 +123,7 @@ impl Error {
     /// Makes the error of a claim for more permits than the limit that the engine stores.
     pub fn over_limit(limit: u32) -> Error {
         Error::invalid(format!(
-            "the engine stores the limit {limit} for the permits of this name, so more can never be granted; ask for fewer, or raise the limit"
+            "the engine stores a limit of {limit} for the permits of this name, so more can never be granted; ask for fewer, or raise the limit"
         ))
     }
 

@@ -36,7 +36,7 @@ fn majority(well: usize, all: usize, need: usize) -> Finding {
         _ => Severity::Ok,
     };
     let finding = Finding::new(severity, "majority", says);
-    if severity == Severity::Ok { finding } else { finding.advice("see to the others below") }
+    if severity == Severity::Ok { finding } else { finding.advice("check the others below") }
 }
 
 #[cfg(test)]

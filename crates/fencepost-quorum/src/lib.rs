@@ -155,7 +155,7 @@ impl Shared {
     }
 
     fn too_few(&self, need: usize) -> String {
-        format!("fewer than {need} of {} nodes give their vote; see to them", self.nodes.len())
+        format!("fewer than {need} of {} nodes give their vote; check them", self.nodes.len())
     }
 
     /// Asks all nodes: what came of it by the time that a majority has answered, and a little more.
