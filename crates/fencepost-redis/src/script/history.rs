@@ -125,10 +125,12 @@ fn head(claim: &Claim, token: Token) -> String {
     head
 }
 
-/// How long the server keeps the runs, in ms.
+/// How long the server keeps the runs, in ms. Lua's numbers are exact up to 2^53, and the server deletes a key whose expiry is none of its
+/// own numbers.
 fn keep(claim: &Claim) -> u64 {
+    const LONGEST: u64 = 1 << 52;
     let keep = claim.history.unwrap_or_default().as_millis().max(1);
-    u64::try_from(keep).unwrap_or(u64::MAX)
+    u64::try_from(keep).unwrap_or(LONGEST).min(LONGEST)
 }
 
 /// Whether others may hold the lock, too.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Client, ClientBuilder, Registry};
+use fencepost_core::{Client, ClientBuilder, Firing, Registry};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
@@ -66,4 +66,19 @@ fn a_report_that_comes_late_does_not_hide_a_later_run() {
         note(&["end", "9", r#","exit_code":0"#, "1", "4", others]);
         assert_eq!(last(), seen, "others: {others}");
     }
+}
+
+/// A server deletes a key whose expiry is no number that it can have, and the job would run again.
+#[tokio::test]
+async fn a_job_may_run_once_for_ever() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    let registry = fencepost_redis::register(Registry::new());
+    let locks = Client::builder().connect(&registry, &server.url()).await.unwrap();
+    let once = locks.once("job", Duration::MAX).unwrap();
+    let Firing::First(guard) = once.begin().await.unwrap() else { panic!("it has not run") };
+    guard.report(0);
+    guard.release().await.unwrap();
+    let again = once.begin().await.unwrap();
+    assert!(matches!(&again, Firing::Already(run) if run.is_good()), "{again:?}");
 }
