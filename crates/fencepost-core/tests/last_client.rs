@@ -206,3 +206,12 @@ async fn the_thread_of_a_client_never_waits() {
     tokio::time::timeout(LONG, is_done).await.unwrap().unwrap();
     assert_eq!(stage.left(), 0);
 }
+
+#[tokio::test]
+async fn it_may_wait_for_any_time() {
+    let stage = Stage::new();
+    let client = stage.client(Client::builder().drop_timeout(Duration::MAX), Some(LATE));
+    drop(client.mutex("a").unwrap().lock().await.unwrap());
+    drop(client);
+    assert!(stage.is_free().await);
+}

@@ -6,10 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::task::{Context, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::shared::ClientShared;
 use crate::runtime::thread;
+
+/// A longer time than that to wait is too much for the system's clock.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A handle of a client: the client itself and its locks have one. Guards and waiting claims have none.
 #[derive(Clone)]
@@ -52,7 +55,7 @@ impl ClientShared {
             return;
         }
         self.backend.leave_caller_runtime();
-        let until = Instant::now() + self.drop_timeout;
+        let until = Instant::now() + self.drop_timeout.min(LONGEST);
         let (wakes, woken) = mpsc::sync_channel(1);
         let waker = Waker::from(Arc::new(Wakes(wakes)));
         let mut idle = pin!(cleaner.idle());
