@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight, Validity, margin};
 
-use crate::claim::record::owner;
+use crate::claim::record::{ANY_MODE, owner};
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
@@ -199,7 +199,7 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
             owner(claim).into(),
             micros(*ttl).into(),
             // In any mode: it may be upgraded.
-            (-1).into(),
+            ANY_MODE.into(),
         ];
         client.statements.extend.each_ref().map(|text| with(text, values.clone()))
     });

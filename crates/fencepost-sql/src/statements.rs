@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::claim::record::ANY_MODE;
 use crate::database::{Statement, Value};
 use crate::dialect::{Dialect, fill};
 use crate::names::TableName;
@@ -174,7 +175,7 @@ impl Statements {
             collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
                 "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), modified = {now} \
-                 WHERE name = $1 AND owner = $2 AND (mode = $4 OR $4 < 0) AND token > 0 AND evicted IS NULL \
+                 WHERE name = $1 AND owner = $2 AND (mode = $4 OR $4 = {ANY_MODE}) AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
                 returned("token"),
                 after("$3"),

@@ -222,6 +222,10 @@ fn decode(text: &str) -> Result<String> {
             }
         }
     }
+    // Drivers of C would end the text there.
+    if bytes.contains(&0) {
+        return Err(Error::invalid("a backend URL has no zero byte, also not as %00"));
+    }
     String::from_utf8(bytes)
         .map_err(|_| Error::invalid("a backend URL is UTF-8, also behind its percent signs"))
 }
@@ -261,7 +265,9 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_without_repeating_them() {
-        for url in ["", "hunter2", ":hunter2", "re dis:hunter2", "memory:?a=%zz", "memory:?a=%ff"] {
+        for url in
+            ["", "hunter2", ":hunter2", "re dis:hunter2", "memory:?a=%zz", "memory:?a=b%00", "memory:?a=%ff"]
+        {
             let error = BackendUrl::parse(url).unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("hunter2"), "{url}: {error}");
         }

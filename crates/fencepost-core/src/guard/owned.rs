@@ -132,12 +132,14 @@ impl Owned {
         let Some(most) = limits.most.filter(|_| self.granted) else { return };
         let entry = self.entry.get_mut().take();
         if limits.key.is_some() {
-            match entry {
-                // Its time came while the entry was not lent.
-                Some(entry) if self.claim.validity.ended() == Some(Loss::MaxHold) => {
-                    clean_up(entry, &self.claim, Cleanup::Release);
-                }
-                entry => *limits.lent.lock() = entry,
+            // Its time may have come while the entry was not lent. If it comes later, the entry is found there.
+            let mut lent = limits.lent.lock();
+            let over = self.claim.validity.ended() == Some(Loss::MaxHold);
+            *lent = entry;
+            let ended = lent.take_if(|_| over);
+            drop(lent);
+            if let Some(entry) = ended {
+                clean_up(entry, &self.claim, Cleanup::Release);
             }
             return;
         }

@@ -33,6 +33,10 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
 /// The number of a reader that waits to be the only holder. Versions that do not know it admit nobody beside it either.
 pub(crate) const MARKED: i64 = 2;
 
+/// The number that stands for any mode: that of no mode, because a claim is for at most as many permits as there are. Its text is a
+/// number of 64 bits in all dialects.
+pub(crate) const ANY_MODE: i64 = -i64::MAX;
+
 pub(crate) fn mode_number(mode: Mode) -> i64 {
     match mode {
         Mode::Exclusive => 0,
@@ -62,9 +66,11 @@ mod tests {
             Mode::Exclusive,
             Mode::Shared,
             Mode::Permits { n: 1, of: 1 },
+            Mode::Permits { n: 1 << 31, of: 1 << 31 },
             Mode::Permits { n: u32::MAX, of: u32::MAX },
         ] {
             assert_eq!(mode_of(mode_number(mode)), mode);
+            assert_ne!(mode_number(mode), ANY_MODE);
         }
     }
 }
