@@ -243,6 +243,21 @@ async fn an_outage(locks: Client, clock: TestClock, engine: TestEngine) -> Resul
     mutex.lock().await?.release().await
 }
 
+/// A holder that a claim evicts, because it is overdue.
+async fn an_eviction(locks: Client, clock: TestClock, engine: TestEngine) -> Result<()> {
+    let limit = Duration::from_millis(1);
+    let builder = Client::builder().runtime(locks.runtime().clone()).announce_max_hold(limit);
+    let hangs = builder.open(|_| Ok(engine.backend()))?;
+    let guard = hangs.mutex("c")?.lock().await?;
+    let mutex = locks.mutex("c")?;
+    let (next, ()) = tokio::join!(mutex.lock().evict_overdue(), async {
+        clock.advance(Duration::from_secs(5)).await;
+        assert_eq!(guard.lost().await, Loss::Evicted);
+        drop(guard);
+    });
+    next?.release().await
+}
+
 #[test]
 fn an_outage_is_counted() {
     let (metrics, _) = told(an_outage);
@@ -262,9 +277,10 @@ fn is_switch(key: &str, way: &str) -> bool {
 #[test]
 fn the_page_lists_what_the_code_tells() {
     let (mut metrics, mut events) = told(everything);
-    let (more, outage) = told(an_outage);
-    metrics.rows.extend(more.rows);
-    events.extend(outage);
+    for (more, told) in [told(an_outage), told(an_eviction)] {
+        metrics.rows.extend(more.rows);
+        events.extend(told);
+    }
     let page = page::read();
     assert_eq!(metrics.rows, page.metrics);
     let told: BTreeSet<_> = events.into_iter().map(|event| event.row()).collect();
