@@ -63,11 +63,11 @@ impl Holding {
     /// Dropped, it leaves nothing behind.
     pub(crate) async fn acquire(request: &Request<'_>) -> Result<Acquired, Failure> {
         let Request { locks, names, mode: wish, wait, ttl, once } = *request;
-        if let Some(once) = once {
-            return Self::begin(request, once).await;
-        }
         if wait.evict_overdue {
             audit::watch();
+        }
+        if let Some(once) = once {
+            return Self::begin(request, once).await;
         }
         let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
         loop {

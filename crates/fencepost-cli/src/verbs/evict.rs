@@ -106,9 +106,13 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
     let result = locks.evict(&args.name, token, &how).await;
     let done = if result.is_ok() { "evicted" } else { "failed to evict" };
     let what = format!("{done}{}", if args.now { " at once" } else { "" });
-    let (name, holder_text) = (args.name.clone(), holder.holder.to_string());
-    let reason = args.reason.clone();
-    audit::line(&what, &Evicted { name, token: token.get(), holder: holder_text, reason });
+    let evicted = Evicted {
+        name: args.name.clone(),
+        token: token.get(),
+        holder: holder.holder.to_string(),
+        reason: args.reason.clone(),
+    };
+    audit::line(&what, &evicted);
     result?;
     if args.json {
         let text = json!({

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::client::shared::ClientShared;
 use crate::runtime::thread;
 
-/// A longer time than that to wait is too much for the system's clock.
+/// The longest wait. `Instant` overflows with some longer ones.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A handle of a client: the client itself and its locks have one. Guards and waiting claims have none.

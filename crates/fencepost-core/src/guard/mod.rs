@@ -319,8 +319,8 @@ impl Guard {
 
     /// Makes a mark of the grant that stays for `ttl`, whether this process goes on or not.
     ///
-    /// Once it was asked for it is not taken back: others may have seen it. So a call that is dropped midway goes on in the background. After
-    /// an error with an unknown effect the grant ends with its own lease, unless it has become the mark.
+    /// Once its request is sent, the mark is not taken back: others may have seen it. So a call that is dropped midway goes on in the
+    /// background. After an error with an unknown effect the grant ends with its own lease, unless it has become the mark.
     pub(crate) async fn leave_mark(self, ttl: Duration) -> Result<()> {
         let runtime = self.owned.client.runtime.clone();
         self.owned.claim.set_ttl(ttl);

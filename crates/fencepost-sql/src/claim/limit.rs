@@ -54,7 +54,7 @@ impl Line {
         let over = |place: &&LinePlace| !place.holds() && !place.mode.is_possible();
         let over: Vec<LinePlace> = self.places.iter().filter(over).cloned().collect();
         for place in over {
-            self.tell_waiter(client, &place);
+            self.wake(client, &place);
             self.remove(client, &place.owner);
         }
         self.admit(client, None);

@@ -190,12 +190,10 @@ impl Line {
             let token = self.next_token();
             let Some(place) = self.places.get_mut(key) else { return Some(token) };
             place.token = token;
-            let (row, channel) = (place.row, place.channel.clone());
-            self.writes.push(with(&client.statements.grant, vec![row.into(), token.into()]));
-            if known != Some(key)
-                && let Some(channel) = channel
-            {
-                self.tell(client, &channel, &format!("grant {row}"));
+            let place = place.clone();
+            self.writes.push(with(&client.statements.grant, vec![place.row.into(), token.into()]));
+            if known != Some(key) {
+                self.wake(client, &place);
             }
         }
         self.tell_upgrader(client);
@@ -206,10 +204,10 @@ impl Line {
     fn tell_upgrader(&mut self, client: &TableClient) {
         let mut holders = self.places.iter().filter(|place| place.holds());
         if let (Some(place), None) = (holders.next(), holders.next())
-            && let Some(channel) = place.channel.clone().filter(|_| place.marked)
+            && place.marked
         {
-            let text = format!("grant {}", place.row);
-            self.tell(client, &channel, &text);
+            let place = place.clone();
+            self.wake(client, &place);
         }
     }
 
@@ -245,8 +243,8 @@ impl Line {
         Some(token)
     }
 
-    /// Tells the process of a waiter to ask again.
-    pub(super) fn tell_waiter(&mut self, client: &TableClient, place: &LinePlace) {
+    /// Tells the process of a claim to ask again.
+    pub(super) fn wake(&mut self, client: &TableClient, place: &LinePlace) {
         if let Some(channel) = &place.channel {
             self.tell(client, channel, &format!("grant {}", place.row));
         }

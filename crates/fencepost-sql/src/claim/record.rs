@@ -33,8 +33,7 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
 /// The number of a reader that waits to be the only holder. Versions that do not know it admit nobody beside it either.
 pub(crate) const MARKED: i64 = 2;
 
-/// The number that stands for any mode: that of no mode, because a claim is for at most as many permits as there are. Its text is a
-/// number of 64 bits in all dialects.
+/// Stands for any mode. No mode has this number: it would be that of 2^31 permits of 1.
 pub(crate) const ANY_MODE: i64 = -i64::MAX;
 
 pub(crate) fn mode_number(mode: Mode) -> i64 {

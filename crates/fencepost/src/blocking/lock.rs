@@ -200,25 +200,33 @@ impl Once {
     }
 }
 
+macro_rules! generations {
+    ($($name:ident)*) => {$(
+        impl $name {
+            #[doc = concat!("See [`", stringify!($name), "::generation`](crate::", stringify!($name), "::generation).")]
+            #[must_use]
+            pub fn generation(&self, generation: u64) -> $name {
+                $name(self.0.generation(generation))
+            }
+
+            #[doc = concat!("See [`", stringify!($name), "::keep`](crate::", stringify!($name), "::keep).")]
+            #[must_use]
+            pub fn keep(self, keep: Duration) -> $name {
+                $name(self.0.keep(keep))
+            }
+
+            #[doc = concat!("See [`", stringify!($name), "::every`](crate::", stringify!($name), "::every).")]
+            #[must_use]
+            pub fn every(self, interval: Duration) -> $name {
+                $name(self.0.every(interval))
+            }
+        }
+    )*};
+}
+
+generations! { Latch Barrier }
+
 impl Latch {
-    /// See [`Latch::generation`](crate::Latch::generation).
-    #[must_use]
-    pub fn generation(&self, generation: u64) -> Latch {
-        Latch(self.0.generation(generation))
-    }
-
-    /// See [`Latch::keep`](crate::Latch::keep).
-    #[must_use]
-    pub fn keep(self, keep: Duration) -> Latch {
-        Latch(self.0.keep(keep))
-    }
-
-    /// See [`Latch::every`](crate::Latch::every).
-    #[must_use]
-    pub fn every(self, interval: Duration) -> Latch {
-        Latch(self.0.every(interval))
-    }
-
     /// See [`Latch::count_down`](crate::Latch::count_down).
     ///
     /// # Errors
@@ -245,24 +253,6 @@ impl Latch {
 }
 
 impl Barrier {
-    /// See [`Barrier::generation`](crate::Barrier::generation).
-    #[must_use]
-    pub fn generation(&self, generation: u64) -> Barrier {
-        Barrier(self.0.generation(generation))
-    }
-
-    /// See [`Barrier::keep`](crate::Barrier::keep).
-    #[must_use]
-    pub fn keep(self, keep: Duration) -> Barrier {
-        Barrier(self.0.keep(keep))
-    }
-
-    /// See [`Barrier::every`](crate::Barrier::every).
-    #[must_use]
-    pub fn every(self, interval: Duration) -> Barrier {
-        Barrier(self.0.every(interval))
-    }
-
     /// See [`Barrier::enter`](crate::Barrier::enter).
     ///
     /// # Errors
