@@ -209,16 +209,6 @@ impl Cluster {
         Ok(self.master_of(slot))
     }
 
-    /// The bus does not pass through the proxies, so no master is replaced.
-    #[allow(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "a deployment may have to hold on first"
-    )]
-    fn hold_on(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
     fn any(&self) -> Look {
         let running = self.nodes.iter().find(|node| node.pid().is_some());
         running.expect("a node runs").look()
@@ -243,6 +233,7 @@ impl Faults for Cluster {
         Ok(())
     }
 
+    // The bus does not pass through the proxies, so no master is replaced.
     network_faults!();
 }
 

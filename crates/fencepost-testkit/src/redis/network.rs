@@ -37,12 +37,10 @@ impl Network {
 macro_rules! network_faults {
     () => {
         fn cut(&mut self) -> Result<(), Fault> {
-            self.hold_on()?;
             self.network.all("cut", |proxy| proxy.cut())
         }
 
         fn silence(&mut self) -> Result<(), Fault> {
-            self.hold_on()?;
             self.network.all("silence", |proxy| proxy.silence())
         }
 
