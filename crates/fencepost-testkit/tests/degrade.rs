@@ -136,6 +136,12 @@ fn nor_over_a_bad_network_with_clients_that_stop_and_die() {
 }
 
 #[test]
+fn nor_with_requests_that_hang() {
+    let odds = Odds { late_request: 40, late_reply: 40, delay: 2 * LONGEST_LEASE, ..Odds::NONE };
+    seeds(&Case::of(Setup { odds, ..Setup::CALM }), 15);
+}
+
+#[test]
 fn nor_with_clocks_that_are_apart() {
     for skew in [-900_000, -1, 1, 900_000] {
         seeds(&Case { skew, ..Case::of(Setup::CALM) }, 5);

@@ -80,6 +80,14 @@ impl Breaker {
         }
     }
 
+    /// Returns from when on the primary alone grants, if each probe until then is answered. That is a change which no probe tells of.
+    pub(super) fn alone_from(&self) -> Moment {
+        match self.state {
+            State::Answers { since, .. } => since + self.settling,
+            State::Unsure { .. } | State::Away { .. } => Moment::NEVER,
+        }
+    }
+
     /// Returns which engines have to grant a claim.
     ///
     /// The fallback alone grants for one interval after the primary's return: some client may not know of that yet. A grant of both before

@@ -159,6 +159,29 @@ impl Engines {
         }
     }
 
+    /// Waits until the plan may be another one.
+    pub(super) async fn plan_change(&self, changes: &mut watch::Receiver<u64>) {
+        let alone = self.breaker.lock().alone_from();
+        let until = if self.has_fallback() && alone > self.clock.now() { alone } else { Moment::NEVER };
+        let changed = self.clock.within(until, changes.changed()).await;
+        if changed.is_some_and(|changed| changed.is_err()) || self.clock.is_stopped() {
+            std::future::pending().await
+        }
+    }
+
+    /// Completes once the primary alone decides.
+    pub(super) async fn primary_alone(&self) {
+        let mut changes = self.changes();
+        while self.plan().roles != [Role::Primary] {
+            // The plan also waits for a probe that is under way.
+            let until = self.clock.now() + self.interval / 2;
+            self.clock.within(until, self.plan_change(&mut changes)).await;
+            if self.clock.is_stopped() {
+                std::future::pending().await
+            }
+        }
+    }
+
     /// A request to the primary failed with `error`.
     fn request_failed(&self, error: &Error) {
         if error.is_unreachable() {

@@ -325,9 +325,7 @@ async fn changed(engines: Arc<Engines>, roles: &'static [Role]) {
         if plan.roles != roles || plan.wait.is_some() {
             return;
         }
-        if changes.changed().await.is_err() {
-            return std::future::pending().await;
-        }
+        engines.plan_change(&mut changes).await;
     }
 }
 

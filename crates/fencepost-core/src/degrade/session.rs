@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
-use super::join::{Job, all, both};
+use super::join::{Job, all, both, unless};
 use super::part::Part;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Renewal, Reply, Session};
@@ -125,11 +125,17 @@ impl Session for DegradeSession {
                     added.push(Box::pin(self.add_primary(outer, held)) as Job<'_, ()>);
                 }
             }
-            let rounds = rounds.iter().map(|((role, _), (session, claims))| {
-                Box::pin(self.engines.watched(*role, session.renew(claims))) as Job<'_, Result<()>>
-            });
-            let (answers, _) = both(all(rounds.collect()), all(added)).await;
-            let mut failure = answers.into_iter().find_map(Result::err);
+            let of = |wanted: Role| {
+                let rounds = rounds.iter().filter(|((role, _), _)| *role == wanted).map(|(_, round)| round);
+                let jobs = rounds.map(|(session, claims)| {
+                    Box::pin(self.engines.watched(wanted, session.renew(claims))) as Job<'_, Result<()>>
+                });
+                all(jobs.collect())
+            };
+            // A fallback that hangs is waited for as long as it has to confirm.
+            let second = unless(self.engines.primary_alone(), of(Role::Second));
+            let ((primary, second), _) = both(both(of(Role::Primary), second), all(added)).await;
+            let mut failure = primary.into_iter().chain(second.into_iter().flatten()).find_map(Result::err);
             let waits_for_it = self.engines.plan().wait.is_some();
             for (outer, held) in renewed {
                 if outer.validity.is_confirmed() {

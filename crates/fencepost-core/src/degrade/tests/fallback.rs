@@ -83,6 +83,56 @@ async fn both_engines_grant_after_the_start_and_then_the_primary_alone() {
     guard.release().await.unwrap();
 }
 
+/// Until then the fallback has to renew, and has done so shortly before.
+#[tokio::test]
+async fn a_fallback_that_hangs_costs_no_more_than_one_that_fails() {
+    for early in 0..=16 {
+        let mut outcomes = Vec::new();
+        for hangs in [false, true] {
+            let pair = Pair::new(0);
+            let locks = pair.client();
+            let (a, b) = (locks.mutex("a").unwrap(), locks.mutex("b").unwrap());
+            let guard = tokio::join!(a.lock().into_future(), pair.clock.advance(2 * INTERVAL)).0.unwrap();
+            pair.clock.advance(LEASE - early * INTERVAL / 2).await;
+            match hangs {
+                true => pair.fallback.slow_all(Duration::MAX),
+                false => pair.fallback.fail_all(ErrorKind::Unreachable),
+            }
+            // It waits for the fallback, and has patience for longer than the rest of the time.
+            let waits = tokio::spawn(async move { b.lock().await.map(drop) });
+            pair.clock.advance(LEASE).await;
+            let granted = waits.is_finished();
+            pair.clock.advance(3 * LEASE).await;
+            outcomes.push((guard.ensure_held().is_ok(), granted));
+        }
+        assert_eq!(outcomes[0], outcomes[1], "{early}");
+        assert!(outcomes[0].0 || early > 10, "{early}");
+    }
+}
+
+/// It waits for another holder at the fallback, which then is no more needed.
+#[tokio::test]
+async fn a_claim_that_waits_goes_on_when_the_primary_alone_decides() {
+    for hangs in [false, true] {
+        let pair = Pair::new(0);
+        let (holder, waiter) = (pair.client().mutex("a").unwrap(), pair.client().mutex("a").unwrap());
+        let guard = tokio::join!(holder.lock().into_future(), pair.clock.advance(2 * INTERVAL)).0.unwrap();
+        let waits = tokio::spawn(async move { waiter.lock().await });
+        pair.clock.advance(LEASE - 2 * INTERVAL).await;
+        match hangs {
+            true => pair.fallback.slow_all(Duration::MAX),
+            false => pair.fallback.fail_all(ErrorKind::Unreachable),
+        }
+        pair.clock.advance(2 * LEASE).await;
+        guard.ensure_held().unwrap();
+        assert!(!waits.is_finished(), "{hangs}");
+        guard.release().await.unwrap();
+        pair.clock.advance(INTERVAL).await;
+        assert!(waits.is_finished(), "{hangs}");
+        waits.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn the_fallback_grants_after_old_leases_and_its_grant_moves_to_the_primary() {
     let pair = Pair::new(0);
