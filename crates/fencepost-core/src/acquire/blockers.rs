@@ -64,7 +64,9 @@ impl<'a> Blockers<'a> {
     /// `busy`, and waits no longer than that attempt might have taken.
     pub(crate) async fn last_word(mut self, busy: bool) -> Seen {
         let late = self.at != Moment::NEVER;
-        self.look(Moment::NEVER);
+        if late {
+            self.look(Moment::NEVER);
+        }
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
         if let Some(asking) = self.asking.take().filter(|_| late && busy) {
             let seen = self.request.client.runtime.clock().within(self.first, asking).await;

@@ -1,5 +1,6 @@
 //! The wait loop: one request from the call to the guard.
 
+pub(crate) mod ask;
 mod blockers;
 pub(crate) mod options;
 mod outage;
@@ -15,13 +16,14 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use crate::acquire::ask::Ask;
 use crate::acquire::blockers::Blockers;
 use crate::acquire::options::{Request, options};
 use crate::acquire::outage::{Outage, unrenewed_error};
 use crate::acquire::overdue::Overdue;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
-use crate::backend::{Attempt, Entry, Reply};
+use crate::backend::{Attempt, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -66,7 +68,7 @@ impl<'a> IntoFuture for Acquire<'a> {
         let work = async move {
             match self.0.run().await? {
                 Outcome::Granted(guard) => Ok(guard),
-                Outcome::Busy => unreachable!("a claim in line is not answered busy"),
+                Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
                 Outcome::Timeout(error) => Err(error),
             }
         };
@@ -207,7 +209,7 @@ impl Request<'_> {
         }
         let mut outage = Outage::default();
         let mut blockers = Blockers::new(self, deadline, first);
-        let mut overdue = Overdue::new(self);
+        let mut overdue = Overdue::new(self, ask);
         let (mut until, mut silent) = (first, true);
         loop {
             let mut asked = Moment::ZERO;
@@ -275,7 +277,7 @@ impl Request<'_> {
         }
     }
 
-    /// Until when a claim whose place in line cannot be renewed is tried.
+    /// Until when a claim whose place in the queue cannot be renewed is tried.
     fn patience(&self, validity: &Validity) -> Moment {
         validity.unrenewed_since().map_or(Moment::NEVER, |since| since + self.client.outage)
     }
@@ -354,7 +356,7 @@ impl Request<'_> {
 /// An engine that has not answered for so long is taken to have failed.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// By what a rest in line was ended.
+/// By what a rest in the queue was ended.
 enum Woken {
     Engine,
     /// Its place cannot be renewed, or can again.
@@ -364,24 +366,7 @@ enum Woken {
     Time,
 }
 
-/// The request that a claim repeats while it waits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
-    Grant,
-    /// Its shared grant is to become exclusive.
-    Upgrade,
-}
-
-impl Ask {
-    fn send(self, entry: &mut dyn Entry, join: bool) -> Reply<'_, Result<Attempt>> {
-        match self {
-            Ask::Grant => entry.attempt(),
-            Ask::Upgrade => entry.upgrade(join),
-        }
-    }
-}
-
-/// How a claim's stand in line ended.
+/// How a claim's wait in the queue ended.
 pub(crate) enum Stand {
     Granted(Token),
     Busy,

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::acquire::ask::Ask;
 use crate::acquire::options::Request;
+use crate::backend::admission::Mode;
 use crate::client::shared::ClientShared;
 use crate::error::Result;
 use crate::name::Name;
@@ -36,6 +38,7 @@ type Seen = Vec<(Token, Moment)>;
 /// Looks at the holders while a claim waits, and evicts those that are overdue. A failure does not end the wait.
 pub(crate) struct Overdue<'a> {
     request: &'a Request<'a>,
+    ask: Ask,
     /// When to look again. `NEVER`: not at all, or a look is under way.
     at: Moment,
     backoff: Backoff,
@@ -44,13 +47,13 @@ pub(crate) struct Overdue<'a> {
 }
 
 impl<'a> Overdue<'a> {
-    pub(crate) fn new(request: &'a Request<'a>) -> Overdue<'a> {
+    pub(crate) fn new(request: &'a Request<'a>, ask: Ask) -> Overdue<'a> {
         let mut backoff = Backoff::new(FIRST, LONGEST);
         let at = match request.evict_overdue {
             true => request.client.runtime.clock().now() + backoff.pause(),
             false => Moment::NEVER,
         };
-        Overdue { request, at, backoff, seen: Vec::new(), looking: None }
+        Overdue { request, ask, at, backoff, seen: Vec::new(), looking: None }
     }
 
     pub(crate) fn next(&self) -> Moment {
@@ -62,9 +65,9 @@ impl<'a> Overdue<'a> {
         if now >= self.at {
             self.at = Moment::NEVER;
             let mut seen = std::mem::take(&mut self.seen);
-            let (client, name) = (self.request.client, self.request.name);
+            let (client, name, ask) = (self.request.client, self.request.name, self.ask);
             self.looking = Some(Box::pin(async move {
-                let due = look(client, name, &mut seen).await;
+                let due = look(client, name, ask, &mut seen).await;
                 (seen, due)
             }));
         }
@@ -89,11 +92,17 @@ impl<'a> Overdue<'a> {
 }
 
 /// Evicts the holders that are overdue. Returns how soon the next one will be.
-async fn look(client: &ClientShared, name: &Name, seen: &mut Seen) -> Result<Option<Duration>> {
+async fn look(client: &ClientShared, name: &Name, ask: Ask, seen: &mut Seen) -> Result<Option<Duration>> {
     let info = client.look(name).await?;
     let now = client.runtime.clock().now();
     let mut next: Option<Duration> = None;
-    let capped = info.holders().filter(|holder| !holder.evicted && !holder.detached);
+    let is_other = |holder: &&ClaimInfo| match ask {
+        Ask::Grant => true,
+        // The reply that it is exclusive was lost: nobody else is, beside a reader.
+        Ask::Upgrade { from } => holder.token != Some(from) && holder.mode != Mode::Exclusive,
+    };
+    let others = info.holders().filter(is_other);
+    let capped = others.filter(|holder| !holder.evicted && !holder.detached);
     let capped: Vec<_> =
         capped.filter_map(|holder| Some((holder, holder.token?, holder.max_hold?))).collect();
     seen.retain(|(known, _)| capped.iter().any(|(_, token, _)| token == known));
@@ -133,7 +142,6 @@ fn due(holder: &ClaimInfo, max_hold: Duration, watched: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::admission::Mode;
     use crate::operator::holder::HolderInfo;
 
     #[test]

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use crate::acquire::Stand;
+use crate::acquire::ask::Ask;
 use crate::acquire::options::Request;
-use crate::acquire::{Ask, Stand};
 use crate::backend::admission::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -23,6 +24,7 @@ use crate::time::Moment;
 pub struct Upgrade<'a> {
     guard: &'a mut Guard,
     wait: Option<Duration>,
+    evict_overdue: bool,
 }
 
 /// A request to make a read lock a write lock if nobody else reads: await it. See [`Guard::try_upgrade`].
@@ -80,7 +82,7 @@ impl Guard {
     /// ```
     #[doc(alias("upgradable_read", "tryConvertToWriteLock"))]
     pub fn upgrade(&mut self) -> Upgrade<'_> {
-        Upgrade { guard: self, wait: None }
+        Upgrade { guard: self, wait: None, evict_overdue: false }
     }
 
     /// Makes a read lock a write lock if there is no other reader, and answers `false` otherwise. It does not wait for others.
@@ -145,10 +147,19 @@ impl Guard {
     }
 
     /// Returns whether it is a write lock now. `join`: waits for the other readers.
-    async fn turn_exclusive(&mut self, wait: Option<Duration>, join: bool) -> Result<bool> {
+    async fn turn_exclusive(
+        &mut self,
+        wait: Option<Duration>,
+        join: bool,
+        evict_overdue: bool,
+    ) -> Result<bool> {
         self.check_upgrade("way to upgrade a read lock")?;
         let client = Arc::clone(&self.owned.client);
         let (name, clock) = (self.name().clone(), client.runtime.clock());
+        let request = Request::new(&client, &name, Mode::Exclusive, join);
+        let request = Request { wait, evict_overdue, ..request };
+        let able = request.check_evict_overdue();
+        able.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let start = clock.now();
         let deadline = wait.map_or(Moment::NEVER, |wait| start + wait);
         let first = deadline.max(start + client.attempt_timeout);
@@ -156,8 +167,8 @@ impl Guard {
         if self.mode() == Mode::Exclusive {
             return Ok(true);
         }
-        let request = Request { wait, ..Request::new(&client, &name, Mode::Exclusive, join) };
         let validity = Arc::clone(&self.owned.claim.validity);
+        let from = self.token;
         let mut undo = Undo(Some(self));
         // Taken back for as long as this lasts: the client ends a lock at the end of its longest time only while it has the entry.
         if undo.guard().owned.slot().is_none() {
@@ -165,7 +176,8 @@ impl Guard {
         }
         let stand = {
             let mut lost = pin!(validity.lost(clock));
-            let mut standing = pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade));
+            let mut standing =
+                pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from }));
             poll_fn(|cx| match lost.as_mut().poll(cx) {
                 Poll::Ready(_) => Poll::Ready(Ok(Stand::Gone)),
                 Poll::Pending => standing.as_mut().poll(cx),
@@ -245,6 +257,13 @@ impl Upgrade<'_> {
         self.wait = Some(wait);
         self
     }
+
+    /// Evicts other readers that are overdue while it waits: see [`Acquire::evict_overdue`](crate::Acquire::evict_overdue). This
+    /// reader is not evicted.
+    pub fn evict_overdue(mut self) -> Self {
+        self.evict_overdue = true;
+        self
+    }
 }
 
 impl<'a> IntoFuture for Upgrade<'a> {
@@ -253,7 +272,8 @@ impl<'a> IntoFuture for Upgrade<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = tracing::debug_span!("upgrade", name = %self.guard.name());
-        let work = async move { self.guard.turn_exclusive(self.wait, true).await.map(drop) };
+        let work =
+            async move { self.guard.turn_exclusive(self.wait, true, self.evict_overdue).await.map(drop) };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
@@ -264,14 +284,17 @@ impl<'a> IntoFuture for TryUpgrade<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = tracing::debug_span!("try_upgrade", name = %self.0.name());
-        let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false).await };
+        let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false, false).await };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
 
 impl fmt::Debug for Upgrade<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgrade").field("guard", &self.guard).field("wait", &self.wait).finish()
+        f.debug_struct("Upgrade")
+            .field("guard", &self.guard)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 

@@ -70,6 +70,20 @@ async fn a_claim_that_is_granted_at_once_looks_at_nobody() {
     assert_eq!(stage.looks(Moment::ZERO), [0; 0]);
 }
 
+/// The holders are named in the error.
+#[tokio::test]
+async fn a_wait_that_is_over_has_looked_once() {
+    let stage = Stage::new();
+    let (start, locks) = (stage.clock.now(), stage.client(Client::builder()));
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    let mutex = locks.mutex("lock").unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().wait(secs(10)).await });
+    stage.pass(secs(11)).await;
+    assert_eq!(waiting.await.unwrap().unwrap_err().holders().len(), 1);
+    assert_eq!(stage.looks(start).len(), 1);
+    drop(guard);
+}
+
 #[tokio::test]
 async fn a_look_that_fails_does_not_end_the_wait() {
     let stage = Stage::new();
@@ -100,6 +114,41 @@ async fn each_name_that_is_waited_for_is_looked_at() {
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// The reader that upgrades is itself past the limit that its program has announced.
+#[tokio::test]
+async fn an_upgrade_evicts_the_other_readers_that_are_overdue() {
+    let stage = Stage::new();
+    let (hung, upgrades) =
+        (hung(&stage, secs(5)), stage.client(Client::builder().announce_max_hold(secs(1))));
+    let other = hung.rwlock("lock").unwrap().read().await.unwrap();
+    let mut guard = upgrades.rwlock("lock").unwrap().read().await.unwrap();
+    let token = guard.token();
+    let upgrading = tokio::spawn(async move { (guard.upgrade().evict_overdue().await, guard) });
+    stage.pass(secs(6)).await;
+    other.ensure_held().unwrap();
+    stage.pass(secs(2)).await;
+    assert_eq!(other.ensure_held().unwrap_err().loss(), Some(Loss::Evicted));
+    drop(other);
+    let (upgraded, guard) = upgrading.await.unwrap();
+    upgraded.unwrap();
+    assert!(guard.token() > token);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_upgrade_evicts_nobody_unless_it_says_so() {
+    let stage = Stage::new();
+    let (start, hung) = (stage.clock.now(), hung(&stage, secs(5)));
+    let other = hung.rwlock("lock").unwrap().read().await.unwrap();
+    let mut guard = stage.client(Client::builder()).rwlock("lock").unwrap().read().await.unwrap();
+    let upgrading = tokio::spawn(async move { guard.upgrade().wait(secs(60)).await.map(drop) });
+    stage.pass(secs(50)).await;
+    other.ensure_held().unwrap();
+    assert_eq!(stage.looks(start), [0; 0]);
+    drop(other);
+    upgrading.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_request_that_does_not_wait_is_refused() {
     let stage = Stage::new();
@@ -125,6 +174,10 @@ async fn an_engine_that_cannot_evict_is_refused() {
         assert!(error.is_unsupported() && error.to_string().contains("evict"), "{error}");
         let error = locks.multi(["a", "lock"]).unwrap().lock().evict_overdue().await.unwrap_err();
         assert!(error.is_unsupported() && error.resource() == Some("a"), "{error}");
+        let mut guard = locks.rwlock("read").unwrap().read().await.unwrap();
+        let error = guard.upgrade().evict_overdue().await.unwrap_err();
+        assert!(error.is_unsupported() && error.resource() == Some("read"), "{error}");
+        guard.release().await.unwrap();
     }
-    assert_eq!(stage.attempted(), 0);
+    assert_eq!(stage.attempted(), 2, "only the readers");
 }

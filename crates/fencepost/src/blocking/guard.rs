@@ -112,6 +112,20 @@ impl Guard {
         complete(upgrade.into_future())
     }
 
+    /// Upgrades as [`upgrade`](Guard::upgrade) does. Meanwhile it evicts other readers that are overdue: see
+    /// [`Upgrade::evict_overdue`](crate::Upgrade::evict_overdue).
+    ///
+    /// # Errors
+    /// Those of the async call.
+    pub fn upgrade_evicting_overdue(&mut self, wait: Option<Duration>) -> Result<()> {
+        let upgrade = self.0.upgrade().evict_overdue();
+        let upgrade = match wait {
+            Some(wait) => upgrade.wait(wait),
+            None => upgrade,
+        };
+        complete(upgrade.into_future())
+    }
+
     /// See [`Guard::try_upgrade`](crate::Guard::try_upgrade).
     ///
     /// # Errors

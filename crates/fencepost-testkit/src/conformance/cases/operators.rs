@@ -122,7 +122,22 @@ pub(super) async fn who_waits_evicts_an_overdue_holder(stage: Stage) {
     let next = tokio::time::timeout(bound, next).await.expect("the lease ends").expect("no panic");
     next.expect("no error").release().await.expect("it was held");
     let _ = guard.release().await;
+    if client.capabilities().upgrade {
+        an_upgrade_evicts_an_overdue_reader(&hung, &client, bound).await;
+    }
     hung.close().await;
+}
+
+async fn an_upgrade_evicts_an_overdue_reader(hung: &Client, client: &Client, bound: Duration) {
+    let other = lock(hung, "read", Mode::Shared).await.expect("it is free");
+    let mut guard = lock(client, "read", Mode::Shared).await.expect("readers fit beside readers");
+    let upgrading = tokio::spawn(async move { (guard.upgrade().evict_overdue().await, guard) });
+    let lost = tokio::time::timeout(bound, other.lost()).await.expect("the reader is told");
+    assert_eq!(lost, Loss::Evicted);
+    let _ = other.release().await;
+    let upgraded = tokio::time::timeout(bound, upgrading).await.expect("it is alone").expect("no panic");
+    upgraded.0.expect("no error");
+    upgraded.1.release().await.expect("it was held");
 }
 
 pub(super) async fn list_by_prefix_and_page(stage: Stage) {
