@@ -151,7 +151,7 @@ impl Barrier {
             Outcome::Granted(guard) => guard,
             // Others are inside. All of them are members, or wait for some.
             Outcome::Timeout(error) => return Err(error),
-            Outcome::Busy => unreachable!("a claim in line is not answered busy"),
+            Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
         };
         // Dropped or failed below, the guard is given back.
         loop {
@@ -163,9 +163,11 @@ impl Barrier {
                 return Ok(Inside { guard, barrier: self.clone(), last });
             }
             let (inside, last) = members(&looks.look(&self.inside).await?);
-            if inside + u32::from(planted!(BarrierOpensEarly)) >= self.members {
-                self.mark_open(last).await?;
-            } else if !looks.pause().await? {
+            let all = inside + u32::from(planted!(BarrierOpensEarly)) >= self.members;
+            if all && self.mark_open(last).await? {
+                continue;
+            }
+            if !looks.pause().await? {
                 let message = format!(
                     "the barrier is still closed after {limit:?}: {inside} of {} members are inside",
                     self.members
@@ -176,8 +178,8 @@ impl Barrier {
         }
     }
 
-    /// Notes that all members are inside, with the greatest of their tokens. Another member may be faster.
-    async fn mark_open(&self, last: Token) -> Result<()> {
+    /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
+    async fn mark_open(&self, last: Token) -> Result<bool> {
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
         let request = Request {
             renewed: false,
@@ -186,8 +188,8 @@ impl Barrier {
             ..Request::new(&self.client, &self.open, Mode::Exclusive, false)
         };
         match request.run().await? {
-            Outcome::Granted(guard) => guard.leave_mark(self.keep).await,
-            Outcome::Busy => Ok(()),
+            Outcome::Granted(guard) => guard.leave_mark(self.keep).await.map(|()| true),
+            Outcome::Busy => Ok(false),
             Outcome::Timeout(error) => Err(error),
         }
     }

@@ -177,10 +177,11 @@ impl Begin<'_> {
                     }
                 };
             }
-            drop(decision);
+            // This start asks for both locks again. One that is not released until then would be busy.
+            let _ = decision.release().await;
             // The firing is at work: its end tells whether it has to run again.
             match brief(&once.name).run().await? {
-                Outcome::Granted(guard) => drop(guard),
+                Outcome::Granted(guard) => drop(guard.release().await),
                 other => return busy(other),
             }
         }
