@@ -1,4 +1,4 @@
-//! One process of a crowd: it is told on its input when to take the lock, to stand in line, and to let go.
+//! One process of a crowd: it is told on its input when to take the lock, to wait in the queue, and to let go.
 //!
 //! The programs under benches/peers are spoken to in the same words; benches/peers/README.md explains them.
 

@@ -22,7 +22,7 @@ pub(crate) fn waiters() -> Measured {
     let pids = with_descendants(&roots);
     let percent = share(&pids, SPAN) * 100.0;
     let note = format!(
-        "{WAITERS} `fencepost run` in line ({} processes) over {} s: {percent:.2} % of a core in all",
+        "{WAITERS} `fencepost run` in the queue ({} processes) over {} s: {percent:.2} % of a core in all",
         pids.len(),
         SPAN.as_secs()
     );

@@ -35,7 +35,7 @@ fn rate(waiters: usize) -> Option<f64> {
     let server = start();
     let url = server.url();
     let runtime = runtime();
-    // Its keys are those of ours, so we see them stand in line.
+    // Its keys are those of ours, so we see them wait in the queue.
     let locks = runtime.block_on(connect(&url));
     let command = || program(FILE, &["drain", &url, NAME]).expect("it was there just now");
     let mut crowd = Crowd::try_of(PROCESSES, waiters, command)?;

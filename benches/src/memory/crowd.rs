@@ -43,7 +43,7 @@ pub(crate) fn waiters(question: Question) -> Measured {
             let waiting = async move { lock.lock().await.expect("memory grants") };
             tasks.spawn(Counted { polls: Arc::clone(&polls), work: Box::pin(waiting) });
         }
-        // A waiter's first poll puts it in line.
+        // A waiter's first poll puts it in the queue.
         while polls.load(Ordering::SeqCst) < CROWD {
             tokio::task::yield_now().await;
         }
@@ -61,7 +61,7 @@ pub(crate) fn waiters(question: Question) -> Measured {
                 let polled = polls.load(Ordering::SeqCst);
                 Measured {
                     figure: polled as f64 / HANDOFFS as f64,
-                    note: format!("{polled} polls over {HANDOFFS} releases with {CROWD} in line"),
+                    note: format!("{polled} polls over {HANDOFFS} releases with {CROWD} in the queue"),
                 }
             }
         }

@@ -25,7 +25,7 @@ impl Observer {
 
     /// Waits until so many stand in fencepost's line.
     pub(crate) fn in_line(&self, count: usize) {
-        wait_until("all stood in line", || self.waiting() == count);
+        wait_until("all waited in the queue", || self.waiting() == count);
     }
 
     /// How many stand in fencepost's line.
@@ -35,7 +35,7 @@ impl Observer {
 
     /// Waits until so many stand in a blocking command.
     pub(crate) fn blocked(&mut self, count: usize) {
-        wait_until("all stood in line", || self.auditor.blocked() == count);
+        wait_until("all waited in the queue", || self.auditor.blocked() == count);
     }
 }
 

@@ -62,7 +62,7 @@ fn rate(times: &[f64], span: Duration) -> f64 {
     }
 }
 
-/// Starts processes with so many waiters each, and returns when all of them stand in line.
+/// Starts processes with so many waiters each, and returns when all of them wait in the queue.
 pub(super) async fn stand(server: &Redis, locks: &Locks, processes: usize, each: usize) -> Vec<Wrapper> {
     let waiting = async || locks.inspect(NAME).await.expect("a server that answers").waiters().count();
     let there = waiting().await;

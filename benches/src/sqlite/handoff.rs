@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const TURNS: usize = 300;
-/// Long enough for the other to be in line when the release comes.
+/// Long enough for the other to be in the queue when the release comes.
 const HOLD: Duration = Duration::from_millis(3);
 
 /// A turn: its number in the order of grants, when it was granted and when its release began, in µs.

@@ -18,7 +18,7 @@ pub(super) fn peer(server: &ZooKeeper) -> Command {
 
 /// Waits until so many stand in either's line behind one who holds.
 pub(super) fn in_line(server: &ZooKeeper, count: usize) {
-    wait_until("all stood in line", || {
+    wait_until("all waited in the queue", || {
         let all = ephemerals(server.address()).expect("a server that answers");
         all.iter().filter(|path| path.contains("-lock-")).count() == count + 1
     });

@@ -47,7 +47,7 @@ pub(super) fn drain(waiters: usize) -> Vec<Peer> {
         let mut crowd = Crowd::try_gather(waiters, command)?;
         let (mut handoffs, mut seconds) = (0.0, 0.0);
         for round in 0..=DRAINS {
-            let drained = crowd.try_drain(|count| standing(server, "all stood in line", count + 1))?;
+            let drained = crowd.try_drain(|count| standing(server, "all waited in the queue", count + 1))?;
             if drained.waits.len() != waiters {
                 return None;
             }

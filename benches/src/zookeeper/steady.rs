@@ -62,7 +62,7 @@ pub(crate) fn cancelled(count: usize) -> Measured {
         let lock = locks.mutex("crowded").expect("a good name");
         for number in 0..count {
             let patience = Duration::from_micros(number as u64 * 37 % 5_000);
-            // Given up before it is sent, on its way, in line, or when it is granted.
+            // Given up before it is sent, on its way, in the queue, or when it is granted.
             let _ = tokio::time::timeout(patience, lock.lock()).await;
         }
         busy.iter().for_each(tokio::task::JoinHandle::abort);

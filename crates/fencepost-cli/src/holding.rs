@@ -120,7 +120,7 @@ impl Holding {
         }
     }
 
-    /// Sees to it that the grant has most of its lease left. One that was handed over in line may have no more than a second, too
+    /// Sees to it that the grant has most of its lease left. One that was handed over in the queue may have no more than a second, too
     /// little for a program and the one who watches over it.
     async fn confirm(&mut self, ttl: Duration) -> Result<(), Error> {
         for guard in &mut self.0 {

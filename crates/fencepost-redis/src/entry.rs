@@ -339,7 +339,7 @@ impl Entry for RedisEntry {
         if !matches!(self.at, At::Waiting | At::Holding) {
             return None;
         }
-        // Places in line need no replicas.
+        // Places in the queue need no replicas.
         let durable = matches!(self.at, At::Holding) && self.client.replicas(&self.claim) > 0;
         let session = session::of(&self.client, &self.claim.want().name, durable);
         Some(Renewal { claim: Arc::clone(&self.claim), session })

@@ -192,7 +192,7 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
                 {
                     "a lone holder"
                 }
-                Some(b'p') if time(value, 0) > now => "a process in line",
+                Some(b'p') if time(value, 0) > now => "a process in the queue",
                 _ => continue,
             };
             left.push(format!("{found} on {key:?}"));

@@ -188,7 +188,7 @@ impl ClaimState {
             self.rechecks -= 1;
             return Some(soon);
         }
-        // The first in line rechecks when a holder's lease ends; the others are woken, or find out by the poll.
+        // The first in the queue rechecks when a holder's lease ends; the others are woken, or find out by the poll.
         blockers
             .iter()
             .map(|(row, until)| until.filter(|_| row.holds()))

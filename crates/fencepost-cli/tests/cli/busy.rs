@@ -35,7 +35,7 @@ fn a_bounded_wait_ends_and_says_who_holds() {
     let said = place.output(["run", "-w", "300ms", "backup", "--", "true"]);
     assert!(start.elapsed() >= Duration::from_millis(300));
     said.expect(75).complains(&["'backup' is busy", &holder.kid.pid().to_string()]);
-    // Nothing of it is left in line.
+    // Nothing of it is left in the queue.
     place.waiters("backup", 0);
 }
 

@@ -24,8 +24,8 @@ fn two_hundred_at_once_count_right_in_the_order_of_the_line() {
             Kid::of(place.fencepost(arguments).env("WHO", &who))
         })
         .collect();
-    // All stand in line before the first one goes: so the order is known.
-    let shown = eventually("all are in line", Duration::from_secs(60), || {
+    // All wait in the queue before the first one goes: so the order is known.
+    let shown = eventually("all are in the queue", Duration::from_secs(60), || {
         let shown = place.show("counter");
         (shown["waiters"].as_array()?.len() == CROWD).then_some(shown)
     });

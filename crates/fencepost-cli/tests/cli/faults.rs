@@ -62,7 +62,7 @@ pub(crate) fn server_that_comes_back(place: &Place, options: &[&str], server: &m
     place.waiters("backup", 1);
     server.kill().unwrap();
     server.restart().unwrap();
-    // The holder's own, and the waiter still in line, or in line again.
+    // The holder's own, and the waiter still in the queue, or in the queue again.
     let shown = place.waiters("backup", 1);
     assert_eq!(shown["holders"][0]["pid"].as_i64(), Some(holder.kid.pid().into()));
     assert!(holder.pipe.is_open() && alive(waiter.pid()));

@@ -282,11 +282,11 @@ fn a_held_lock_is_renewed_past_its_lease() {
 #[test]
 fn a_restart_stands_in_line_behind_those_who_wait() {
     let place = Place::new();
-    restarts_in_line(&place);
+    restarts_in_the_queue(&place);
 }
 
 /// Evicted, a program that is to restart is stopped before the next one starts, and starts again when that one has ended.
-pub(crate) fn restarts_in_line(place: &Place) {
+pub(crate) fn restarts_in_the_queue(place: &Place) {
     let script = "echo up >&9; echo $FENCEPOST_TOKEN >&9; exec sleep 1000";
     let mut running = place.running(&["--on-lost", "restart", "--grace", "200ms"], "hello", script);
     let first: u64 = running.pipe.line().parse().unwrap();

@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 
 use crate::faults::{killed_wrapper, nobody_there};
-use crate::guard::restarts_in_line;
+use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, waiting, watching};
 
@@ -19,7 +19,7 @@ fn every_verb() {
     waiting(&place);
     evicting(&place);
     watching(&place);
-    restarts_in_line(&place);
+    restarts_in_the_queue(&place);
     place.output(["doctor"]).expect(0);
 }
 

@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::{MariaDb, Postgres};
 
 use crate::faults::killed_wrapper;
-use crate::guard::restarts_in_line;
+use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, exclusive_and_shared, waiting, watching};
 
@@ -27,7 +27,7 @@ fn every_verb(url: &str) {
     waiting(&place);
     evicting(&place);
     watching(&place);
-    restarts_in_line(&place);
+    restarts_in_the_queue(&place);
     let report = place.output(["doctor"]).expect(0).out.clone();
     assert!(report.contains("transactions"), "{report}");
     // Other modes of the same server do these.

@@ -11,7 +11,7 @@ use crate::faults::{
     killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
     strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
-use crate::guard::restarts_in_line;
+use crate::guard::restarts_in_the_queue;
 use crate::kit::{Kid, Place, eventually};
 use crate::redis::verbs::{evicting, running, waiting, watching};
 
@@ -33,7 +33,7 @@ fn every_verb() {
     waiting(&place);
     evicting(&place);
     watching(&place);
-    restarts_in_line(&place);
+    restarts_in_the_queue(&place);
     place.output(["doctor"]).expect(0);
     // Nothing outlives its session.
     place.output(["acquire", "site"]).expect(64).complains(&["zookeeper"]);

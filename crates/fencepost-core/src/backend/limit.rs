@@ -110,7 +110,7 @@ impl Queue {
         self.inside < most && lone == 0 && (!alone || together == 0)
     }
 
-    /// Does a claim stand in line that the engine has not answered?
+    /// Does a claim wait in the queue that the engine has not answered?
     fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty() || self.resumed > 0
     }

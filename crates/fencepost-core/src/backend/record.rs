@@ -43,7 +43,7 @@ pub struct ClaimRecord {
     pub evicted: bool,
     /// It is held by a lease that no process keeps.
     pub detached: bool,
-    /// The number of the claim's place in line, where another entry than this one took it: it comes before all greater ones.
+    /// The number of the claim's place in the queue, where another entry than this one took it: it comes before all greater ones.
     pub place: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,

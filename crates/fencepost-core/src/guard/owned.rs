@@ -211,7 +211,7 @@ impl Owned {
     /// Renews what keeps the entry alive, from now on.
     pub(crate) fn keep(&mut self) {
         if self.granted && !self.claim.renewed {
-            // Its place in line was renewed, the lease is not.
+            // Its place in the queue was renewed, the lease is not.
             self.client.renewer.forget(&self.claim);
         } else if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
             self.client.renewer.keep(renewal);

@@ -336,7 +336,7 @@ impl<'a> IntoFuture for AcquireAll<'a> {
             match self.0.run().await? {
                 Ok(guard) => Ok(guard),
                 Err(Outcome::Timeout(error)) => Err(error),
-                Err(_) => unreachable!("a claim in line is not answered busy"),
+                Err(_) => unreachable!("a claim in the queue is not answered busy"),
             }
         })
     }

@@ -43,7 +43,7 @@ impl Mutex {
     /// client's [outage](crate::ClientBuilder::outage).
     ///
     /// # Cancel safety
-    /// Dropped at any await it leaves nothing behind: its place in line, or its grant, is withdrawn in the background. The
+    /// Dropped at any await it leaves nothing behind: its place in the queue, or its grant, is withdrawn in the background. The
     /// place is lost.
     ///
     /// A future that is kept but not polled keeps its place. When its turn comes, most engines leave the lock idle until it is

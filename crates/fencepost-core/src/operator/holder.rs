@@ -94,7 +94,7 @@ pub struct ClaimInfo {
     pub token: Option<Token>,
     /// Wall-clock microseconds since 1970 at which it was granted, or began to wait. Zero: nobody says.
     pub since_micros: u64,
-    /// It holds, and `since_micros` is when it arrived in line: the engine does not keep when it was granted, which was then or later.
+    /// It holds, and `since_micros` is when it arrived in the queue: the engine does not keep when it was granted, which was then or later.
     pub from_arrival: bool,
     /// How long ago that was, by the clock of the reader; for showing only.
     pub age: Duration,

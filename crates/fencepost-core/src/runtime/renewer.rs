@@ -1,4 +1,4 @@
-//! Renewal of everything a client holds, and of its places in line.
+//! Renewal of everything a client holds, and of its places in the queue.
 
 use crate::sync::Mutex;
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Shared {
     async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
         let clock = self.runtime.clock();
         let start = clock.now();
-        // After the last of these lives there is nothing left to renew. Places in line have none: they get 5 s.
+        // After the last of these lives there is nothing left to renew. Places in the queue have none: they get 5 s.
         let bound = claims
             .iter()
             .filter(|claim| claim.validity.is_confirmed())
@@ -215,7 +215,7 @@ fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now
     if confirmed && due > now + (claim.ttl() / 10).min(SLACK) {
         return Some(due);
     }
-    // A place in line whose answer says "ask again at once" is asked about at once, or nearly.
+    // A place in the queue whose answer says "ask again at once" is asked about at once, or nearly.
     if trouble.is_none() && (due > now || !confirmed) {
         return Some(due.max(now + AT_ONCE));
     }

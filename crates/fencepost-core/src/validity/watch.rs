@@ -66,7 +66,7 @@ impl Validity {
         }
     }
 
-    /// A place in line could not be renewed. Its waiter is woken when that begins.
+    /// A place in the queue could not be renewed. Its waiter is woken when that begins.
     pub(crate) fn set_unrenewed(&self, since: Moment, trouble: RenewalFailure) {
         let mut status = self.optional().status();
         status.trouble(trouble);
@@ -78,7 +78,7 @@ impl Validity {
         }
     }
 
-    /// The engine knows the place in line.
+    /// The engine knows the place in the queue.
     pub(crate) fn clear_unrenewed(&self) {
         if let Some(optional) = self.optional.get() {
             let mut status = optional.status();
@@ -86,19 +86,19 @@ impl Validity {
         }
     }
 
-    /// Trouble in line no longer ends the patience of the claim: it was granted since, or its renewals get through again.
+    /// Trouble in the queue no longer ends the patience of the claim: it was granted since, or its renewals get through again.
     pub(crate) fn forget_unrenewed(&self) {
         if let Some(optional) = self.optional.get() {
             optional.status().stranded = None;
         }
     }
 
-    /// Since when a place in line cannot be renewed.
+    /// Since when a place in the queue cannot be renewed.
     pub(crate) fn unrenewed_since(&self) -> Option<Moment> {
         self.optional.get()?.status().stranded
     }
 
-    /// Returns why a place in line cannot be renewed.
+    /// Returns why a place in the queue cannot be renewed.
     pub(crate) fn why_unrenewed(&self) -> Option<RenewalFailure> {
         let status = self.optional.get()?.status();
         status.stranded.and(status.trouble.clone())

@@ -127,7 +127,7 @@ async fn waiting(stage: &Stage) -> (Guard, JoinHandle<Result<Guard>>) {
 }
 
 #[tokio::test]
-async fn a_place_in_line_whose_renewals_have_no_answer_is_given_up() {
+async fn a_place_in_the_queue_whose_renewals_have_no_answer_is_given_up() {
     let stage = Stage::new();
     let (_holder, waiting) = waiting(&stage).await;
     stage.renewals([Answer::Never; 10]);
@@ -141,14 +141,14 @@ async fn a_place_in_line_whose_renewals_have_no_answer_is_given_up() {
 
 /// It is not asked again after an attempt without an answer.
 #[tokio::test]
-async fn a_place_in_line_is_given_up_by_the_attempt_that_has_no_answer() {
+async fn a_place_in_the_queue_is_given_up_by_the_attempt_that_has_no_answer() {
     let stage = Stage::new();
     let (_holder, waiting) = waiting(&stage).await;
     stage.renewals([Answer::Never; 10]);
     stage.attempts([Answer::Never, Answer::Fails]);
     stage.pass(TTL / 3 + secs(11)).await;
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("place in line"), "{error}");
+    assert!(error.to_string().contains("place in the queue"), "{error}");
 }
 
 /// The renewals get through again meanwhile, so it is not given up. Nothing else would wake it.
@@ -169,7 +169,7 @@ async fn an_attempt_that_has_no_answer_is_repeated_when_the_place_is_renewed_aga
 
 /// The renewal of its place failed once, just before the reader was granted. That was long ago when it upgrades.
 #[tokio::test]
-async fn trouble_in_line_does_not_end_the_patience_of_an_upgrade() {
+async fn trouble_in_the_queue_does_not_end_the_patience_of_an_upgrade() {
     let stage = Stage::new();
     let locks = stage.client(Client::builder().ttl(TTL));
     let lock = locks.rwlock("lock").unwrap();
@@ -190,7 +190,7 @@ async fn trouble_in_line_does_not_end_the_patience_of_an_upgrade() {
 }
 
 #[tokio::test]
-async fn an_answer_for_a_place_in_line_is_waited_for() {
+async fn an_answer_for_a_place_in_the_queue_is_waited_for() {
     let stage = Stage::new();
     let (holder, waiting) = waiting(&stage).await;
     stage.renewals([Answer::After(secs(4))]);
@@ -201,7 +201,7 @@ async fn an_answer_for_a_place_in_line_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_place_in_line_that_the_engine_has_forgotten_is_renewed_no_more() {
+async fn a_place_in_the_queue_that_the_engine_has_forgotten_is_renewed_no_more() {
     let stage = Stage::new();
     let (_holder, waiting) = waiting(&stage).await;
     stage.renewals([Answer::Forgets]);
@@ -305,7 +305,7 @@ async fn the_answer_to_a_release_is_waited_for() {
 
 /// An engine may forget a place long before the lease would end.
 #[tokio::test]
-async fn a_place_in_line_is_renewed_as_often_as_its_engine_wants_it() {
+async fn a_place_in_the_queue_is_renewed_as_often_as_its_engine_wants_it() {
     for degrade in [Degrade::fail_closed(), Degrade::fail_open(), Degrade::local_only()] {
         let stage = Stage::new();
         stage.place(secs(3));

@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     capabilities: Arc<Mutex<Capabilities>>,
     /// How many attempts there were.
     attempted: Arc<AtomicUsize>,
-    /// How long a place in line lasts, if not as long as the lease.
+    /// How long a place in the queue lasts, if not as long as the lease.
     place: Arc<Mutex<Option<Duration>>>,
     /// Whether looks at the claims fail.
     blind: Arc<AtomicBool>,
@@ -133,7 +133,7 @@ impl Entry for EngineEntry {
         self.entry.poll_wait(cx, until)
     }
 
-    /// A place in line is renewed here, too.
+    /// A place in the queue is renewed here, too.
     fn renewal(&self) -> Option<Renewal> {
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(self.engine.clone()) })
     }
@@ -260,7 +260,7 @@ impl Stage {
         self.engine.removals.load(Ordering::Relaxed)
     }
 
-    /// Sets how long a place in line lasts.
+    /// Sets how long a place in the queue lasts.
     pub(crate) fn place(&self, length: Duration) {
         *self.engine.place.lock().unwrap() = Some(length);
     }

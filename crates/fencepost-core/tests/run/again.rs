@@ -32,7 +32,7 @@ async fn work_that_keeps_its_lock_runs_once() {
 }
 
 #[tokio::test]
-async fn an_eviction_stops_the_work_before_the_next_one_holds_and_it_stands_in_line_again() {
+async fn an_eviction_stops_the_work_before_the_next_one_holds_and_it_stands_in_the_queue_again() {
     let mut stage = Stage::new();
     let (ours, other) = (stage.client(), stage.client());
     let (tokens, stopped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -63,7 +63,7 @@ async fn an_eviction_stops_the_work_before_the_next_one_holds_and_it_stands_in_l
     let guard = next.await.unwrap();
     assert!(stopped.load(Ordering::SeqCst), "two at work at the same time");
     settle().await;
-    assert_eq!(ours.inspect("lock").await.unwrap().waiters().count(), 1, "it is in line again");
+    assert_eq!(ours.inspect("lock").await.unwrap().waiters().count(), 1, "it is in the queue again");
     assert_eq!(tokens.lock().unwrap().len(), 1, "it runs under no lock");
     let second = guard.token();
     guard.release().await.unwrap();
@@ -137,7 +137,7 @@ async fn a_run_whose_lock_is_gone_at_the_release_does_not_count() {
 }
 
 #[tokio::test]
-async fn every_stay_in_line_is_bounded_by_the_waiting_time() {
+async fn every_stay_in_the_queue_is_bounded_by_the_waiting_time() {
     let mut stage = Stage::new();
     let (ours, other) = (stage.client(), stage.client());
     let mutex = ours.mutex("lock").unwrap();

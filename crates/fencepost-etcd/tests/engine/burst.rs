@@ -20,7 +20,7 @@ async fn two_thousand_claims_are_granted_and_nobody_else_notices() {
         let mutex = locks.mutex("stock").unwrap();
         asked.push(tokio::spawn(async move { mutex.lock().await?.release().await }));
     }
-    eventually("they stand in line", async || in_line(&other, "stock").await == MOST).await;
+    eventually("they wait in the queue", async || in_line(&other, "stock").await == MOST).await;
     assert!(locks.mutex("stock").unwrap().try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
     for asked in asked {
@@ -44,7 +44,7 @@ async fn claims_of_a_process_come_in_the_order_of_their_calls() {
         tokio::spawn(async move { mutex.lock().await.unwrap() })
     };
     let asked: Vec<_> = (0..300).map(ask).collect();
-    eventually("they stand in line", async || in_line(&other, "stock").await == MOST).await;
+    eventually("they wait in the queue", async || in_line(&other, "stock").await == MOST).await;
     let mut last = guard.token();
     guard.release().await.unwrap();
     for asked in asked {

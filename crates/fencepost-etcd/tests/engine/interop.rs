@@ -70,7 +70,7 @@ async fn etcdctl_waits_in_line_for_ours() {
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
     let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
-    eventually("it stands in line", || async { in_line(&locks, "stock").await == 2 }).await;
+    eventually("it waits in the queue", || async { in_line(&locks, "stock").await == 2 }).await;
     let behind = stand(&locks, "stock", 3).await;
     guard.release().await.unwrap();
     assert!(ctl.held().await.starts_with("stock/"));

@@ -71,7 +71,7 @@ impl Waiting {
 pub(crate) async fn stand(locks: &Client, name: &str, claims: usize) -> Waiting {
     let mutex = locks.mutex(name).expect("a good name");
     let waiting = Waiting(tokio::spawn(async move { mutex.lock().await }));
-    eventually("it stands in line", || async { in_line(locks, name).await == claims }).await;
+    eventually("it waits in the queue", || async { in_line(locks, name).await == claims }).await;
     waiting
 }
 

@@ -57,7 +57,7 @@ async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
     let waits: Vec<_> = etcd.look().leases().into_iter().filter(|lease| !held.contains(lease)).collect();
     // The waiter's lease: it joins the queue again with another one.
     etcd.look().run(&["lease", "revoke", &waits[0]]);
-    eventually("it is back in line", || async { in_line(&one, "stock").await == 2 }).await;
+    eventually("it is back in the queue", || async { in_line(&one, "stock").await == 2 }).await;
     assert!(!waiting.is_answered());
     guard.ensure_held().unwrap();
     // The holder's lease: the holder is told because the queue is watched.

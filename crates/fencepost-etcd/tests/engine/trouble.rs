@@ -73,7 +73,7 @@ async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
     let waiting = stand(&locks, "stock", 2).await;
     let own: Vec<_> = etcd.look().keys("stock/").into_iter().filter(|key| !before.contains(key)).collect();
     etcd.look().run(&["del", &own[0]]);
-    eventually("it is back in line", || async {
+    eventually("it is back in the queue", || async {
         in_line(&locks, "stock").await == 2 && !etcd.look().keys("stock/").contains(&own[0])
     })
     .await;

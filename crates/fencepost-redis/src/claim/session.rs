@@ -58,7 +58,7 @@ impl RedisSession {
         if self.durable || due.len() <= WAVE {
             return renew(&client, due).await;
         }
-        // Places in line and what ends soon cannot wait for the rest.
+        // Places in the queue and what ends soon cannot wait for the rest.
         let soon = client.runtime.clock().now() + SOON;
         let is_urgent = |claim: &&Arc<Claim>| !claim.validity.is_confirmed() || claim.validity.until() < soon;
         let urgent: Vec<_> = due.iter().filter(is_urgent).cloned().collect();

@@ -31,9 +31,9 @@ struct State {
     /// When the last request was sent that was answered "still waiting": what a handed grant counts from.
     anchor: Option<Moment>,
     /// The lock's last token at that request. News about a grant up to it is about one that has ended: it may lie in the
-    /// socket of a process that was stopped, and be read when the claim stands in line again, with a fresh anchor.
+    /// socket of a process that was stopped, and be read when the claim waits in the queue again, with a fresh anchor.
     floor: Token,
-    /// Its number in line, while it waits.
+    /// Its number in the queue, while it waits.
     number: Option<u64>,
     /// A grant that was handed to it, or found by a renewal, and not collected yet.
     pushed: Option<Pushed>,

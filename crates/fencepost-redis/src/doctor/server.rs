@@ -194,7 +194,7 @@ pub(super) async fn rights(probe: &mut Probe, prefix: &str) -> Vec<Finding> {
     tried(
         publish,
         "PUBLISH",
-        "the next in line learns that it is its turn only when it asks, up to a second later",
+        "the next in the queue learns that it is its turn only when it asks, up to a second later",
     );
     let scan = probe.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
     tried(scan, "SCAN", "locks cannot be listed");

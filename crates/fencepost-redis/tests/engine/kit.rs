@@ -38,7 +38,7 @@ pub(crate) async fn within<T>(time: Duration, future: impl IntoFuture<Output = T
 /// Somebody who waits for a lock.
 pub(crate) type Waiting = tokio::task::JoinHandle<fencepost_core::Result<Guard>>;
 
-/// Has this client wait for the lock; returns when so many stand in line.
+/// Has this client wait for the lock; returns when so many wait in the queue.
 pub(crate) async fn wait(locks: &Client, name: &'static str, in_line: usize) -> Waiting {
     let own = locks.clone();
     let waiting = tokio::spawn(async move { own.mutex(name)?.lock().await });
@@ -46,9 +46,9 @@ pub(crate) async fn wait(locks: &Client, name: &'static str, in_line: usize) -> 
     waiting
 }
 
-/// Returns when so many stand in line.
+/// Returns when so many wait in the queue.
 pub(crate) async fn line_of(locks: &Client, name: &str, count: usize) {
-    eventually("they stand in line", async || {
+    eventually("they wait in the queue", async || {
         locks.inspect(name).await.is_ok_and(|info| info.waiters().count() == count)
     })
     .await;

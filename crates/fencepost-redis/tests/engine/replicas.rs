@@ -10,7 +10,7 @@ async fn ask(locks: &Client, replicas: u32) -> Result<Guard> {
     within(SOON, locks.mutex("lock").unwrap().lock().replicas(replicas)).await
 }
 
-/// Has `two` wait for a lock that counts with a replica; returns when it stands in line.
+/// Has `two` wait for a lock that counts with a replica; returns when it waits in the queue.
 async fn wait(one: &Client, two: &Client) -> Waiting {
     let two = two.clone();
     let waiting = tokio::spawn(async move { two.mutex("lock")?.lock().replicas(1).await });

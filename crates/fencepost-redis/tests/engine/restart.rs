@@ -135,7 +135,7 @@ async fn who_stood_in_a_line_that_begins_anew_gets_in_although_its_number_is_ano
     let own = locks.clone();
     let second = tokio::spawn(async move { own.mutex("lock")?.lock().await });
     // The first one may be back by then.
-    eventually("it stands in line", async || {
+    eventually("it waits in the queue", async || {
         locks.inspect("lock").await.is_ok_and(|info| info.waiters().count() > 0)
     })
     .await;

@@ -140,7 +140,7 @@ impl SqliteSession {
         Ok(())
     }
 
-    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did. The first in line looks in
+    /// The net below: rings for those of our waiters whose turn it is, in case nobody else did. The first in the queue looks in
     /// every round, once a second; the others in every third.
     fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
         let client = &self.client;

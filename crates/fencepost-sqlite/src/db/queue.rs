@@ -40,7 +40,7 @@ pub(crate) struct Request<'a> {
     pub(crate) sent: u64,
     pub(crate) holder: &'a str,
     pub(crate) reason: Option<&'a str>,
-    /// Its seq in line, once it has one. It is gone if there is no row any more.
+    /// Its seq in the queue, once it has one. It is gone if there is no row any more.
     pub(crate) seq: Option<i64>,
 }
 
@@ -164,7 +164,7 @@ fn answer(
     Ok((Outcome::Granted { seq, token }, to_wake()))
 }
 
-/// Asks for a resource that is free, with nobody in line: one statement, which is a transaction by itself. `None`: it may be
+/// Asks for a resource that is free, with nobody in the queue: one statement, which is a transaction by itself. `None`: it may be
 /// otherwise, or new, or the wall clock has been set back below the last token; [`attempt`] knows.
 pub(crate) fn grant_if_free(
     db: &Connection,

@@ -120,7 +120,7 @@ impl NewRow<'_> {
     }
 }
 
-/// Sits down with this token, if the seat is free, nobody else is in line and the token is a new one.
+/// Sits down with this token, if the seat is free, nobody else is in the queue and the token is a new one.
 pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<bool> {
     macro_rules! take {
         ($unless:literal) => {

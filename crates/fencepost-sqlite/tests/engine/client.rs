@@ -37,7 +37,7 @@ async fn a_thousand_tasks_take_turns_in_the_order_of_their_arrival() {
         let (joined, arrived) = std::sync::mpsc::channel();
         tasks.push(tokio::spawn(async move {
             let mut waiting = std::pin::pin!(async { lock.lock().wait(SOON * 3).await });
-            // The first poll puts it in line.
+            // The first poll puts it in the queue.
             std::future::poll_fn(|cx| {
                 let first = waiting.as_mut().poll(cx);
                 assert!(first.is_pending());
@@ -103,7 +103,7 @@ async fn a_release_rings_for_the_next_client() {
             let lock = next.mutex(NAME).unwrap();
             async move { lock.lock().wait(SOON).await.unwrap() }
         });
-        eventually("it stands in line", async || database.claims() >= 2).await;
+        eventually("it waits in the queue", async || database.claims() >= 2).await;
         let released = std::time::Instant::now();
         guard.release().await.unwrap();
         guard = waiting.await.unwrap();

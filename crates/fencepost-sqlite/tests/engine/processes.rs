@@ -98,9 +98,9 @@ pub(crate) async fn is_busy(locks: &Client) -> bool {
     locks.mutex(NAME).unwrap().try_lock().await.unwrap().is_none()
 }
 
-/// Waits until so many stand in line.
+/// Waits until so many wait in the queue.
 async fn waiters(locks: &Client, n: usize) {
-    eventually("they stand in line", async || locks.inspect(NAME).await.unwrap().waiters().count() == n)
+    eventually("they wait in the queue", async || locks.inspect(NAME).await.unwrap().waiters().count() == n)
         .await;
 }
 
@@ -217,7 +217,7 @@ async fn a_stopped_waiter_holds_nobody_up() {
     guard.release().await.unwrap();
     let start = std::time::Instant::now();
     token(&other);
-    assert!(start.elapsed() < Duration::from_secs(20), "a place in line outlives its process by 3 s");
+    assert!(start.elapsed() < Duration::from_secs(20), "a place in the queue outlives its process by 3 s");
     stopped.signal(Signal::SIGCONT);
     assert!(!stopped.has_said("held"));
 }

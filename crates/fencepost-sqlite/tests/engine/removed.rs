@@ -43,7 +43,7 @@ async fn a_waiter_whose_files_are_removed_is_not_granted() {
     let locks = database.locks().await;
     let guard = soon(&locks).await;
     let waiting = tokio::spawn(async move { locks.mutex(NAME).unwrap().lock().wait(SOON).await });
-    crate::support::eventually("it stands in line", async || database.claims() == 2).await;
+    crate::support::eventually("it waits in the queue", async || database.claims() == 2).await;
     shell(&database, "rm locks.db-wal locks.db-shm");
     // This client is another one in the same process.
     let next = database.locks().await;

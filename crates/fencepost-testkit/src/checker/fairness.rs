@@ -41,7 +41,7 @@ pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec
             resource: new.resource.clone(),
             claims: vec![first.key, new.key],
             text: format!(
-                "claim {} ({}) was granted before claim {} ({}), which stood in line when it was asked for",
+                "claim {} ({}) was granted before claim {} ({}), which waited in the queue when it was asked for",
                 new.key, new.mode, first.key, first.mode
             ),
         });

@@ -225,7 +225,7 @@ macro_rules! conformance {
             limits_change_under_load stored_limits_are_refused_where_the_engine_has_none
             a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
             an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
-            cancel_at_every_await cancel_in_line cancel_of_release
+            cancel_at_every_await cancel_in_the_queue cancel_of_release
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends a_detached_lease_that_has_ended_cannot_be_released what_is_attached_heeds_its_secret
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed

@@ -261,8 +261,10 @@ impl Stage {
             Ok(guard)
         });
         let waiting = Waiting { task };
-        self.eventually("the claim stands in line", || async { self.stands(key) || waiting.is_answered() })
-            .await;
+        self.eventually("the claim waits in the queue", || async {
+            self.stands(key) || waiting.is_answered()
+        })
+        .await;
         waiting
     }
 

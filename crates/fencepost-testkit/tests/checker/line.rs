@@ -20,7 +20,7 @@ const LINE: &str = "
         11 a released";
 
 #[test]
-fn overtaken_in_line() {
+fn overtaken_in_the_queue() {
     assert_eq!(kinds(LINE), [Kind::Overtaken]);
     // Without the promise it is allowed.
     assert!(check(&tale(LINE), &Promises::default()).is_empty());

@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_granted_does_not_wait() {
-        // Of the same session, before its first place in line has gone: one has a permit, the other none yet.
+        // Of the same session, before its first place in the queue has gone: one has a permit, the other none yet.
         let leases = vec![ours("leases", 2, 1, 7), node("leases", 6, 2)];
         assert_eq!(told(leases, vec![node("locks", 5, 2)]), (vec![2, 6], vec![5]));
     }

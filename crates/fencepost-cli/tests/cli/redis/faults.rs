@@ -11,7 +11,7 @@ use crate::faults::{
     killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
     watch_goes_on,
 };
-use crate::guard::restarts_in_line;
+use crate::guard::restarts_in_the_queue;
 use crate::kit::{Kid, Place};
 
 /// The shortest lease that the command takes.
@@ -127,7 +127,7 @@ fn a_failover_is_followed() {
 fn a_restart_stands_in_line_behind_those_who_wait() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    restarts_in_line(&Place::at(&server.url()));
+    restarts_in_the_queue(&Place::at(&server.url()));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn redlock() {
     running(&place);
     evicting(&place);
     leases(&place);
-    // Nobody stands in line at a quorum: who waits asks again.
+    // Nobody waits in the queue at a quorum: who waits asks again.
     let holder = place.running(&[], "backup", HOLD);
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "30s", "backup", "--", "echo", "next"]));
     holder.kid.send(Signal::SIGTERM);

@@ -100,7 +100,7 @@ fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
     assert_eq!(refused.pass(), Err(3));
 }
 
-/// Its place in line is known, so a try that is made later must not come before it.
+/// Its place in the queue is known, so a try that is made later must not come before it.
 #[test]
 fn a_try_does_not_overtake_a_claim_that_has_waited_here() {
     let stage = Stage::new(9);

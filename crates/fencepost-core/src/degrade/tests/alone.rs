@@ -121,7 +121,7 @@ async fn local_only_excludes_within_the_client_all_the_time() {
 }
 
 #[tokio::test]
-async fn a_claim_in_line_goes_on_when_the_engine_goes_away() {
+async fn a_claim_in_the_queue_goes_on_when_the_engine_goes_away() {
     for (degrade, degraded) in policies() {
         let (locks, clock, engine) = client(degrade);
         let other = engine.busy("a").await.unwrap();

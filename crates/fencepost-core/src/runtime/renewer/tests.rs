@@ -235,7 +235,7 @@ fn a_grant_that_its_round_has_not_renewed_is_suspect_and_soon_due_again() {
 }
 
 #[test]
-fn a_place_in_line_is_asked_about_again_and_not_renewed_since_the_round_began() {
+fn a_place_in_the_queue_is_asked_about_again_and_not_renewed_since_the_round_began() {
     let stage = Stage::new();
     let claim = stage.claim(TTL);
     let start = stage.clock.now();

@@ -50,7 +50,7 @@ fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     table.stand(&tracked, (sent, Token::new(4)), 1, sent);
     tracked.push(found(5));
     assert!(!tracked.waits());
-    // It was not collected in time, the lock went on, and the claim stands in line again.
+    // It was not collected in time, the lock went on, and the claim waits in the queue again.
     table.stand(&tracked, (sent, Token::new(7)), 2, sent);
     assert!(tracked.waits());
     tracked.push(found(6));

@@ -120,7 +120,7 @@ fn a_round_wakes_the_waiters_for_permits_whose_rows_are_gone() {
     let mode = Mode::Permits { n: 2, of: 2 };
     let mut waiting = [2, 3].map(|id| stage.ask_in(mode, id, "a"));
     let due: Vec<_> = waiting.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
-    // Those who are not the first in line look in every third round.
+    // Those who are not the first in the queue look in every third round.
     let rounds = || (0..3).for_each(|_| now(stage.session.renew(&due)).unwrap());
     rounds();
     assert!(waiting.iter_mut().all(|(_, entry, _)| waits(entry)), "the lock is held");

@@ -21,7 +21,7 @@ impl Scan<'_> {
         Ok(mode.limited(limit))
     }
 
-    /// Refuses the claim that asks, which may wait in line.
+    /// Refuses the claim that asks, which may wait in the queue.
     pub(super) fn refuse(&self, db: &Connection, request: &Request<'_>) -> Result<Outcome, Failure> {
         if let Some(own) = &self.own {
             rows::delete(db, self.resource, own.seq, &request.id)?;

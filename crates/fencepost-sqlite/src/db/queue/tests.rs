@@ -53,7 +53,7 @@ fn asking_again_finds_the_own_grant() {
 }
 
 #[test]
-fn asking_again_finds_the_own_place_in_line() {
+fn asking_again_finds_the_own_place_in_the_queue() {
     let test = TestDb::new();
     granted(&attempt_at(&test, 0, &test.request(1, X)));
     let request = test.request(2, X);
@@ -83,7 +83,7 @@ fn the_seat_is_for_whoever_finds_nobody() {
     let release_if_alone = |id: u8| test.now(|db, _| Ok(rows::release_if_alone(db, "r", &[id; 16])?));
     assert_eq!(try_sit(1, 0), None, "a new resource has no seat yet");
     let first = granted(&attempt_at(&test, 0, &test.request(1, X)));
-    assert_eq!(try_sit(2, 5), None, "somebody holds it in line");
+    assert_eq!(try_sit(2, 5), None, "somebody holds it in the queue");
     gone(&test, 1);
     assert_eq!(try_sit(2, 0), None, "the wall clock has not passed the last token");
     assert_eq!(try_sit(2, 5), Some(first + 5));
@@ -98,7 +98,7 @@ fn the_seat_is_for_whoever_finds_nobody() {
     assert_eq!((second, ahead), (Some(GAP), 1));
     assert!(!release_if_alone(2), "somebody has to be told");
     assert_eq!(ids(&gone(&test, 2).next), [4]);
-    assert_eq!(try_sit(5, 20), None, "nobody overtakes the one in line");
+    assert_eq!(try_sit(5, 20), None, "nobody overtakes the one in the queue");
     assert!(granted(&attempt_at(&test, 0, &Request { seq: second, ..test.request(4, X) })) > first + 5);
     gone(&test, 4);
     assert_eq!(try_sit(6, 30), Some(first + 30));

@@ -51,7 +51,7 @@ pub(super) async fn cancel_at_every_await(stage: Stage) {
     }
 }
 
-pub(super) async fn cancel_in_line(stage: Stage) {
+pub(super) async fn cancel_in_the_queue(stage: Stage) {
     let client = stage.client().await;
     // Dropped while it waits: the next waiter is granted.
     let guard = lock(&client, "lock", X).await.expect("it is free");

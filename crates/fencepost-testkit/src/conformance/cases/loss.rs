@@ -177,7 +177,7 @@ pub(super) async fn who_waits_hears_of_an_outage(stage: Stage) {
     let mutex = impatient.mutex("lock").expect("a good name");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     stage
-        .eventually("it stands in line", || async {
+        .eventually("it waits in the queue", || async {
             let info = holding.inspect("lock").await;
             info.is_ok_and(|info| info.waiters().next().is_some())
         })

@@ -71,7 +71,7 @@ cases! {
     upgrade::a_downgrade_lets_readers_in [Upgrade]
     upgrade::upgrades_on_a_bad_network [Upgrade]
     cancel::cancel_at_every_await []
-    cancel::cancel_in_line []
+    cancel::cancel_in_the_queue []
     cancel::cancel_of_release []
     leases::renewed_past_its_lease []
     leases::a_fixed_lease_ends []

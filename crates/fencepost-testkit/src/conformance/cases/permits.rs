@@ -120,7 +120,7 @@ pub(super) async fn a_claim_over_the_limit_is_refused_and_blocks_nobody(stage: S
     let held = lock(&client, "lock", p(1, 4)).await.expect("it is free");
     let large = stage.stand("lock", p(4, 4)).await;
     let small = stage.stand("lock", p(1, 4)).await;
-    assert!(!large.is_answered() && !small.is_answered(), "they wait in line");
+    assert!(!large.is_answered() && !small.is_answered(), "they wait in the queue");
     semaphore(&client, 4).set_permits(2).await.expect("the engine stores limits");
     let guard = small.granted().await;
     let refused = tokio::time::timeout(SOON, large.answer()).await.expect("it is told").map(drop);

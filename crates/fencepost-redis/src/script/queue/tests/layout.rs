@@ -25,7 +25,7 @@ pub(super) struct Record {
     /// Of a holder or a tombstone, in µs as all times here.
     pub(super) deadline: u64,
     pub(super) length: u64,
-    /// Its number in line, if it waits or did.
+    /// Its number in the queue, if it waits or did.
     pub(super) number: u64,
     pub(super) token: u64,
     pub(super) mode: Mode,
@@ -44,7 +44,7 @@ pub(super) struct Seen {
     pub(super) present: bool,
     /// All there are, dead ones that nobody has cleared away yet too.
     pub(super) claims: BTreeMap<Id, Record>,
-    /// Until when the processes that have places in line are taken for alive.
+    /// Until when the processes that have places in the queue are taken for alive.
     pub(super) alive: BTreeMap<String, u64>,
     /// The last token.
     pub(super) last: u64,

@@ -72,7 +72,7 @@ impl Model<'_> {
                     && (at.mode, &at.process) == (waiter.mode, &waiter.process)
             });
             if there.is_none() && !waiter.fading {
-                return Err(format!("{:x} should be next in line: {:?}", waiter.id, found.peek()));
+                return Err(format!("{:x} should be next in the queue: {:?}", waiter.id, found.peek()));
             }
         }
         if let Some((id, at)) = found.next() {
