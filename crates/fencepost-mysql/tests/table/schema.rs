@@ -60,7 +60,7 @@ async fn servers_are_checked_and_their_settings_do_no_harm() {
         &server,
         "SET GLOBAL time_zone = '+10:00'; SET GLOBAL sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'; \
          SET GLOBAL autocommit = 0; SET GLOBAL completion_type = CHAIN; SET GLOBAL sql_safe_updates = 1; \
-         SET GLOBAL tx_isolation = 'SERIALIZABLE'; SET GLOBAL max_statement_time = 0.001; \
+         SET GLOBAL tx_isolation = 'SERIALIZABLE'; SET GLOBAL max_statement_time = 1; \
          SET GLOBAL character_set_server = latin1",
     );
     let client = connect(&url).await;
@@ -73,6 +73,22 @@ async fn servers_are_checked_and_their_settings_do_no_harm() {
         assert!(info.claims[0].expires_in.is_some_and(|left| left <= Duration::from_secs(30)), "{info:?}");
         guard.release().await.expect("it was held");
     }
+    // A statement that waits for a row is longer than the limit.
+    let row = "SET max_statement_time = 0; BEGIN; SELECT name FROM fencepost_lock WHERE name = 'lock' FOR UPDATE; DO SLEEP(2); COMMIT";
+    let mut slow = std::process::Command::new("mariadb")
+        .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root", "--database=fencepost"])
+        .args([format!("--port={}", server.address().port()), format!("--execute={row}")])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("mariadb is there");
+    let sleeps = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
+    eventually(SOON, "the row is locked", || async { run(&server, sleeps) == "1" }).await;
+    let guard =
+        client.mutex("lock").expect("a good name").try_lock().await.expect("no limit").expect("it is free");
+    guard.release().await.expect("it was held");
+    assert!(slow.wait().expect("it ends").success());
+    let ended = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'MAX_STATEMENT_TIME_EXCEEDED'";
+    assert_eq!(run(&server, ended), "0", "the limit has ended statements");
     let permits = client.semaphore("pool", 3).expect("a good name");
     let guard = permits.acquire_many(2).await.expect("free");
     assert!(permits.try_acquire_many(2).await.expect("it answers").is_none());
