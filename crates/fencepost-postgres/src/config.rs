@@ -13,8 +13,12 @@ pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 /// The longest lease: PostgreSQL's timeouts are milliseconds in 31 bits.
 pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
-const RULES: UrlRules =
-    UrlRules { scheme: "postgres", port: 5432, options: &["table", "wait"], names_database_like_user: true };
+const RULES: UrlRules = UrlRules {
+    scheme: "postgres",
+    port: 5432,
+    options: &["prepare", "table", "wait"],
+    names_database_like_user: true,
+};
 
 /// The contents of a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) table: TableName,
     /// Claims wait for messages about releases, and not in the server's queue.
     pub(crate) quiet: bool,
+    /// The server keeps the plans of frequent statements of the lease table.
+    pub(crate) prepare: bool,
 }
 
 impl Config {
@@ -43,7 +49,15 @@ impl Config {
         if mode != UrlMode::Session && address.option("wait").is_some() {
             return Err(Error::invalid("wait is an option of mode=advisory; leave it out with another mode"));
         }
-        Ok(Config { server, mode, table, quiet })
+        let prepare = match address.option("prepare") {
+            None | Some("true") => true,
+            Some("false") => false,
+            Some(_) => return Err(Error::invalid("prepare is true or false")),
+        };
+        if mode != UrlMode::Table && address.option("prepare").is_some() {
+            return Err(Error::invalid("prepare is an option of mode=table; leave it out with another mode"));
+        }
+        Ok(Config { server, mode, table, quiet, prepare })
     }
 }
 
@@ -107,6 +121,8 @@ mod tests {
             ("postgres://me@host?connections=1", "from 2 to 1000"),
             ("postgres://me@host?pinned=yes", "true or false"),
             ("postgres://me@host?wait=loud", "queue or quiet"),
+            ("postgres://me@host?mode=table&prepare=no", "prepare is true or false"),
+            ("postgres://me@host?prepare=false", "an option of mode=table"),
         ] {
             let error = parsed(url).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(rule), "{url}: {error}");

@@ -75,9 +75,10 @@ impl TableClient {
         })
     }
 
-    /// Runs one statement.
+    /// Runs one frequent statement.
     pub(crate) async fn run(&self, text: &Arc<str>, values: Vec<Value>) -> Result<Results, Failure> {
-        self.run_all(vec![with(text, values)], Lane::Claims).await
+        let statement = Statement { frequent: true, ..with(text, values) };
+        self.run_all(vec![statement], Lane::Claims).await
     }
 
     /// Runs statements, each in a transaction of its own, and repeats them while others are in the way: each can be repeated.

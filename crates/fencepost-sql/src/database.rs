@@ -42,12 +42,21 @@ pub struct Statement {
     pub text: Arc<str>,
     /// The values of the parameters.
     pub values: Vec<Value>,
+    /// It runs often, and only in a transaction of its own. So the server may keep its plan.
+    pub frequent: bool,
+}
+
+impl Statement {
+    /// Makes a statement that is not frequent.
+    pub fn new(text: impl Into<Arc<str>>, values: Vec<Value>) -> Statement {
+        Statement { text: text.into(), values, frequent: false }
+    }
 }
 
 /// Returns statements without parameters.
 #[must_use]
 pub fn texts(texts: &[&str]) -> Vec<Statement> {
-    texts.iter().map(|text| Statement { text: (*text).into(), values: Vec::new() }).collect()
+    texts.iter().map(|text| Statement::new(*text, Vec::new())).collect()
 }
 
 /// A row of a result.

@@ -50,7 +50,7 @@ pub(crate) struct Statements {
 
 /// Makes a statement.
 pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
-    Statement { text: Arc::clone(text), values }
+    Statement::new(Arc::clone(text), values)
 }
 
 /// Columns that a new grant or waiter fills.

@@ -64,7 +64,7 @@ impl RowServer for Connector {
     }
 
     fn interrupt(&self, connection: i64) -> Statement {
-        Statement { text: format!("KILL QUERY {connection}").into(), values: Vec::new() }
+        Statement::new(format!("KILL QUERY {connection}"), Vec::new())
     }
 
     fn renew(open: &MysqlRow, idle: Duration, look: Statement) -> Answer<'_, Renewed> {

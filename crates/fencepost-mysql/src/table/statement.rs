@@ -49,7 +49,7 @@ async fn prepare(connection: &PlainClient, statements: &[Statement]) -> Result<(
     let mut new = Vec::new();
     {
         let (known, mut seen) = (connection.prepared.lock(), HashSet::new());
-        for Statement { text, values } in statements {
+        for Statement { text, values, .. } in statements {
             if !values.is_empty() && !known.contains_key(text) && seen.insert(text) {
                 let (translated, places) = translate(text);
                 new.push((Arc::clone(text), Prepared { number: 0, places: places.into() }, translated));

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
@@ -59,6 +60,8 @@ pub(crate) struct Connector {
     pub(crate) server: Arc<str>,
     /// The hosts that are no poolers in transaction mode.
     direct: Mutex<HashSet<(String, u16)>>,
+    /// Whether the server keeps the plans of the lease table's statements: the URL allows it, and no plan was missing.
+    pub(crate) keeps_plans: AtomicBool,
     /// Where messages of other clients go.
     inbox: UnboundedSender<Message>,
 }
@@ -87,7 +90,17 @@ impl Connector {
         }
         driver.ssl_mode(if config.server.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         let server = config.server.to_string().into();
-        Ok(Connector { driver, security, config, runtime, server, direct: Mutex::default(), inbox })
+        let keeps_plans = AtomicBool::new(config.prepare);
+        Ok(Connector {
+            driver,
+            security,
+            config,
+            runtime,
+            server,
+            direct: Mutex::default(),
+            keeps_plans,
+            inbox,
+        })
     }
 
     /// Opens a connection to the first server that accepts writes, which ends it after `idle` without a statement. `holds`: it holds locks for many claims, and hears the

@@ -48,7 +48,7 @@ const FREE: &str = "RELEASE SAVEPOINT fencepost";
 pub(crate) type PostgresRow = OpenTransaction<Connector>;
 
 fn text(text: &str, values: Vec<Value>) -> Statement {
-    Statement { text: text.into(), values }
+    Statement::new(text, values)
 }
 
 fn millis(idle: Duration) -> Value {

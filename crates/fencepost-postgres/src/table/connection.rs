@@ -7,12 +7,14 @@ use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Stateme
 
 use crate::conn::connect::{Connector, DriverClient};
 use crate::error;
+use crate::table::plan::Plans;
 use crate::table::statement;
 
 /// The driver's side of a connection.
 pub(crate) struct PlainClient {
     pub(crate) driver: DriverClient,
     pub(crate) host: (String, u16),
+    pub(crate) plans: Plans,
 }
 
 impl Connect for Connector {
@@ -26,7 +28,7 @@ impl Connect for Connector {
         &self.config.server
     }
 
-    /// Nothing is set or prepared on the connection: it may be one of a pooler in transaction mode.
+    /// Nothing is set on the connection: it may be one of a pooler in transaction mode.
     fn open<'a>(&'a self, host: &'a (String, u16)) -> Answer<'a, Plain<PlainClient>> {
         Box::pin(async move {
             let (driver, task) = self.greet(host).await?;
@@ -35,12 +37,15 @@ impl Connect for Connector {
             if standby.map_err(|error| error::read(&error, &server))?.get(0) {
                 return Err(error::standby(&server));
             }
-            Ok(Plain { client: Arc::new(PlainClient { driver, host: host.clone() }), task })
+            Ok(Plain {
+                client: Arc::new(PlainClient { driver, host: host.clone(), plans: Plans::default() }),
+                task,
+            })
         })
     }
 
     fn run<'a>(&'a self, client: &'a PlainClient, statements: &'a [Statement]) -> Answer<'a, Results> {
-        Box::pin(statement::run(&client.driver, statements, &self.server))
+        Box::pin(statement::run(self, client, statements))
     }
 }
 

@@ -74,7 +74,7 @@ impl Listener {
         let channel = session_name(&connector.runtime);
         let connection = Plain::open(&**connector).await?;
         let clock = connector.runtime.clock();
-        let listen = Statement { text: format!("LISTEN {channel}").into(), values: Vec::new() };
+        let listen = Statement::new(format!("LISTEN {channel}"), Vec::new());
         let limit = clock.now() + connector.config.server.timeout;
         let listening = connector.run(&connection.client, std::slice::from_ref(&listen));
         clock.within(limit, listening).await.unwrap_or_else(|| Err(timeout(connector)))?;
@@ -84,11 +84,10 @@ impl Listener {
             state.opened.to_string()
         };
         let proof: Vec<Value> = vec![(&*channel).into(), (&*format!("{PROOF}{number}")).into()];
-        let text = "SELECT pg_notify($1, $2) IS NULL".into();
         // The message comes from another connection: on the same backend it would prove nothing.
         let mut used = claims.get().await?;
         let mut arrived = proofs.0.subscribe();
-        used.run(&[Statement { text, values: proof }]).await?;
+        used.run(&[Statement::new("SELECT pg_notify($1, $2) IS NULL", proof)]).await?;
         used.set_clean(true);
         drop(used);
         let arrived = arrived.wait_for(|arrived| *arrived == number);

@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 mod driver;
 mod listener;
+mod plan;
 pub(crate) mod statement;
 
 use std::sync::{Arc, Weak};

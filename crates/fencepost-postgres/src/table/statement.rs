@@ -1,35 +1,55 @@
-//! Statements of the lease table on a connection. None is prepared under a name: a pooler gives the next one to another backend.
+//! Statements of the lease table on a connection.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fencepost_sql::{Failure, Results, Row, Statement, Value};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::conn::connect::DriverClient;
+use crate::conn::connect::Connector;
 use crate::error;
+use crate::table::connection::PlainClient;
+use crate::table::plan::{self, Planned};
 
 /// How many statements are sent before the first reply is read.
 const MAX_PIPELINED: usize = 25;
 
 /// Runs statements in order. The first poll sends the first of them.
 pub(crate) async fn run(
-    client: &DriverClient,
+    connector: &Connector,
+    client: &PlainClient,
     statements: &[Statement],
-    server: &str,
 ) -> Result<Results, Failure> {
     let mut results = Results::with_capacity(statements.len());
     for part in statements.chunks(MAX_PIPELINED) {
         // All are sent before the first reply arrives: they are polled in order.
-        for result in join_all(part.iter().map(|statement| one(client, statement, server))).await {
+        for result in join_all(part.iter().map(|statement| one(connector, client, statement))).await {
             results.push(result?);
         }
     }
     Ok(results)
 }
 
-async fn one(client: &DriverClient, statement: &Statement, server: &str) -> Result<Vec<Row>, Failure> {
+async fn one(
+    connector: &Connector,
+    client: &PlainClient,
+    statement: &Statement,
+) -> Result<Vec<Row>, Failure> {
+    let driver = &client.driver;
+    let failed = |error| failed(&error, &connector.server);
+    let plans = &connector.keeps_plans;
+    let planned = (statement.frequent && plans.load(Relaxed)).then(|| client.plans.find(statement)).flatten();
+    if let Some(Planned { prepare, execute }) = planned {
+        // Both are sent before the first reply arrives. The first one may fail: the second one shows whether the backend knows the name.
+        let preparing = async { driver.query_typed(&prepare?, &[]).await.ok() };
+        match join(preparing, driver.query_typed(&execute, &[])).await.1 {
+            // A pooler in transaction mode gave another backend. The next statements would have the same fate.
+            Err(error) if plan::is_unknown(&error) => plans.store(false, Relaxed),
+            rows => return Ok(rows.map_err(failed)?.iter().map(read).collect()),
+        }
+    }
     // The driver takes references, typed.
     let texts: Vec<Option<&str>> = statement.values.iter().map(text).collect();
     let values: Vec<(&(dyn ToSql + Sync), Type)> = statement
@@ -41,7 +61,7 @@ async fn one(client: &DriverClient, statement: &Statement, server: &str) -> Resu
             Value::Text(_) => (text as &(dyn ToSql + Sync), Type::TEXT),
         })
         .collect();
-    let rows = client.query_typed(&statement.text, &values).await.map_err(|error| failed(&error, server))?;
+    let rows = driver.query_typed(&statement.text, &values).await.map_err(failed)?;
     Ok(rows.iter().map(read).collect())
 }
 

@@ -47,12 +47,15 @@ fn reset(server: &Postgres) {
     server.run("SELECT pg_stat_statements_reset()").expect("it can be reset");
 }
 
-/// An uncontended cycle of an exclusive lock is one statement to acquire and one to release, each a transaction of its own.
+/// An uncontended cycle of an exclusive lock is one statement to acquire and one to release, each a transaction of its own. The server
+/// plans them for the first cycles only.
 #[tokio::test]
 async fn an_uncontended_cycle_is_two_statements() {
     needs!(POSTGRES);
     let (server, url) = start().await;
     server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
+    server.run("ALTER SYSTEM SET pg_stat_statements.track_planning = on").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("reloaded");
     // No renewal falls into the count: the first one comes after a third of the lease.
     let ttl = Duration::from_secs(3600);
     let client = Client::builder().ttl(ttl).connect(&registry(), &url).await.expect("it answers");
@@ -63,6 +66,9 @@ async fn an_uncontended_cycle_is_two_statements() {
         mutex.lock().await.expect("it is free").release().await.expect("it was held");
     }
     assert_eq!(calls(&server).0, 200);
+    let plans = "SELECT sum(plans) FROM pg_stat_statements WHERE query LIKE '%fencepost_lock%'";
+    let planned = number(&server, plans);
+    assert!(planned <= 20, "the server has planned {planned} times");
     assert_eq!(
         number(&server, "SELECT count(*) FROM pg_stat_statements WHERE query ~* '^(begin|commit)'"),
         0
@@ -223,6 +229,46 @@ async fn a_pooler_in_any_mode_works() {
             client.close().await;
         }
     }
+}
+
+/// Through a pooler in transaction mode, a statement whose plan another backend keeps runs without it. The client stops naming plans then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_the_backend_does_not_have_costs_no_lock() {
+    needs!(POSTGRES, PGBOUNCER);
+    let (server, url) = start().await;
+    let pooler = PgBouncer::start(&server, "transaction").expect("a pooler starts");
+    let pooled = format!("{}?mode=table", pooler.url());
+    let failed = "SELECT xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+    let before = number(&server, failed);
+    let clients = [connect(&pooled).await, connect(&pooled).await, connect(&url).await];
+    let mut tasks = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        for task in 0..4 {
+            let mutex = client.mutex(&format!("lock/{number}/{task}")).expect("a good name");
+            tasks.push(tokio::spawn(async move {
+                let mut last = fencepost_core::Token::default();
+                for _ in 0..100 {
+                    let guard = mutex.lock().await.expect("it is free");
+                    assert!(guard.token() > last, "{} after {last}", guard.token());
+                    last = guard.token();
+                    guard.release().await.expect("it was held");
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    for client in clients {
+        client.close().await;
+    }
+    // The server counts a transaction a moment after its end.
+    eventually(SOON, "the pooler's backends are idle", || async {
+        number(&server, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'") == 1
+    })
+    .await;
+    let failed = number(&server, failed) - before;
+    assert!(failed <= 40, "{failed} of 2,400 statements have failed at the server");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ fn layout(table: &TableName) -> Statement {
          FROM information_schema.TABLES WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = '{}'",
         table.table()
     );
-    Statement { text: text.into(), values: Vec::new() }
+    Statement::new(text, Vec::new())
 }
 
 fn schema(table: &TableName) -> String {

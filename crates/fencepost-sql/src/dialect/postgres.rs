@@ -27,7 +27,7 @@ pub const POSTGRES: Dialect = Dialect {
 fn layout(table: &TableName) -> Statement {
     let text = "SELECT substring(obj_description(oid, 'pg_class') FROM 'layout ([0-9]+)$')::int8 \
                 FROM pg_class WHERE oid = to_regclass($1)";
-    Statement { text: text.into(), values: vec![Value::from(&*table.quote('"').lock)] }
+    Statement::new(text, vec![Value::from(&*table.quote('"').lock)])
 }
 
 fn schema(table: &TableName) -> String {

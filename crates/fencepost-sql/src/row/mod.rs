@@ -79,7 +79,7 @@ impl RowLocks {
         let key = format!("{engine} rows {url} {} {table:?} {prefix}", url.database);
         let statements = RowStatements::new(dialect, &table);
         let client = RowClient::new(Arc::new(Rows::new(server)), runtime, statements, engine, prefix);
-        let check = Statement { text: Arc::clone(&client.statements.check), values: Vec::new() };
+        let check = Statement::new(Arc::clone(&client.statements.check), Vec::new());
         let results = client.run(vec![check]).await.map_err(|failure| failure.on(engine))?;
         if results.iter().flatten().next().is_none() {
             let message = "the tables of mode=row are empty, so another program made them; choose another name with table= in the URL";
@@ -132,7 +132,7 @@ impl Backend for RowLocks {
 
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::coming(async {
-            let reach = Statement { text: Arc::clone(&self.client.statements.check), values: Vec::new() };
+            let reach = Statement::new(Arc::clone(&self.client.statements.check), Vec::new());
             self.client.run(vec![reach]).await.map(drop).map_err(|failure| self.error(failure))
         })
     }

@@ -149,5 +149,5 @@ impl RowStatements {
 
 /// Makes a statement.
 pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
-    Statement { text: Arc::clone(text), values }
+    Statement::new(Arc::clone(text), values)
 }
