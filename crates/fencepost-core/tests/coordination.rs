@@ -1,9 +1,12 @@
 //! Barriers and firings whose requests take their time.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use fencepost_core::Firing;
-use fencepost_core::testing;
+use fencepost_core::testing::{self, TestEngine};
+use fencepost_core::{Client, Firing, Holder, Page};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -53,4 +56,107 @@ async fn a_start_does_not_find_its_own_locks_busy() {
     clock.advance(2 * SECOND).await;
     let firing = begin.await.unwrap().unwrap();
     assert!(matches!(firing, Firing::First(_)), "{firing:?}");
+}
+
+/// Nobody moves the clock.
+#[tokio::test]
+async fn a_close_ends_what_looks_again_and_again() {
+    const PAUSES: [Duration; 2] = [SECOND, Duration::MAX];
+    for pause in PAUSES {
+        let (locks, _clock, _engine) = testing::client();
+        let (latch, election) =
+            (locks.latch("loaded", 1).unwrap().every(pause), locks.election("a").unwrap());
+        let waiting = tokio::spawn(async move { latch.wait(Duration::MAX).await });
+        let observing = tokio::spawn(async move {
+            let mut leaders = election.observe(pause);
+            assert!(leaders.next().await.unwrap().is_none());
+            leaders.next().await
+        });
+        tokio::task::yield_now().await;
+        locks.close().await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(waiting.is_finished() && observing.is_finished(), "{pause:?}");
+        assert!(waiting.await.unwrap().unwrap_err().is_closed());
+        assert!(observing.await.unwrap().unwrap_err().is_closed());
+    }
+}
+
+type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The calls that are dropped midway, by their number.
+fn call(number: usize, locks: &Client) -> Option<Call> {
+    let locks = locks.clone();
+    Some(match number {
+        0 => Box::pin(async move { locks.latch("a", 1).unwrap().count_down().await.unwrap() }),
+        1 => Box::pin(async move {
+            let inside = locks.barrier("a", 1).unwrap().enter(10 * SECOND).await.unwrap();
+            inside.leave(10 * SECOND).await.unwrap();
+        }),
+        2 => Box::pin(async move { drop(locks.once("a", SECOND).unwrap().begin().await.unwrap()) }),
+        3 => Box::pin(async move {
+            locks.multi(["a", "b"]).unwrap().lock().await.unwrap().release().await.unwrap();
+        }),
+        4 => Box::pin(async move {
+            let striped = locks.striped("a", 2).unwrap();
+            let mut walk = striped.walk();
+            while let Some((_, guard)) = walk.next().await.unwrap() {
+                guard.release().await.unwrap();
+            }
+        }),
+        5 => Box::pin(async move {
+            let (holder, mutex) = (Holder::new(), locks.mutex("a").unwrap());
+            let outer = mutex.lock().holder(&holder).reentrant().await.unwrap();
+            let inner = mutex.lock().holder(&holder).reentrant().await.unwrap();
+            outer.release().await.unwrap();
+            inner.release().await.unwrap();
+        }),
+        6 => Box::pin(async move {
+            let mut guard = locks.rwlock("a").unwrap().read().max_hold(60 * SECOND).await.unwrap();
+            guard.upgrade().evict_overdue().await.unwrap();
+            guard.downgrade().await.unwrap();
+            guard.release().await.unwrap();
+        }),
+        7 => Box::pin(async move {
+            let guard = locks.semaphore("a", 3).unwrap().acquire_many(2).await.unwrap();
+            let lease = guard.detach().await.unwrap();
+            locks.release(&lease).await.unwrap();
+        }),
+        _ => return None,
+    })
+}
+
+/// A call goes on by each step of the clock. It is dropped after each number of them.
+#[tokio::test]
+async fn dropped_at_any_await_nothing_is_left() {
+    const NAMES: [&str; 8] = ["a", "b", "a#0", "a#1", "a#latch0", "a#barrier0", "a#barrier0.open", "a#once"];
+    let slow = |engine: &TestEngine| NAMES.iter().for_each(|name| engine.slow(name, millis(10)));
+    for number in 0.. {
+        for steps in 0.. {
+            let (locks, clock, engine) = testing::client();
+            slow(&engine);
+            let Some(mut running) = call(number, &locks) else { return };
+            let mut done = false;
+            for _ in 0..=steps {
+                done = running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+                if done {
+                    break;
+                }
+                clock.advance(millis(5)).await;
+            }
+            drop(running);
+            clock.advance(SECOND).await;
+            let listing = locks.list("", &Page::of(100)).await.unwrap();
+            for claim in listing.resources.iter().flat_map(|info| &info.claims) {
+                // The mark of a latch or a barrier is made whole, or not at all.
+                assert!(claim.detached && number < 2, "call {number} after {steps} steps: {claim:?}");
+            }
+            assert_eq!(locks.backlog(), 0);
+            if done {
+                assert!(steps > 2, "call {number} ended after {steps} steps");
+                break;
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
 use crate::error::Result;
 use crate::lock::bug::planted;
-use crate::lock::polling::SHORTEST;
+use crate::lock::polling::{SHORTEST, rest};
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::token::Token;
@@ -134,9 +134,7 @@ impl Leaders<'_> {
                 self.seen = Some(term);
                 return Ok(leader);
             }
-            clock.sleep_until(clock.now() + self.interval).await;
-            // A clock that is stopped does not sleep.
-            self.election.client.check_open()?;
+            rest(&self.election.client, clock.now() + self.interval).await?;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::client::handle::Handle;
+use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::Info;
@@ -50,7 +51,7 @@ impl<'a> Looks<'a> {
             if !error.is_transient() || now >= since + self.client.outage || now >= self.until {
                 return Err(error.on(self.client.engine()));
             }
-            clock.sleep_until((now + self.interval).min(self.until)).await;
+            rest(self.client, (now + self.interval).min(self.until)).await?;
         }
     }
 
@@ -61,15 +62,26 @@ impl<'a> Looks<'a> {
         if now >= self.until {
             return Ok(false);
         }
-        clock.sleep_until((now + self.interval).min(self.until)).await;
-        // A clock that is stopped does not sleep.
-        self.client.check_open().map(|()| true)
+        rest(self.client, (now + self.interval).min(self.until)).await.map(|()| true)
     }
 
     /// Returns how much of the waiting time is left.
     pub(super) fn left(&self) -> Duration {
         self.until.since(self.client.runtime.clock().now())
     }
+}
+
+/// Waits until then.
+///
+/// # Errors
+/// [`is_closed`](Error::is_closed) as soon as the client is closed.
+pub(super) async fn rest(client: &ClientShared, until: Moment) -> Result<()> {
+    // From here on a close is told, also one that comes before it is first waited for.
+    let closing = client.closing.notified();
+    client.check_open()?;
+    client.runtime.clock().within(until, closing).await;
+    // A clock that is stopped does not sleep.
+    client.check_open()
 }
 
 #[cfg(test)]
