@@ -14,6 +14,7 @@ use crate::guard::Guard;
 use crate::lock::bug::planted;
 use crate::name::Name;
 use crate::operator::run::{Run, Runs};
+use crate::time::Moment;
 
 /// How long the engine keeps the last firing at least.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -144,8 +145,11 @@ impl Begin<'_> {
     async fn run(self) -> Result<Firing> {
         let Begin(request, once) = self;
         request.named(request.check_evict_overdue())?;
-        let began = Some(request.client.runtime.clock().now());
-        let job = Request { began, ..request };
+        let clock = request.client.runtime.clock();
+        let began = clock.now();
+        let bound = request.wait.map(|wait| wait.max(request.client.attempt_timeout));
+        let until = bound.map_or(Moment::NEVER, |bound| began + bound);
+        let job = Request { began: Some(began), ..request };
         // Locks that only serve the decision are held no longer than that.
         let brief = |name| Request { name, history: None, at_least: None, max_hold: None, ..job.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
@@ -178,10 +182,11 @@ impl Begin<'_> {
                 };
             }
             // This start asks for both locks again. One that is not released until then would be busy.
-            let _ = decision.release().await;
+            let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
+            released(decision).await;
             // The firing is at work: its end tells whether it has to run again.
             match brief(&once.name).run().await? {
-                Outcome::Granted(guard) => drop(guard.release().await),
+                Outcome::Granted(guard) => released(guard).await,
                 other => return busy(other),
             }
         }
