@@ -67,12 +67,14 @@ impl Request<'_> {
         let mut attempt = std::pin::pin!(Holding::acquire(self));
         let mut shown = std::pin::pin!(self.show_waiting());
         let mut look = std::pin::pin!(self.look());
-        let mut seen = None;
+        let mut reach = std::pin::pin!(self.reach());
+        let (mut seen, mut reached) = (None, None);
         let answer = loop {
             tokio::select! {
                 biased;
                 answer = &mut attempt => break answer?,
                 found = &mut look, if !self.wait.no_wait && seen.is_none() => seen = Some(found),
+                found = &mut reach, if !self.wait.no_wait && reached.is_none() => reached = Some(found),
                 () = &mut shown => {}
             }
         };
@@ -83,28 +85,56 @@ impl Request<'_> {
         }
         let limit = if self.wait.no_wait { LOOK } else { self.wait.left_of_attempt() };
         let found = match seen {
-            Some(found) => found,
-            None => match tokio::time::timeout(limit, look).await {
-                Ok(found) => found,
-                // The engine has just said that the lock is busy, and only the holders are not known.
-                Err(_) if self.wait.no_wait => Ok(self.busy()),
-                Err(_) => Err(self.silent()),
-            },
+            Some(found) => Some(found),
+            None => tokio::time::timeout(limit, look).await.ok(),
         };
-        found.map(Answer::Busy)
+        let failed = match found {
+            Some(Ok(text)) => return Ok(Answer::Busy(text)),
+            Some(Err(failure)) => Some(failure),
+            None => None,
+        };
+        // Only the holders are not known. The wait may have been for the engine, unless it has just said that the lock is busy.
+        let reached = match reached {
+            _ if self.wait.is_one_attempt() => Some(Ok(())),
+            Some(reached) => Some(reached),
+            None => tokio::time::timeout(self.wait.left_of_attempt(), reach).await.ok(),
+        };
+        match reached {
+            Some(Err(failure)) => Err(failure),
+            Some(Ok(())) => Ok(Answer::Busy(self.busy())),
+            None => Err(failed.unwrap_or_else(|| self.silent())),
+        }
+    }
+
+    /// Asks shortly before the waiting time ends whether the engine answers.
+    ///
+    /// # Errors
+    ///
+    /// The engine cannot be reached by now.
+    async fn reach(&self) -> Result<(), Failure> {
+        self.look_begins().await;
+        match self.locks.reach().await {
+            Err(error) if error.is_unreachable() => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Returns when it is time to look.
+    async fn look_begins(&self) {
+        match self.wait.left() {
+            Some(left) => tokio::time::sleep(left.saturating_sub(LOOK)).await,
+            None if self.wait.no_wait => {}
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns the message for a busy lock. It asks shortly before the waiting time ends, so that the answer is not late.
     ///
     /// # Errors
     ///
-    /// The engine cannot be reached by now: the wait may have been for it, and for no holder.
+    /// The engine does not tell the holders.
     async fn look(&self) -> Result<String, Failure> {
-        match self.wait.left() {
-            Some(left) => tokio::time::sleep(left.saturating_sub(LOOK)).await,
-            None if self.wait.no_wait => {}
-            None => std::future::pending().await,
-        }
+        self.look_begins().await;
         let mut texts = Vec::new();
         for name in self.names {
             match self.locks.inspect(name).await {

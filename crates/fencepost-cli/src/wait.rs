@@ -43,6 +43,11 @@ impl Wait {
         self.rest(self.bound.unwrap_or_default().max(ATTEMPT))
     }
 
+    /// Whether one attempt is made, so that its answer is new.
+    pub(crate) fn is_one_attempt(&self) -> bool {
+        self.no_wait || self.bound.is_some_and(|bound| bound <= ATTEMPT)
+    }
+
     /// Whether nothing more is tried.
     pub(crate) fn is_over(&self) -> bool {
         self.no_wait || self.left().is_some_and(|left| left.is_zero())

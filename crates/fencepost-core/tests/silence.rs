@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Eviction, Info, Listing, Memory, Moment,
-    MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
+    Memory, Moment, MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -23,6 +23,8 @@ enum Mute {
     Slow,
     /// Releases have no answer.
     Releases,
+    /// Looks fail. `away`: the engine cannot be reached.
+    Looks { away: bool },
 }
 
 struct Engine {
@@ -52,7 +54,18 @@ impl Backend for Engine {
     }
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        if self.mute == Mute::Releases { self.memory.inspect(name) } else { Reply::coming(pending()) }
+        match self.mute {
+            Mute::Releases => self.memory.inspect(name),
+            Mute::Looks { .. } => Reply::ready(Err(Error::new(ErrorKind::Unreachable, "away"))),
+            _ => Reply::coming(pending()),
+        }
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        match self.mute {
+            Mute::Looks { away: true } => Reply::ready(Err(Error::new(ErrorKind::Unreachable, "away"))),
+            _ => Reply::ready(Ok(())),
+        }
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
@@ -68,7 +81,7 @@ impl Entry for EngineEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         let asked = std::mem::replace(&mut self.asked, true);
         match self.mute {
-            Mute::Releases => self.entry.attempt(),
+            Mute::Releases | Mute::Looks { .. } => self.entry.attempt(),
             Mute::Later if !asked => self.entry.attempt(),
             Mute::Attempts | Mute::Later => Reply::coming(pending()),
             Mute::Slow => Reply::coming(async {
@@ -150,6 +163,21 @@ async fn what_was_busy_when_it_was_last_heard_of_is_busy() {
     // A silence of a second is one of the engine.
     let error = bounded(mutex.lock().wait(Duration::from_millis(1_500))).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
+    drop(held);
+}
+
+/// The look at the holders is for the message alone.
+#[tokio::test]
+async fn a_look_that_fails_does_not_make_a_busy_lock_an_engine_out_of_reach() {
+    let memory = Memory::new();
+    let held = client(&memory, Mute::Releases).mutex("a").unwrap().lock().await.unwrap();
+    for away in [false, true] {
+        let mutex = client(&memory, Mute::Looks { away }).mutex("a").unwrap();
+        let error = bounded(mutex.lock().wait(SOON)).await.unwrap_err();
+        assert_eq!((error.is_timeout(), error.is_unreachable()), (!away, away), "{error}");
+        let error = bounded(mutex.lock().wait(Duration::ZERO)).await.unwrap_err();
+        assert_eq!((error.is_timeout(), error.is_unreachable()), (!away, away), "{error}");
+    }
     drop(held);
 }
 

@@ -65,6 +65,21 @@ fn an_eviction_of_a_stopped_client_says_how_to_end_its_session() {
     holder.kid.said().expect(76).complains(&["evicted"]);
 }
 
+/// The look at the holders is for the message. Each stopped holder makes it wait.
+#[test]
+fn a_lock_is_busy_although_nobody_tells_its_holders_in_time() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&server.url());
+    let holders = ["a", "b", "c"].map(|name| place.running(&["--ttl", "60s"], name, HOLD));
+    holders.iter().for_each(|holder| holder.kid.send(Signal::SIGSTOP));
+    for wait in ["-n", "-w1s", "-w2500ms"] {
+        let said = place.output(["run", wait, "a", "b", "c", "--", "true"]);
+        said.expect(75).complains(&["'a', 'b', 'c' is busy"]);
+    }
+    holders.iter().for_each(|holder| holder.kid.send(Signal::SIGCONT));
+}
+
 #[test]
 fn a_server_that_is_not_there() {
     nobody_there("postgres://me@127.0.0.1:1?timeout=300ms", "127.0.0.1:1", &[]);

@@ -209,6 +209,19 @@ impl Client {
         }
     }
 
+    /// Checks by one read that the engine answers. The call has no time limit of its own.
+    ///
+    /// # Errors
+    /// [`is_unreachable`](crate::Error::is_unreachable), or what the engine refuses.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    #[doc(alias("ping"))]
+    pub async fn reach(&self) -> Result<()> {
+        self.client.check_process()?;
+        self.client.backend.reach().await.map_err(|error| error.on(self.client.engine()))
+    }
+
     /// Returns the holders of `name` and the claims that wait for it.
     ///
     /// # Errors
