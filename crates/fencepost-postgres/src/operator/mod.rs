@@ -1,5 +1,6 @@
 //! Listing, inspection and eviction: the clients are asked.
 
+pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod reply;
 
@@ -18,6 +19,7 @@ use crate::conn::session::Backend;
 use crate::error::ENGINE;
 use crate::inbox::Replies;
 use crate::keys::Keys;
+use crate::operator::message::{join, text_of};
 use crate::operator::reply::read;
 
 /// How long an operator waits for the replies of clients. A client that is stopped or cut off does not reply.
@@ -38,7 +40,7 @@ async fn ask(
     question["to"] = session_name(&client.runtime).into();
     question["number"] = asked.number.into();
     question["prefix"] = client.server.prefix().into();
-    let (connection, question) = (client.connection().await?, question.to_string());
+    let (connection, question) = (client.connection().await?, text_of(&question));
     connection.run(|session| session.notify(CHANNEL, &question)).await?;
     let clock = client.runtime.clock();
     clock.within(clock.now() + limit, asked.complete(&clients)).await;
@@ -103,7 +105,7 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
     });
     let replies = ask(client, question, sessions(&backends), REPLY_TIMEOUT).await?;
     let evicted = |claim: &Value| claim["evicted"] == true;
-    if all(&replies.parts).any(evicted) {
+    if join(&replies.parts).iter().any(evicted) {
         return Ok(());
     }
     let silent =
@@ -137,15 +139,11 @@ fn sessions(backends: &[Backend]) -> Vec<String> {
     sessions
 }
 
-fn all(parts: &[Value]) -> impl Iterator<Item = &Value> {
-    parts.iter().filter_map(|part| part["claims"].as_array()).flatten()
-}
-
 /// Returns the claims in replies by name.
 fn claims(client: &PostgresClient, parts: &[Value]) -> BTreeMap<String, Vec<ClaimInfo>> {
     let now = client.runtime.clock().wall_micros();
     let mut names: BTreeMap<String, Vec<ClaimInfo>> = BTreeMap::new();
-    for (name, info) in all(parts).filter_map(|claim| read(claim, now)) {
+    for (name, info) in join(parts).iter().filter_map(|claim| read(claim, now)) {
         names.entry(name.to_owned()).or_default().push(info);
     }
     names

@@ -11,9 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::client::{PostgresClient, PostgresServer};
 use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message, session_name};
-
-/// The longest text of a message: the server's limit is 8,000 bytes.
-const MAX_TEXT: usize = 7_500;
+use crate::operator::message::{divide, text_of};
 
 /// Handles messages until the client is dropped.
 pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedReceiver<Message>) {
@@ -52,25 +50,14 @@ async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Fai
     } else {
         Vec::new()
     };
-    let mut parts: Vec<Vec<Value>> = vec![Vec::new()];
-    let mut length = 0;
-    for claim in claims {
-        let text = claim.to_string().len() + 1;
-        if length + text > MAX_TEXT {
-            parts.push(Vec::new());
-            length = 0;
-        }
-        length += text;
-        parts.last_mut().expect("there is one").push(claim);
-    }
+    let parts = divide(claims);
     let last = parts.len() - 1;
     let connection = client.connection().await?;
     let from = session_name(&client.runtime);
-    for (part, claims) in parts.into_iter().enumerate() {
-        let text = json!({
-            "number": number, "client": from, "part": part, "last": part == last, "claims": claims,
-        })
-        .to_string();
+    for (number_of_part, mut part) in parts.into_iter().enumerate() {
+        (part["number"], part["client"]) = (number.into(), from.as_str().into());
+        (part["part"], part["last"]) = (number_of_part.into(), (number_of_part == last).into());
+        let text = text_of(&part);
         connection.run(|session| session.notify(to, &text)).await?;
     }
     Ok(())
