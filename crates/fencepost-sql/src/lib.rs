@@ -25,6 +25,7 @@ pub mod findings;
 mod listing;
 mod names;
 mod operator;
+mod own_thread;
 mod pooled;
 mod row;
 mod session;

@@ -1,5 +1,7 @@
 //! Tests of the lease table on real servers: statements, renewal, wake-ups, tokens, poolers, schema.
 
+mod unpolled;
+
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Registry, Result, Severity};

@@ -14,6 +14,7 @@ use crate::client::{TableClient, micros};
 use crate::database::Lane;
 use crate::failure::Failure;
 use crate::listing::Claims;
+use crate::own_thread::on_own_thread;
 use crate::session::SessionRow;
 use crate::statements::with;
 
@@ -52,7 +53,7 @@ pub(crate) enum Outcome {
 
 /// Asks for the lock. `row`: the claim's row in the queue. `fast`: the lock may be free, with nobody in the line.
 pub(crate) async fn ask(
-    client: &TableClient,
+    client: &Arc<TableClient>,
     waiter: &Arc<Waiter>,
     session: &Arc<SessionRow>,
     row: Option<i64>,
@@ -84,7 +85,10 @@ pub(crate) async fn ask(
     }
     // Before the claim joins the line: a message must not be missed.
     let listens = claim.join && client.database.listen().await.unwrap_or(false);
-    in_line(client, claim, session, row, sent, listens).await
+    let (own, waiter, session) = (Arc::clone(client), Arc::clone(waiter), Arc::clone(session));
+    // A transaction that has locked the row of the name holds up all who want the lock.
+    let work = async move { in_line(&own, &waiter.claim, &session, row, sent, listens).await };
+    on_own_thread(&client.runtime, work).await
 }
 
 /// Reads the line without a lock. `None`: the claim has to ask in a transaction, because it may be its turn, or its row is gone.
@@ -235,7 +239,7 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
 }
 
 /// Removes a claim's row. `seat`: it may have the lock's own row, with nobody in the line.
-pub(crate) async fn remove(client: &TableClient, claim: &Claim, seat: bool) -> Result<Removed, Failure> {
+pub(crate) async fn remove(client: &Arc<TableClient>, claim: &Claim, seat: bool) -> Result<Removed, Failure> {
     let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
     if seat {
         let key = vec![Arc::clone(&name).into(), Arc::clone(&id).into()];
@@ -244,13 +248,17 @@ pub(crate) async fn remove(client: &TableClient, claim: &Claim, seat: bool) -> R
             return Ok(Removed::Released);
         }
     }
-    let mut conflicts = 0;
-    loop {
-        match try_remove(client, &name, &id).await {
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
+    let own = Arc::clone(client);
+    let work = async move {
+        let mut conflicts = 0;
+        loop {
+            match try_remove(&own, &name, &id).await {
+                Err(failure) if own.may_repeat(&failure, &mut conflicts).await => {}
+                other => return other,
+            }
         }
-    }
+    };
+    on_own_thread(&client.runtime, work).await
 }
 
 async fn try_remove(client: &TableClient, name: &Arc<str>, id: &str) -> Result<Removed, Failure> {

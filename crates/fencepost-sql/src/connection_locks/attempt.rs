@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::{Claim, Moment, Token};
 
 use crate::connection_locks::connection::Connection;
-use crate::connection_locks::keys::{KeyUse, Usable};
+use crate::connection_locks::keys::KeyUse;
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
 
@@ -53,18 +53,14 @@ pub(super) async fn try_lock<S: Server>(
     claim: &Claim,
     keys: &Keys<S>,
 ) -> Result<Option<FreshGrant<S>>, Failure> {
-    let mut key_use = loop {
-        let usable = locks.keys.take(claim.want());
-        if let Usable::Free(key_use) = usable {
-            break key_use;
-        }
-        if claim.join {
-            return Ok(None);
-        }
-        // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile.
-        locks.reach().await?;
-        if let Usable::Held = usable {
-            return Ok(None);
+    let mut key_use = match locks.keys.take(claim.want()) {
+        Some(key_use) => key_use,
+        None if claim.join => return Ok(None),
+        None => {
+            // Only the server knows whether it still answers. The other claim may be undecided for any time: its caller need not poll it.
+            locks.reach().await?;
+            let Some(key_use) = locks.keys.take(claim.want()) else { return Ok(None) };
+            key_use
         }
     };
     let _turn = key_use.turn().await;
@@ -76,7 +72,7 @@ pub(super) async fn try_lock<S: Server>(
         match connection.try_lock(claim, keys, key_use.again, &locked.permits).await {
             Ok(None) => return Ok(None),
             Ok(Some(taken)) => {
-                key_use.grant(&taken.permits);
+                key_use.grant(&taken.permits, Arc::clone(&connection.ended));
                 locked.permits = taken.permits;
                 let (token, locks, key_use) = (taken.token, Arc::clone(locks), Some(key_use));
                 return Ok(Some(FreshGrant { connection, token, sent, locked, locks, key_use }));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
@@ -27,6 +27,8 @@ pub struct Connection<S: Server> {
     /// The longest idle timeout that a statement has asked for. Its reply may be on its way.
     asked: Mutex<Duration>,
     state: Mutex<State>,
+    /// Set when the connection ends.
+    pub(super) ended: Arc<AtomicBool>,
     /// Each claim has its own validity, because their lengths differ.
     pub(super) forever: Arc<Validity>,
 }
@@ -60,6 +62,7 @@ impl<S: Server> Connection<S> {
                 claims: HashMap::new(),
                 sent: runtime.clock().now(),
             }),
+            ended: Arc::default(),
             forever: Arc::new(Validity::forever()),
         });
         let weak = Arc::downgrade(&connection);
@@ -92,6 +95,7 @@ impl<S: Server> Connection<S> {
             let mut state = self.state.lock();
             (state.task.take(), std::mem::take(&mut state.claims))
         };
+        self.ended.store(true, SeqCst);
         // The holders are told before the server can hear that the connection ends.
         claims.values().for_each(|claim| claim.validity.end(Loss::SessionEnded));
         drop(task);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, State,
+    Attempt, Claim, Entry, Error, ErrorKind, Mode, Moment, Removed, Renewal, Reply, Result, State,
 };
 use futures_util::future::BoxFuture;
 
@@ -14,6 +14,7 @@ use crate::connection_locks::renewal::ConnectionRenewal;
 use crate::connection_locks::wait::{Grant, Wait};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::{Failure, named};
+use crate::own_thread::on_own_thread;
 
 pub(super) struct LockEntry<S: Server> {
     locks: Arc<ConnectionLocks<S>>,
@@ -22,11 +23,13 @@ pub(super) struct LockEntry<S: Server> {
     phase: Phase<S>,
     /// A statement that was sent and has no reply yet. It outlives the future of an attempt, because its effect must be known before
     /// the claim is withdrawn.
-    trying: Option<BoxFuture<'static, Result<Option<FreshGrant<S>>, Failure>>>,
+    trying: Option<Trying<S>>,
     removed: Option<Removed>,
     /// The first request to withdraw was made: while the claim was valid, or not.
     was_valid: Option<bool>,
 }
+
+type Trying<S> = BoxFuture<'static, Result<Option<FreshGrant<S>>, Failure>>;
 
 enum Phase<S: Server> {
     New,
@@ -50,9 +53,15 @@ impl<S: Server> LockEntry<S> {
 
     /// Sends the first statement, or waits for the reply of the one that was sent.
     async fn tried(&mut self) -> Result<Option<FreshGrant<S>>, Failure> {
-        let trying = self.trying.get_or_insert_with(|| {
+        let trying = self.trying.get_or_insert_with(|| -> Trying<S> {
             let (locks, claim, keys) = (Arc::clone(&self.locks), Arc::clone(&self.claim), self.keys.clone());
-            Box::pin(async move { try_lock(&locks, &claim, &keys).await })
+            let (runtime, mode) = (self.locks.runtime.clone(), claim.want().mode);
+            let attempt = async move { try_lock(&locks, &claim, &keys).await };
+            match mode {
+                // Attempts for permits of a name wait for each other.
+                Mode::Permits { .. } => Box::pin(async move { on_own_thread(&runtime, attempt).await }),
+                Mode::Exclusive | Mode::Shared => Box::pin(attempt),
+            }
         });
         let connection_limit = self.locks.pool.time_limit();
         let outcome = self.claim.runtime.clock().within(connection_limit, trying).await;

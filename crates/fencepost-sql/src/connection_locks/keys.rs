@@ -2,81 +2,84 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Mode, Name, Want};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// The names that claims of one client lock on connections that hold for many. Clones share them.
+/// The names that claims of one client lock on connections that hold for many, and the last number of a claim. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct KeysInUse(Arc<Mutex<HashMap<Name, InUse>>>);
+pub(super) struct KeysInUse(Arc<Mutex<(HashMap<Name, InUse>, u64)>>);
 
 /// How claims use a name. A connection is granted a key again that it holds, so the client must not ask for one twice.
 enum How {
     Exclusive,
-    Shared(usize),
-    Permits { claims: usize, taken: HashSet<u32>, order: Arc<AsyncMutex<()>> },
+    Shared,
+    /// Claims for permits ask one after another.
+    Permits(Arc<AsyncMutex<()>>),
 }
 
 /// A name in use.
 struct InUse {
     how: How,
-    /// How many of its claims the server has granted.
-    granted: usize,
+    /// By number. Not empty.
+    claims: HashMap<u64, Use>,
 }
 
-/// The answer to a claim that wants to lock a name.
-pub(super) enum Usable {
-    Free(KeyUse),
-    /// Another claim holds the name, and not both can hold.
-    Held,
-    /// Another claim has asked for the name: its outcome decides.
-    Undecided,
+/// One claim's use of a name.
+#[derive(Default)]
+struct Use {
+    /// Whether the connection has ended on which the server has granted the lock. `None`: it is not granted.
+    ended: Option<Arc<AtomicBool>>,
+    permits: Vec<u32>,
 }
 
-impl KeysInUse {
-    /// Lets a claim lock a name on a connection that holds for many claims, unless another claim uses the name and not both can hold.
-    pub(super) fn take(&self, want: &Want) -> Usable {
-        let mut uses = self.0.lock();
-        let again = match (uses.get_mut(&want.name), want.mode) {
-            (None, mode) => {
-                let how = match mode {
-                    Mode::Exclusive => How::Exclusive,
-                    Mode::Shared => How::Shared(1),
-                    Mode::Permits { .. } => {
-                        How::Permits { claims: 1, taken: HashSet::new(), order: Arc::default() }
-                    }
-                };
-                uses.insert(want.name.clone(), InUse { how, granted: 0 });
-                false
-            }
-            (Some(InUse { how: How::Shared(claims), .. }), Mode::Shared)
-            | (Some(InUse { how: How::Permits { claims, .. }, .. }), Mode::Permits { .. }) => {
-                *claims += 1;
-                true
-            }
-            (Some(InUse { granted: 0, .. }), _) => return Usable::Undecided,
-            (Some(_), _) => return Usable::Held,
-        };
-        Usable::Free(KeyUse {
-            keys: self.clone(),
-            want: want.clone(),
-            again,
-            granted: false,
-            permits: Vec::new(),
-        })
+impl Use {
+    /// Returns whether its lock ended with the connection, although its holder is still there.
+    fn has_ended(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.load(SeqCst))
     }
 }
 
-/// One claim that uses a name, until this is dropped.
+impl KeysInUse {
+    /// Lets a claim lock a name on a connection that holds for many claims. `None`: another claim has the name or has asked for it, and
+    /// not both can hold.
+    pub(super) fn take(&self, want: &Want) -> Option<KeyUse> {
+        let mut names = self.0.lock();
+        let (names, last) = &mut *names;
+        if let Some(used) = names.get_mut(&want.name) {
+            used.claims.retain(|_, claim| !claim.has_ended());
+            if used.claims.is_empty() {
+                names.remove(&want.name);
+            }
+        }
+        let again = match (names.get(&want.name), want.mode) {
+            (None, _) => false,
+            (Some(InUse { how: How::Shared, .. }), Mode::Shared)
+            | (Some(InUse { how: How::Permits(_), .. }), Mode::Permits { .. }) => true,
+            (Some(_), _) => return None,
+        };
+        *last += 1;
+        let how = || match want.mode {
+            Mode::Exclusive => How::Exclusive,
+            Mode::Shared => How::Shared,
+            Mode::Permits { .. } => How::Permits(Arc::default()),
+        };
+        let used =
+            names.entry(want.name.clone()).or_insert_with(|| InUse { how: how(), claims: HashMap::new() });
+        used.claims.insert(*last, Use::default());
+        Some(KeyUse { keys: self.clone(), number: *last, want: want.clone(), again })
+    }
+}
+
+/// One claim that uses a name, until this is dropped, or its lock ends with the connection.
 pub(super) struct KeyUse {
     keys: KeysInUse,
+    number: u64,
     want: Want,
     /// Another claim used it already.
     pub(super) again: bool,
-    /// The server has granted the lock.
-    granted: bool,
-    permits: Vec<u32>,
 }
 
 impl KeyUse {
@@ -87,8 +90,8 @@ impl KeyUse {
 
     /// Waits for the claims of this client that ask for permits of the name: two must not ask for the same one.
     pub(super) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
-        let order = match self.keys.0.lock().get(&self.want.name) {
-            Some(InUse { how: How::Permits { order, .. }, .. }) => Arc::clone(order),
+        let order = match self.keys.0.lock().0.get(&self.want.name) {
+            Some(InUse { how: How::Permits(order), .. }) => Arc::clone(order),
             _ => return None,
         };
         Some(order.lock_owned().await)
@@ -96,55 +99,49 @@ impl KeyUse {
 
     /// Returns the numbers of the permits that no claim of this client has.
     pub(super) fn free_permits(&self) -> Vec<u32> {
-        let (Mode::Permits { of, .. }, uses) = (self.want.mode, self.keys.0.lock()) else {
+        let (Mode::Permits { of, .. }, names) = (self.want.mode, self.keys.0.lock()) else {
             return Vec::new();
         };
-        let Some(InUse { how: How::Permits { taken, .. }, .. }) = uses.get(&self.want.name) else {
-            return Vec::new();
-        };
+        let Some(used) = names.0.get(&self.want.name) else { return Vec::new() };
+        let held = used.claims.values().filter(|claim| !claim.has_ended());
+        let taken: HashSet<u32> = held.flat_map(|claim| claim.permits.iter().copied()).collect();
         (0..of).filter(|number| !taken.contains(number)).collect()
     }
 
     /// Returns whether other claims share the name now. If none does, none will until this is dropped.
     pub(super) fn is_shared(&mut self) -> bool {
-        let mut uses = self.keys.0.lock();
-        match uses.get_mut(&self.want.name).map(|used| &mut used.how) {
-            Some(How::Shared(claims)) if *claims > 1 => true,
-            Some(how @ How::Shared(_)) => {
-                *how = How::Exclusive;
-                false
+        let mut names = self.keys.0.lock();
+        match names.0.get_mut(&self.want.name) {
+            Some(used) if matches!(used.how, How::Shared) => {
+                let is_shared = used.claims.len() > 1;
+                if !is_shared {
+                    used.how = How::Exclusive;
+                }
+                is_shared
             }
             // Claims for permits wait for each other.
             _ => self.again,
         }
     }
 
-    /// Notes that the server has granted the lock, with the numbers of the claim's permits.
-    pub(super) fn grant(&mut self, permits: &[u32]) {
-        let mut uses = self.keys.0.lock();
-        let Some(used) = uses.get_mut(&self.want.name) else { return };
-        (self.granted, used.granted) = (true, used.granted + 1);
-        if let How::Permits { taken, .. } = &mut used.how {
-            taken.extend(permits);
-            self.permits = permits.to_vec();
+    /// Notes that the server has granted the lock, with the numbers of the claim's permits. `ended`: whether its connection has ended.
+    pub(super) fn grant(&mut self, permits: &[u32], ended: Arc<AtomicBool>) {
+        let mut names = self.keys.0.lock();
+        let used = names.0.get_mut(&self.want.name);
+        if let Some(claim) = used.and_then(|used| used.claims.get_mut(&self.number)) {
+            *claim = Use { ended: Some(ended), permits: permits.to_vec() };
         }
     }
 }
 
 impl Drop for KeyUse {
     fn drop(&mut self) {
-        let mut uses = self.keys.0.lock();
-        let Some(used) = uses.get_mut(&self.want.name) else { return };
-        used.granted -= usize::from(self.granted);
-        match &mut used.how {
-            How::Shared(claims) if *claims > 1 => *claims -= 1,
-            How::Permits { claims, taken, .. } if *claims > 1 => {
-                *claims -= 1;
-                self.permits.iter().for_each(|number| {
-                    taken.remove(number);
-                });
-            }
-            _ => drop(uses.remove(&self.want.name)),
+        let mut names = self.keys.0.lock();
+        let Some(used) = names.0.get_mut(&self.want.name) else { return };
+        // Its number is gone if its connection had ended.
+        used.claims.remove(&self.number);
+        if used.claims.is_empty() {
+            names.0.remove(&self.want.name);
         }
     }
 }
@@ -153,43 +150,22 @@ impl Drop for KeyUse {
 mod tests {
     use super::*;
 
-    impl Usable {
-        fn free(self) -> KeyUse {
-            match self {
-                Usable::Free(key_use) => key_use,
-                Usable::Held | Usable::Undecided => panic!("the name is in use"),
-            }
-        }
-    }
-
     #[test]
     fn two_claims_of_a_client_never_ask_for_the_same_permit() {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
         let permits = want(Mode::Permits { n: 1, of: 3 });
         let used = KeysInUse::default();
-        let mut first = used.take(&permits).free();
+        let mut first = used.take(&permits).unwrap();
         assert_eq!(first.free_permits().len(), 3);
         let one = first.free_permits()[..1].to_vec();
-        first.grant(&one);
-        let second = used.take(&permits).free();
+        first.grant(&one, Arc::default());
+        let second = used.take(&permits).unwrap();
         assert!(second.again && second.free_permits().len() == 2 && !second.free_permits().contains(&one[0]));
-        assert!(matches!(used.take(&want(Mode::Shared)), Usable::Held));
+        assert!(used.take(&want(Mode::Shared)).is_none());
         drop(first);
         assert_eq!(second.free_permits().len(), 3);
         drop(second);
-        used.take(&want(Mode::Exclusive)).free();
-    }
-
-    #[test]
-    fn a_name_that_is_asked_for_is_not_held_yet() {
-        let want = Want { name: Name::new("pool").unwrap(), mode: Mode::Exclusive };
-        let used = KeysInUse::default();
-        let mut first = used.take(&want).free();
-        assert!(matches!(used.take(&want), Usable::Undecided));
-        first.grant(&[]);
-        assert!(matches!(used.take(&want), Usable::Held));
-        drop(first);
-        used.take(&want).free();
+        used.take(&want(Mode::Exclusive)).unwrap();
     }
 
     /// A claim whose statement has failed may hold nothing. If it released the lock then, the other claim would lose it.
@@ -197,15 +173,42 @@ mod tests {
     fn a_claim_that_failed_knows_who_shares_its_name() {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
         let used = KeysInUse::default();
-        let mut first = used.take(&want(Mode::Shared)).free();
-        let mut second = used.take(&want(Mode::Shared)).free();
-        second.grant(&[]);
+        let mut first = used.take(&want(Mode::Shared)).unwrap();
+        let mut second = used.take(&want(Mode::Shared)).unwrap();
+        second.grant(&[], Arc::default());
         assert!(!first.again && first.is_shared(), "another claim came later");
         drop(second);
         assert!(!first.is_shared());
         // Nobody shares the name while its lock is released.
-        assert!(matches!(used.take(&want(Mode::Shared)), Usable::Undecided));
+        assert!(used.take(&want(Mode::Shared)).is_none());
         drop(first);
-        used.take(&want(Mode::Shared)).free();
+        used.take(&want(Mode::Shared)).unwrap();
+    }
+
+    /// A guard that was lost may live on. Its name is free for others of its client.
+    #[test]
+    fn what_ended_with_its_connection_is_not_in_use() {
+        let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
+        let used = KeysInUse::default();
+        let ended = Arc::new(AtomicBool::new(false));
+        let mut lost = used.take(&want(Mode::Exclusive)).unwrap();
+        lost.grant(&[], Arc::clone(&ended));
+        assert!(used.take(&want(Mode::Exclusive)).is_none());
+        ended.store(true, SeqCst);
+        let mut next = used.take(&want(Mode::Exclusive)).unwrap();
+        assert!(!next.again);
+        next.grant(&[], Arc::default());
+        drop(lost);
+        assert!(used.take(&want(Mode::Exclusive)).is_none(), "the drop of the lost one frees no other");
+        drop(next);
+
+        let permits = want(Mode::Permits { n: 1, of: 2 });
+        let (mut lost, mut held) = (used.take(&permits).unwrap(), used.take(&permits).unwrap());
+        lost.grant(&[0], ended);
+        held.grant(&[1], Arc::default());
+        let next = used.take(&permits).unwrap();
+        assert_eq!(next.free_permits(), [0]);
+        drop((lost, held));
+        assert_eq!(next.free_permits(), [0, 1]);
     }
 }

@@ -225,14 +225,14 @@ macro_rules! conformance {
             limits_change_under_load stored_limits_are_refused_where_the_engine_has_none
             a_reader_upgrades an_upgrade_goes_before_all_that_wait a_second_upgrade_is_refused an_upgrade_given_up_leaves_a_reader
             an_upgrader_that_is_gone_frees a_downgrade_lets_readers_in upgrades_on_a_bad_network
-            cancel_at_every_await cancel_in_the_queue cancel_of_release
+            cancel_at_every_await a_request_that_is_not_polled_holds_up_no_other cancel_in_the_queue cancel_of_release
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends a_detached_lease_that_has_ended_cannot_be_released what_is_attached_heeds_its_secret
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed
             lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so
             a_forked_child_releases_nothing crash_frees stop_and_continue engine_out_of_reach
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
-            inspect list_by_prefix_and_page a_longest_time_stands_beside_the_grant
+            inspect list_by_prefix_and_page a_longest_time_stands_beside_the_grant odd_texts_are_shown_whole
             who_waits_evicts_an_overdue_holder evict_wants_the_right_token evict_marks evict_now evict_says_who_and_why
             held_for_its_longest_time kept_for_its_least_time a_lock_in_doubt_warns several_names_are_asked_for_at_once
             a_set_holds_nothing_behind_what_it_waits_for a_set_spans_two_engines

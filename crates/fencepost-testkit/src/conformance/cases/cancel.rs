@@ -4,8 +4,8 @@ use crate::chaos::Odds;
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock};
 use crate::history::Mode;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -49,6 +49,45 @@ pub(super) async fn cancel_at_every_await(stage: Stage) {
         }
         assert!(done, "an uncontended lock has more than 50 awaits");
     }
+}
+
+/// Polls `work` once, and keeps it: it is neither polled nor dropped.
+async fn polled_once<F: Future>(mut work: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// A caller need not poll its request, and nobody waits for that: other requests of the client are answered.
+pub(super) async fn a_request_that_is_not_polled_holds_up_no_other(stage: Stage) {
+    let client = stage.patient().await;
+    let mutex = client.mutex("lock").expect("a good name");
+    {
+        let mut idle = pin!(mutex.lock().into_future());
+        let guard = polled_once(idle.as_mut()).await;
+        let tried = tokio::time::timeout(SOON, mutex.try_lock().into_future()).await;
+        let tried = tried.expect("it is answered at once").expect("busy is no error");
+        assert!(guard.is_none() || tried.is_none(), "both hold");
+    }
+    stage.eventually("nothing is left", || async { stage.is_granted("lock").await }).await;
+    if !client.capabilities().permits {
+        return;
+    }
+    let pool = client.semaphore("pool", 3).expect("a good name");
+    {
+        let mut idle = pin!(pool.acquire().into_future());
+        let guard = polled_once(idle.as_mut()).await;
+        let other = tokio::time::timeout(SOON, pool.acquire().into_future()).await;
+        let other = other.expect("permits are free").expect("permits are free");
+        let tried = tokio::time::timeout(SOON, pool.try_acquire().into_future()).await;
+        tried.expect("it is answered at once").expect("busy is no error");
+        other.release().await.expect("it was held");
+        drop(guard);
+    }
+    let all = tokio::time::timeout(SOON, pool.acquire_many(3).into_future()).await;
+    all.expect("permits are free").expect("permits are free").release().await.expect("it was held");
 }
 
 pub(super) async fn cancel_in_the_queue(stage: Stage) {

@@ -1,10 +1,11 @@
 //! Holders that lose their lock.
 
 use crate::conformance::Stage;
-use crate::conformance::stage::{LONG, SHORT, SOON, lock};
+use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::forked::in_child;
 use crate::history::Mode;
 use fencepost_core::{Eviction, Loss};
+use std::future::IntoFuture;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -142,6 +143,11 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     let client = stage.client_of(ttl).await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let token = guard.token();
+    let pool = client.semaphore("pool", 1).ok();
+    let permit = match &pool {
+        Some(pool) if client.capabilities().permits => Some(pool.acquire().await.expect("it is free")),
+        _ => None,
+    };
     faults.cut().expect("the network can be cut");
     // A timeout holds for every engine.
     let wait = Duration::from_millis(300);
@@ -158,14 +164,22 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     // The holder detects its loss by its own clock.
     tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert!(guard.ensure_held().expect_err("it is lost").is_lost());
-    drop(guard);
     faults.mend().expect("the network can be mended");
     for name in ["lock", "another"] {
         stage.assert_free(name).await;
     }
-    let guard = lock(&client, "lock", X).await.expect("it is free");
-    assert!(guard.token() > token || token == fencepost_core::Token::default());
-    guard.release().await.expect("it was held");
+    // The lost guards are still there, and keep their own client from nothing.
+    let next = lock(&client, "lock", X).await.expect("it is free");
+    assert!(next.token() > token || token == fencepost_core::Token::default());
+    next.release().await.expect("it was held");
+    let tried = try_lock(&client, "lock", X).await.expect("busy is no error").expect("it is free");
+    tried.release().await.expect("it was held");
+    if let (Some(lost), Some(pool)) = (permit, &pool) {
+        tokio::time::timeout(ttl + SOON, lost.lost()).await.expect("the holder is told");
+        let next = tokio::time::timeout(ttl + SOON, pool.acquire().into_future()).await;
+        next.expect("it is free").expect("it is free").release().await.expect("it was held");
+    }
+    drop(guard);
 }
 
 pub(super) async fn who_waits_hears_of_an_outage(stage: Stage) {

@@ -95,6 +95,39 @@ pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
     assert_eq!(run.reason.as_deref(), Some("kept"));
 }
 
+/// Texts are shown whole, with any characters: the longest ones take many times their length in an encoding with escapes.
+pub(super) async fn odd_texts_are_shown_whole(stage: Stage) {
+    let operator = stage.client().await;
+    for odd in ["\"", "\\", "\u{1}", "\u{1f}", "\u{7f}", "\n", "ü", "日", "🦀"] {
+        let text = odd.repeat(HolderInfo::MAX_BYTES / odd.len());
+        let texts = |claim: &fencepost_core::ClaimInfo| {
+            (claim.holder.label.clone(), claim.reason.clone().unwrap_or_default())
+        };
+        let (one, two) = (stage.client_called(&text).await, stage.client_called(&text).await);
+        let mutex = one.mutex("lock").expect("a good name");
+        let guard = mutex.lock().reason(&text).max_hold(LONG).await.expect("it is free");
+        let mutex = two.mutex("lock").expect("a good name");
+        let reason = text.clone();
+        let waiting = tokio::spawn(async move { mutex.lock().reason(&reason).await });
+        stage
+            .eventually("the claims are shown", || async {
+                let info = operator.inspect("lock").await.expect("the engine can look");
+                let both = (text.clone(), text.clone());
+                let holders: Vec<_> = info.holders().map(texts).collect();
+                assert!(holders.iter().all(|shown| *shown == both), "{odd:?} is shown as {holders:?}");
+                let waiters: Vec<_> = info.waiters().map(texts).collect();
+                holders == [both.clone()] && waiters == [both]
+            })
+            .await;
+        let listing = operator.list("", &Page::default()).await.expect("the engine can list");
+        let holder = listing.resources[0].holders().next().expect("it is held");
+        assert_eq!((texts(holder), holder.max_hold), ((text.clone(), text.clone()), Some(LONG)));
+        guard.release().await.expect("it was held");
+        let guard = tokio::time::timeout(SOON, waiting).await.expect("granted").expect("no panic");
+        guard.expect("granted").release().await.expect("it was held");
+    }
+}
+
 /// The holder hangs, although its lease is renewed. A claim that waits evicts it, and no holder without a longest time.
 pub(super) async fn who_waits_evicts_an_overdue_holder(stage: Stage) {
     let (ttl, wait) = (Duration::from_secs(3), Duration::from_secs(1));
