@@ -190,14 +190,17 @@ impl ServerUrl {
         open: impl Fn(&'a (String, u16)) -> Answer<'a, T>,
     ) -> std::result::Result<T, Failure> {
         let trying = async {
-            let mut failure = None;
-            for host in &self.hosts {
-                match open(host).await {
-                    Ok(opened) => return Ok(opened),
-                    Err(error) => failure = Some(error),
+            let Some((last, others)) = self.hosts.split_last() else {
+                return Err(Failure::ended(&self.to_string()));
+            };
+            for host in others {
+                // One that accepts connections and hangs must not use up the time of the others.
+                let until = runtime.clock().now() + self.connect_timeout;
+                if let Some(Ok(opened)) = runtime.clock().within(until, open(host)).await {
+                    return Ok(opened);
                 }
             }
-            Err(failure.unwrap_or_else(|| Failure::ended(&self.to_string())))
+            open(last).await
         };
         let opened = runtime.clock().within(self.connect_limit(runtime), trying).await;
         opened.unwrap_or_else(|| Err(Failure::timeout(&self.to_string())))

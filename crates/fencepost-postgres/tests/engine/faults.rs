@@ -6,6 +6,7 @@ use fencepost_core::Loss;
 use fencepost_testkit::conformance::{Elsewhere, Holder};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
+use fencepost_testkit::server::Proxy;
 use fencepost_testkit::sql::{Postgres, ProxiedPostgres, hold_through_jumps};
 use fencepost_testkit::wait::eventually;
 
@@ -50,6 +51,38 @@ async fn a_silent_holder_is_lost_before_the_server_frees_its_lock() {
     drop(guard);
     client.close().await;
     other.close().await;
+}
+
+/// A server that hangs keeps its connections open, and another one takes over. (Here both are the same behind two addresses.)
+#[tokio::test]
+async fn a_connection_that_stays_silent_is_replaced() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let proxies = [(); 2].map(|()| Proxy::start(server.address()).expect("a proxy starts"));
+    let [mut first, second] = proxies;
+    let url = server
+        .url()
+        .replace(&server.address().to_string(), &format!("{},{}", first.address(), second.address()));
+    let client = connect(&url).await;
+    let (one, two) = (client.mutex("one").expect("a good name"), client.mutex("two").expect("a good name"));
+    // Longer than the time limit of a statement.
+    let ttl = Duration::from_secs(5);
+    let guard = one.lock().ttl(ttl).await.expect("it is free");
+    first.silence().expect("the network can be silent");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Expired);
+    for mutex in [one, two] {
+        let next = async || loop {
+            match mutex.lock().ttl(ttl).await {
+                Err(error) if error.is_unreachable() => {}
+                other => break other.expect("it is free"),
+            }
+        };
+        let next = tokio::time::timeout(SOON, next()).await.expect("the client connects again");
+        next.release().await.expect("it was held");
+    }
+    drop(guard);
+    client.close().await;
 }
 
 /// The server's timeout is that of the longest lease, also if the statement for a shorter one is sent before the longer one has its reply.

@@ -39,6 +39,8 @@ struct State {
     claims: HashMap<ClaimId, Arc<Claim>>,
     /// When the last statement was sent.
     sent: Moment,
+    /// When the last reply arrived.
+    answered: Moment,
 }
 
 impl<S: Server> Connection<S> {
@@ -61,6 +63,7 @@ impl<S: Server> Connection<S> {
                 task: Some(task),
                 claims: HashMap::new(),
                 sent: runtime.clock().now(),
+                answered: runtime.clock().now(),
             }),
             ended: Arc::default(),
             forever: Arc::new(Validity::forever()),
@@ -149,10 +152,9 @@ impl<S: Server> Connection<S> {
             state.sent = self.now();
         }
         let result = statement(&self.session).await;
-        if let Err(failure) = &result
-            && (failure.closed || failure.unusable)
-        {
-            self.end();
+        match &result {
+            Err(failure) if failure.closed || failure.unusable => self.end(),
+            _ => self.state.lock().answered = self.now(),
         }
         result
     }
@@ -181,12 +183,20 @@ impl<S: Server> Connection<S> {
             Some(result) => result,
             None => {
                 let failure = Failure::timeout(self.server.name());
-                if self.now() >= self.state.lock().sent + self.idle() {
-                    self.end();
-                }
+                self.end_if_silent();
                 Err(failure)
             }
         }
+    }
+
+    /// Ends the connection if nothing has been answered for its idle timeout: its leases are over. A server that hangs keeps it open.
+    /// Returns whether it has ended.
+    pub(super) fn end_if_silent(&self) -> bool {
+        let answered = self.state.lock().answered;
+        if self.now() >= answered + self.idle() {
+            self.end();
+        }
+        self.has_ended()
     }
 
     /// Takes a lock if it is free.

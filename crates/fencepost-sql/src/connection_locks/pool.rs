@@ -187,7 +187,7 @@ impl<S: Server> Pool<S> {
     }
 }
 
-/// Keeps a connection open that holds nothing: the next lock does not wait for a new one.
+/// Keeps a connection open that holds nothing: the next lock does not wait for a new one. Ends a connection that is silent.
 async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
@@ -197,11 +197,11 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
             return;
         };
         let (sent, free) = connection.usage();
-        if clock.is_stopped() {
+        if clock.is_stopped() || connection.end_if_silent() {
             return;
         }
         if free && clock.now() >= sent + idle / 3 {
-            // If it fails the server or the keep-alive ends the connection.
+            // If it fails often enough the connection ends.
             let _ = connection.ping(idle).await;
         }
     }
