@@ -253,3 +253,22 @@ fn a_latch_opens_and_a_barrier_keeps_its_members_together() -> Result<()> {
     assert!(batch.enter(limit).is_err_and(|error| error.is_mismatch()), "the generation is over");
     Ok(())
 }
+
+#[test]
+fn a_reader_upgrades_and_downgrades() -> Result<()> {
+    let prices = locks().rwlock("prices")?;
+    let (mut guard, other) = (prices.read().call()?, prices.read().call()?);
+    let token = guard.token();
+    assert!(!guard.try_upgrade()?);
+    for evicting in [false, true] {
+        let wait = Some(Duration::from_millis(1));
+        let upgraded = if evicting { guard.upgrade_evicting_overdue(wait) } else { guard.upgrade(wait) };
+        assert!(upgraded.unwrap_err().is_timeout(), "nobody limits the other reader");
+    }
+    other.release()?;
+    guard.upgrade_evicting_overdue(None)?;
+    assert!(guard.token() > token && prices.try_read().call()?.is_none());
+    guard.downgrade()?;
+    prices.try_read().call()?.expect("readers read together").release()?;
+    guard.release()
+}
