@@ -290,3 +290,56 @@ async fn an_engine_that_fails_in_the_first_round_is_waited_for() {
     let (guard, ()) = tokio::join!(request, clock.advance(Duration::from_secs(2)));
     guard.unwrap().release().await.unwrap();
 }
+
+/// A part of a set is no use to anybody, so nothing is kept for the least time.
+#[tokio::test]
+async fn a_set_that_is_not_granted_is_kept_for_no_least_time() {
+    let least = Duration::from_secs(60);
+    for (busy, free) in [("a", "b"), ("b", "a")] {
+        for dropped in [false, true] {
+            let (locks, clock, engine) = testing::client();
+            let (other, held) = (engine.other(), engine.busy(busy).await.unwrap());
+            let set = locks.multi(["a", "b"]).unwrap();
+            let again = set.clone();
+            let request = set.lock().at_least(least).wait(Duration::from_secs(5));
+            let mut request = Box::pin(request.into_future());
+            tokio::select! {
+                biased;
+                answer = &mut request => panic!("it waits: {answer:?}"),
+                () = clock.advance(Duration::from_secs(1)) => {}
+            }
+            assert_eq!(is_held(&other, free).await, free == "a", "nothing behind the busy name is held");
+            if dropped {
+                drop(request);
+            } else {
+                let (answer, ()) = tokio::join!(request, clock.advance(Duration::from_secs(5)));
+                assert!(answer.unwrap_err().is_timeout());
+            }
+            clock.advance(Duration::from_secs(1)).await;
+            assert!(!is_held(&other, free).await, "after a busy {busy}");
+            held.release().await.unwrap();
+            again.lock().at_least(least).await.unwrap().release().await.unwrap();
+            clock.advance(least / 2).await;
+            assert!(is_held(&other, "a").await && is_held(&other, "b").await);
+            clock.advance(least).await;
+            assert!(!is_held(&other, "a").await && !is_held(&other, "b").await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_set_that_is_not_granted_is_no_run() {
+    let (locks, clock, engine) = testing::client();
+    let builder = Client::builder().runtime(locks.runtime().clone()).history(Duration::from_secs(3600));
+    let locks = builder.open(|_| Ok(engine.backend())).unwrap();
+    let held = engine.busy("b").await.unwrap();
+    let set = locks.multi(["a", "b"]).unwrap();
+    let request = set.lock().wait(Duration::from_secs(1)).into_future();
+    let (answer, ()) = tokio::join!(request, clock.advance(Duration::from_secs(2)));
+    assert!(answer.unwrap_err().is_timeout());
+    let last = async || locks.inspect("a").await.unwrap().runs.and_then(|runs| runs.last);
+    assert_eq!(last().await, None);
+    held.release().await.unwrap();
+    set.lock().await.unwrap().release().await.unwrap();
+    assert!(last().await.is_some());
+}

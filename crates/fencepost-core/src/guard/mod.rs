@@ -335,7 +335,9 @@ impl Guard {
 
     /// Withdraws the grant in the background, as if it had never been made: the engine keeps no run of it.
     pub(crate) fn withdraw(mut self) {
-        self.owned.become_withdrawn();
+        if !self.owned.client.is_forked() {
+            self.owned.become_withdrawn();
+        }
     }
 
     fn lost_error(&self, why: Loss) -> Error {

@@ -257,24 +257,27 @@ impl<'a> Options<'a> {
         loop {
             match self.all(&began).await? {
                 // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
-                Ok(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {}
-                answer => return Ok(answer.map(MultiGuard::new)),
+                Ok(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
+                answer => {
+                    let finish = |guards: Vec<Unfinished>| guards.into_iter().filter_map(Unfinished::finish);
+                    return Ok(answer.map(|guards| MultiGuard::new(finish(guards).collect())));
+                }
             }
         }
     }
 
     /// Tries all names at once if the request waits. Then requests the remaining names one after the other.
-    async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Guard>, Outcome>> {
-        // After an error, or if this future is dropped, the drop of the guards releases the locks that were granted.
+    async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Unfinished>, Outcome>> {
+        // After an error, or if this future is dropped, the drop of the guards withdraws the grants.
         let mut guards = Vec::new();
         // Two calls of `try_lock` that try all names at once could each get some of the names, and both would find the set busy.
         if self.join && began.len() > 1 {
             guards = self.free_ones(began).await?;
         }
         for (number, began) in began.iter().enumerate().skip(guards.len()) {
-            match self.request(number, *began, self.join).run().await? {
-                Outcome::Granted(guard) => guards.push(guard),
-                other => return Ok(Err(other)),
+            match self.one(number, *began, self.join).await? {
+                Ok(guard) => guards.push(guard),
+                Err(other) => return Ok(Err(other)),
             }
         }
         Ok(Ok(guards))
@@ -282,19 +285,32 @@ impl<'a> Options<'a> {
 
     /// Tries all names at once, without a place in any queue. Returns the guards of the names before the first one that is not granted,
     /// and releases the others. So a caller that waits for a name holds no name behind it, and two callers never wait for each other.
-    async fn free_ones(&self, began: &[Moment]) -> Result<Vec<Guard>> {
-        let tries = began.iter().enumerate().map(|(number, began)| self.request(number, *began, false).run());
-        // If this future is dropped here, each try withdraws its claim, and each grant is released.
+    async fn free_ones(&self, began: &[Moment]) -> Result<Vec<Unfinished>> {
+        let tries = began.iter().enumerate().map(|(number, began)| self.one(number, *began, false));
+        // If this future is dropped here, each try withdraws its claim or its grant.
         let mut guards = Vec::with_capacity(began.len());
         for answer in join_all(tries).await {
             match answer {
-                Ok(Outcome::Granted(guard)) => guards.push(guard),
+                Ok(Ok(guard)) => guards.push(guard),
                 Err(error) if !error.is_transient() => return Err(error),
                 // `all` requests this name again in its turn, and waits for it as for a single lock.
-                Ok(Outcome::Busy | Outcome::Timeout(_)) | Err(_) => break,
+                Ok(Err(_)) | Err(_) => break,
             }
         }
         Ok(guards)
+    }
+
+    /// Requests one of the names.
+    async fn one(
+        &self,
+        number: usize,
+        began: Moment,
+        join: bool,
+    ) -> Result<std::result::Result<Unfinished, Outcome>> {
+        Ok(match self.request(number, began, join).run().await? {
+            Outcome::Granted(guard) => Ok(Unfinished(Some(guard))),
+            other => Err(other),
+        })
     }
 
     /// Returns the request for one of the names.
@@ -316,6 +332,28 @@ impl<'a> Options<'a> {
             holder: self.holder.clone(),
             reason: self.reason.clone(),
             ..Request::new(client, &self.lock.names[number], kind.mode(), join)
+        }
+    }
+}
+
+/// The guard of one name of a set that is not complete. Its drop withdraws the grant: it is kept for no least time, and the engine keeps
+/// no run of it.
+struct Unfinished(Option<Guard>);
+
+impl Unfinished {
+    fn is_held(&self) -> bool {
+        self.0.as_ref().is_some_and(|guard| guard.ensure_held().is_ok())
+    }
+
+    fn finish(mut self) -> Option<Guard> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.withdraw();
         }
     }
 }
