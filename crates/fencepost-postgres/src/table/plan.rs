@@ -18,7 +18,7 @@ use tokio_postgres::error::SqlState;
 #[derive(Default)]
 pub(crate) struct Plans(Mutex<HashMap<Arc<str>, Option<Arc<str>>>>);
 
-/// What to send for a statement.
+/// The messages for a statement.
 pub(crate) struct Planned {
     /// Prepares the statement. `None`: the server should know it.
     pub(crate) prepare: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Planned {
 }
 
 impl Plans {
-    /// Returns what to send, or `None` for the first use on this connection: most connections of short programs run a statement once.
+    /// Returns the messages to send, or `None` for the first use on this connection: most connections of short programs run a statement once.
     pub(crate) fn find(&self, statement: &Statement) -> Option<Planned> {
         let (name, new) = {
             let mut known = self.0.lock();
