@@ -85,6 +85,28 @@ async fn a_connection_that_stays_silent_is_replaced() {
     client.close().await;
 }
 
+/// A claim waits by a statement without a time limit. Its reply does not come from a server that hangs.
+#[tokio::test]
+async fn a_wait_at_a_server_that_hangs_is_begun_again() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let proxies = [(); 2].map(|()| Proxy::start(server.address()).expect("a proxy starts"));
+    let [mut first, second] = proxies;
+    let hosts = format!("{},{}", first.address(), second.address());
+    let url = format!("{}?timeout=1s", server.url().replace(&server.address().to_string(), &hosts));
+    let (holder, client) = (connect(&server.url()).await, connect(&url).await);
+    let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mutex = client.mutex("lock").expect("a good name");
+    let next = tokio::spawn(async move { mutex.lock().ttl(Duration::from_secs(2)).await });
+    eventually(SOON, "it waits", || async { locks(&server).trim() == "2" }).await;
+    first.silence().expect("the network can be silent");
+    guard.release().await.expect("it was held");
+    let next = tokio::time::timeout(SOON, next).await.expect("it is granted").expect("no panic");
+    next.expect("it is granted").release().await.expect("it was held");
+    client.close().await;
+    holder.close().await;
+}
+
 /// The server's timeout is that of the longest lease, also if the statement for a shorter one is sent before the longer one has its reply.
 #[tokio::test]
 async fn two_lengths_at_once_leave_the_timeout_of_the_longer_lease() {

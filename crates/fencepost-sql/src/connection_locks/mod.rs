@@ -131,4 +131,24 @@ impl<S: Server> ConnectionLocks<S> {
             backoff.sleep(clock).await;
         }
     }
+
+    /// Returns when `waiting` has not been seen in the queue for its lease: it was granted, and the reply does not come, or nobody
+    /// answers. A server that hangs keeps its connections open.
+    async fn until_unseen(&self, waiting: &Connection<S>, ttl: Duration) {
+        let clock = self.runtime.clock();
+        // Each look is a statement: they are rare also for short leases.
+        let lease = waiting.idle().max(2 * self.server.url().timeout);
+        let mut seen = clock.now();
+        while clock.now() < seen + lease {
+            let asked = clock.now() + lease / 3;
+            clock.sleep_until(asked).await;
+            let look = async {
+                let connection = self.pool.holding(ttl).await?;
+                connection.run(|session| session.is_queued(waiting.session())).await
+            };
+            if matches!(look.await, Ok(true)) {
+                seen = asked;
+            }
+        }
+    }
 }

@@ -183,6 +183,9 @@ async fn wait_in_queue<S: Server>(
         let noting = pin!(async {
             locks.await_queued(connection, claim.ttl()).await;
             inner.slot.tell(|slot| slot.queued = true);
+            locks.until_unseen(connection, claim.ttl()).await;
+            // The statement that waits fails, and the claim asks again.
+            connection.end();
             pending::<()>().await
         });
         let waiting = select(waiting.as_mut(), noting);
