@@ -1,13 +1,17 @@
 //! The first statement of a claim, on a connection that holds for many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::{Claim, Moment, Token};
 
 use crate::connection_locks::connection::Connection;
-use crate::connection_locks::keys::KeyUse;
+use crate::connection_locks::keys::{InUseBy, KeyUse};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
+
+/// How long a claim that does not wait heeds another one of its client that has asked before. Its caller may never poll that one.
+const UNDECIDED: Duration = Duration::from_millis(200);
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
@@ -53,14 +57,18 @@ pub(super) async fn try_lock<S: Server>(
     claim: &Claim,
     keys: &Keys<S>,
 ) -> Result<Option<FreshGrant<S>>, Failure> {
-    let mut key_use = match locks.keys.take(claim.want()) {
-        Some(key_use) => key_use,
-        None if claim.join => return Ok(None),
-        None => {
-            // Only the server knows whether it still answers. The other claim may be undecided for any time: its caller need not poll it.
-            locks.reach().await?;
-            let Some(key_use) = locks.keys.take(claim.want()) else { return Ok(None) };
-            key_use
+    let clock = claim.runtime.clock();
+    let until = clock.now() + UNDECIDED;
+    let mut key_use = loop {
+        let in_use = match locks.keys.take(claim.want()) {
+            Ok(key_use) => break key_use,
+            Err(_) if claim.join => return Ok(None),
+            Err(in_use) => in_use,
+        };
+        // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile, if it is polled.
+        locks.reach().await?;
+        if in_use == InUseBy::Holder || clock.now() >= until {
+            return Ok(None);
         }
     };
     let _turn = key_use.turn().await;

@@ -42,10 +42,21 @@ impl Use {
     }
 }
 
+/// Why a claim cannot lock a name now: not both can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InUseBy {
+    /// Another claim holds it.
+    Holder,
+    /// Another claim has asked for it, and its outcome is not known yet.
+    Undecided,
+}
+
 impl KeysInUse {
-    /// Lets a claim lock a name on a connection that holds for many claims. `None`: another claim has the name or has asked for it, and
-    /// not both can hold.
-    pub(super) fn take(&self, want: &Want) -> Option<KeyUse> {
+    /// Lets a claim lock a name on a connection that holds for many claims.
+    ///
+    /// # Errors
+    /// Another claim has the name or has asked for it, and not both can hold.
+    pub(super) fn take(&self, want: &Want) -> Result<KeyUse, InUseBy> {
         let mut names = self.0.lock();
         let (names, last) = &mut *names;
         if let Some(used) = names.get_mut(&want.name) {
@@ -58,7 +69,10 @@ impl KeysInUse {
             (None, _) => false,
             (Some(InUse { how: How::Shared, .. }), Mode::Shared)
             | (Some(InUse { how: How::Permits(_), .. }), Mode::Permits { .. }) => true,
-            (Some(_), _) => return None,
+            (Some(used), _) if used.claims.values().all(|claim| claim.ended.is_none()) => {
+                return Err(InUseBy::Undecided);
+            }
+            (Some(_), _) => return Err(InUseBy::Holder),
         };
         *last += 1;
         let how = || match want.mode {
@@ -69,7 +83,7 @@ impl KeysInUse {
         let used =
             names.entry(want.name.clone()).or_insert_with(|| InUse { how: how(), claims: HashMap::new() });
         used.claims.insert(*last, Use::default());
-        Some(KeyUse { keys: self.clone(), number: *last, want: want.clone(), again })
+        Ok(KeyUse { keys: self.clone(), number: *last, want: want.clone(), again })
     }
 }
 
@@ -155,17 +169,17 @@ mod tests {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
         let permits = want(Mode::Permits { n: 1, of: 3 });
         let used = KeysInUse::default();
-        let mut first = used.take(&permits).unwrap();
+        let mut first = used.take(&permits).ok().unwrap();
         assert_eq!(first.free_permits().len(), 3);
         let one = first.free_permits()[..1].to_vec();
         first.grant(&one, Arc::default());
-        let second = used.take(&permits).unwrap();
+        let second = used.take(&permits).ok().unwrap();
         assert!(second.again && second.free_permits().len() == 2 && !second.free_permits().contains(&one[0]));
-        assert!(used.take(&want(Mode::Shared)).is_none());
+        assert!(used.take(&want(Mode::Shared)).is_err());
         drop(first);
         assert_eq!(second.free_permits().len(), 3);
         drop(second);
-        used.take(&want(Mode::Exclusive)).unwrap();
+        used.take(&want(Mode::Exclusive)).ok().unwrap();
     }
 
     /// A claim whose statement has failed may hold nothing. If it released the lock then, the other claim would lose it.
@@ -173,16 +187,16 @@ mod tests {
     fn a_claim_that_failed_knows_who_shares_its_name() {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
         let used = KeysInUse::default();
-        let mut first = used.take(&want(Mode::Shared)).unwrap();
-        let mut second = used.take(&want(Mode::Shared)).unwrap();
+        let mut first = used.take(&want(Mode::Shared)).ok().unwrap();
+        let mut second = used.take(&want(Mode::Shared)).ok().unwrap();
         second.grant(&[], Arc::default());
         assert!(!first.again && first.is_shared(), "another claim came later");
         drop(second);
         assert!(!first.is_shared());
         // Nobody shares the name while its lock is released.
-        assert!(used.take(&want(Mode::Shared)).is_none());
+        assert!(used.take(&want(Mode::Shared)).is_err());
         drop(first);
-        used.take(&want(Mode::Shared)).unwrap();
+        used.take(&want(Mode::Shared)).ok().unwrap();
     }
 
     /// A guard that was lost may live on. Its name is free for others of its client.
@@ -191,22 +205,22 @@ mod tests {
         let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
         let used = KeysInUse::default();
         let ended = Arc::new(AtomicBool::new(false));
-        let mut lost = used.take(&want(Mode::Exclusive)).unwrap();
+        let mut lost = used.take(&want(Mode::Exclusive)).ok().unwrap();
         lost.grant(&[], Arc::clone(&ended));
-        assert!(used.take(&want(Mode::Exclusive)).is_none());
+        assert!(used.take(&want(Mode::Exclusive)).is_err());
         ended.store(true, SeqCst);
-        let mut next = used.take(&want(Mode::Exclusive)).unwrap();
+        let mut next = used.take(&want(Mode::Exclusive)).ok().unwrap();
         assert!(!next.again);
         next.grant(&[], Arc::default());
         drop(lost);
-        assert!(used.take(&want(Mode::Exclusive)).is_none(), "the drop of the lost one frees no other");
+        assert!(used.take(&want(Mode::Exclusive)).is_err(), "the drop of the lost one frees no other");
         drop(next);
 
         let permits = want(Mode::Permits { n: 1, of: 2 });
-        let (mut lost, mut held) = (used.take(&permits).unwrap(), used.take(&permits).unwrap());
+        let (mut lost, mut held) = (used.take(&permits).ok().unwrap(), used.take(&permits).ok().unwrap());
         lost.grant(&[0], ended);
         held.grant(&[1], Arc::default());
-        let next = used.take(&permits).unwrap();
+        let next = used.take(&permits).ok().unwrap();
         assert_eq!(next.free_permits(), [0]);
         drop((lost, held));
         assert_eq!(next.free_permits(), [0, 1]);
