@@ -11,7 +11,7 @@ use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
 
 /// How long a claim that does not wait heeds another one of its client that has asked before. Its caller may never poll that one.
-const UNDECIDED: Duration = Duration::from_millis(200);
+const UNDECIDED: Duration = Duration::from_secs(1);
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
@@ -58,7 +58,7 @@ pub(super) async fn try_lock<S: Server>(
     keys: &Keys<S>,
 ) -> Result<Option<FreshGrant<S>>, Failure> {
     let clock = claim.runtime.clock();
-    let until = clock.now() + UNDECIDED;
+    let mut until = None;
     let mut key_use = loop {
         let in_use = match locks.keys.take(claim.want()) {
             Ok(key_use) => break key_use,
@@ -67,7 +67,8 @@ pub(super) async fn try_lock<S: Server>(
         };
         // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile, if it is polled.
         locks.reach().await?;
-        if in_use == InUseBy::Holder || clock.now() >= until {
+        // The time begins with the first reply: to connect may take longer.
+        if in_use == InUseBy::Holder || clock.now() >= *until.get_or_insert_with(|| clock.now() + UNDECIDED) {
             return Ok(None);
         }
     };
