@@ -1,4 +1,4 @@
-//! What operators of other clients see.
+//! The claims that operators of other clients see.
 
 use fencepost_core::{Client, Page};
 use fencepost_testkit::needs;

@@ -10,7 +10,8 @@ use crate::connection_locks::keys::{InUseBy, KeyUse};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
 
-/// How long a claim that does not wait heeds another one of its client that has asked before. Its caller may never poll that one.
+/// How long a claim that does not wait for the lock waits for the outcome of an earlier claim of its client. That one's caller may never
+/// poll it.
 const UNDECIDED: Duration = Duration::from_secs(1);
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
