@@ -120,8 +120,8 @@ impl Holding {
         }
     }
 
-    /// Sees to it that the grant has most of its lease left. One that was handed over in the queue may have no more than a second, too
-    /// little for a program and the one who watches over it.
+    /// Extends a grant of which less than half of the lease is left. A grant that was handed over in the queue may have only a second left.
+    /// That is too short for the program and its guardian.
     async fn confirm(&mut self, ttl: Duration) -> Result<(), Error> {
         for guard in &mut self.0 {
             if guard.remaining() < ttl / 2 {

@@ -90,13 +90,14 @@ pub trait Driver: Send + Sync + 'static {
     fn close(&self);
 }
 
-/// Runs work on the client's own thread. The result of work whose caller has left is dropped.
+/// Runs work on the client's own thread: work that others wait for must not depend on how often its caller polls. The result of work
+/// whose caller has left is dropped.
 ///
 /// # Errors
 /// Those of the work; or the client was closed.
 ///
 /// # Cancel safety
-/// May be dropped: the work goes on.
+/// May be dropped: after its first poll the work goes on.
 pub async fn on_own_thread<T: Send + 'static>(
     runtime: &Runtime,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,

@@ -25,7 +25,6 @@ pub mod findings;
 mod listing;
 mod names;
 mod operator;
-mod own_thread;
 mod pooled;
 mod row;
 mod session;

@@ -12,9 +12,9 @@ use crate::claim::record::{mode_number, new_row, owner};
 use crate::claim::waiter::Waiter;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
+use crate::driver::on_own_thread;
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::own_thread::on_own_thread;
 use crate::session::SessionRow;
 use crate::statements::with;
 

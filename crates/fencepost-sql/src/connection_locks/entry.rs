@@ -13,8 +13,8 @@ use crate::connection_locks::held::{Held, Why};
 use crate::connection_locks::renewal::ConnectionRenewal;
 use crate::connection_locks::wait::{Grant, Wait};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
+use crate::driver::on_own_thread;
 use crate::failure::{Failure, named};
-use crate::own_thread::on_own_thread;
 
 pub(super) struct LockEntry<S: Server> {
     locks: Arc<ConnectionLocks<S>>,
