@@ -3,6 +3,7 @@
 mod blocking;
 mod cancelled;
 mod client;
+mod closing;
 mod command;
 mod crowd;
 mod degrade;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         ["command-cost", engine] => command::cost::beside_the_program(engine),
         ["command-crowd"] => command::crowd::runs(),
         ["command-once"] => command::once::firings(),
+        ["command-retry", count] => command::retry::firings(number(count)),
         ["degrade-bound"] => degrade::bound(),
         ["reentry"] => primitives::reentry(),
         ["set-of-eight", engine] => ratio(&primitives::set_of_eight(engine)),
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         ["redis-script"] => redis::handoff::script(),
         ["redis-longest"] => redis::handoff::longest(),
         ["redis-owners"] => redis::owners::changes(),
+        ["redis-cut", count] => redis::cut::handoffs(number(count)),
         ["blocking-cost"] => ratio(&blocking::cost()),
         ["redis-one-task"] => ratio(&redis::cycle::one_task()[0]),
         ["redis-dropped"] => ratio(&redis::cycle::one_task()[1]),
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         ["redis-killed-holders"] => redis::killed::holders(),
         ["redis-impatient", count] => redis::impatient::calls(number(count)),
         ["redis-stopped"] => redis::stopped::holders(),
+        ["redis-close"] => closing::at_a_hung_server(),
         ["redis-torture", cycles, seed] => redis::torture::cycles(number(cycles), number(seed) as u64),
         ["redlock-cycles", count] => redis::redlock::cycles(number(count)),
         ["redlock-start"] => redis::redlock::start(),

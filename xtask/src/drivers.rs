@@ -5,7 +5,7 @@
 
 use crate::metadata::Metadata;
 use crate::runner::Done;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, fresh};
 use std::path::{Path, PathBuf};
 
 const ENGINE: &str = "fencepost-sqlite";
@@ -125,12 +125,6 @@ fn copy_of_the_tree(workspace: &Workspace) -> Result<PathBuf, String> {
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(copy)
-}
-
-fn fresh(folder: &Path) -> Result<(), String> {
-    // A run that was stopped may have left it.
-    let _ = std::fs::remove_dir_all(folder);
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

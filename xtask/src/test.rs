@@ -1,11 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
+use crate::memory::Memory;
 use crate::metadata::Metadata;
 use crate::process::Program;
 use crate::runner::{Done, Runner, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
-use crate::{deny, dist, drivers, english, features, layout, packages, rare, suite, tree};
+use crate::{deny, dist, drivers, english, features, layout, packages, rare, readme, suite, tree};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
@@ -103,6 +104,8 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
             oldest_rust(workspace, metadata)
         })
     });
+    // Before the tests are built, because the clone's program takes the place of the one that they start.
+    run.step("README's commands", || readme::check(workspace, extent.all));
     run.step("tests are built", || {
         workspace.cargo("tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
         passed()
@@ -165,9 +168,14 @@ const ALL_TESTS: [&str; 5] = ["test", "--workspace", "--all-targets", METRICS[0]
 fn all_tests(workspace: &Workspace, variable: (&str, &str)) -> Result<String, String> {
     let programs = TestProgram::all(workspace, &ALL_TESTS)?;
     let of_rust = workspace.program("libraries of Rust", "rustc", &["--print", "target-libdir"]).run()?;
-    test_programs::run(programs, LANES, |program| {
+    let memory = Memory::folder();
+    test_programs::run(programs, LANES, &workspace.log("slowest tests"), |program| {
         let tests = threads(program.program(workspace, of_rust.text.trim()).each_test(EACH_TEST));
-        tests.env(variable.0, variable.1)
+        let tests = tests.env(variable.0, variable.1);
+        match &memory {
+            Some(memory) => tests.env("TMPDIR", &memory.path()),
+            None => tests,
+        }
     })
 }
 

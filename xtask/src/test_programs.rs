@@ -2,6 +2,7 @@
 //! for a server to start, so here several run at a time.
 
 use crate::process::Program;
+use crate::slowest::{self, Test};
 use crate::workspace::Workspace;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -77,16 +78,18 @@ impl TestProgram {
     pub(crate) fn program(&self, workspace: &Workspace, libraries: &str) -> Program {
         let step = format!("tests of {}", self.name());
         workspace
-            .program_in(&self.folder, &step, &self.path.to_string_lossy(), &[])
+            .program_in(&self.folder, &step, &self.path.to_string_lossy(), &slowest::ARGUMENTS)
+            .env(slowest::VARIABLE.0, slowest::VARIABLE.1)
             .env("CARGO_MANIFEST_DIR", &self.folder.to_string_lossy())
             .env("LD_LIBRARY_PATH", libraries)
     }
 }
 
-/// Runs the programs, `lanes` at a time. Returns the output of all, or what failed.
+/// Runs the programs, `lanes` at a time. Returns the output of all, or what failed. Writes the slowest tests to a file.
 pub(crate) fn run(
     programs: Vec<TestProgram>,
     lanes: usize,
+    slowest: &Path,
     prepare: impl Fn(&TestProgram) -> Program + Sync,
 ) -> Result<String, String> {
     let (queue, outcomes) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
@@ -101,22 +104,25 @@ pub(crate) fn run(
                     if took >= SLOW {
                         println!("    {} took {:.0} s", program.name(), took.as_secs_f64());
                     }
-                    let outcome = outcome.map_err(|error| format!("{}: {error}", program.name()));
                     if let Ok(mut outcomes) = outcomes.lock() {
-                        outcomes.push(outcome);
+                        outcomes.push((program.name(), outcome));
                     }
                 }
             });
         }
     });
     let outcomes = outcomes.into_inner().map_err(|_| "a test program could not be waited for".to_owned())?;
-    let (mut text, mut failures) = (String::new(), Vec::new());
-    for outcome in outcomes {
+    let (mut text, mut failures, mut times) = (String::new(), Vec::new(), Vec::<Test>::new());
+    for (name, outcome) in outcomes {
         match outcome {
-            Ok(output) => text.push_str(&output.text),
-            Err(failure) => failures.push(failure),
+            Ok(output) => {
+                times.extend(slowest::read(&name, &output.text));
+                text.push_str(&output.text);
+            }
+            Err(failure) => failures.push(format!("{name}: {failure}")),
         }
     }
+    slowest::write(times, slowest)?;
     if failures.is_empty() { Ok(text) } else { Err(failures.join("\n")) }
 }
 

@@ -65,8 +65,16 @@ impl Workspace {
         Ok(output.text.lines().map(PathBuf::from).filter(|path| self.root.join(path).is_file()).collect())
     }
 
-    fn log(&self, step: &str) -> PathBuf {
+    /// The file with the output of a step.
+    pub(crate) fn log(&self, step: &str) -> PathBuf {
         let name: String = step.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         self.scratch("log").join(format!("{name}.log"))
     }
+}
+
+/// Makes an empty folder.
+pub(crate) fn fresh(folder: &Path) -> Result<(), String> {
+    // A run that was stopped may have left it.
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }

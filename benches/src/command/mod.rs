@@ -8,6 +8,7 @@ pub(crate) mod kill;
 pub(crate) mod old_and_new;
 pub(crate) mod once;
 pub(crate) mod paused;
+pub(crate) mod retry;
 pub(crate) mod stopped;
 
 use std::io::{BufRead, BufReader, Write as _};

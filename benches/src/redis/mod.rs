@@ -1,6 +1,7 @@
 //! Redis: beside the bare driver and other libraries, and under kills, stops and cut networks.
 
 mod byhand;
+pub(crate) mod cut;
 pub(crate) mod cycle;
 pub(crate) mod floor;
 pub(crate) mod handoff;

@@ -3,9 +3,12 @@
 mod closed_loop;
 mod connections;
 mod cycle;
+mod deleted;
 mod ended;
+mod impatient;
 mod mysql;
 mod postgres;
+mod stopped;
 mod table;
 mod tokens;
 mod torture;
@@ -31,6 +34,8 @@ pub(crate) trait Sql: Standalone<Config = ()> {
     const TRANSACTIONS: &'static str;
     /// Counts the notes of claims on row locks.
     const NOTES: &'static str;
+    /// Counts the prepared statements of all sessions, where the server knows.
+    const STATEMENTS: &'static str;
     /// The options of the other modes.
     const MODES: &'static [&'static str];
     /// The same locks over a driver.
@@ -205,10 +210,15 @@ where
         ["waiting", count] => connections::waiting(&stage(), number(count)),
         ["backends"] => ended::backends(&stage()),
         ["clients"] => ended::clients(&stage()),
+        ["stopped"] => stopped::waiters(&stage()),
         ["partition"] => partition(&stage()),
         ["cancelled"] => {
             let stage = stage();
             cancelled::requests(&stage.url(), || stage.locks() + stage.notes())
+        }
+        ["impatient", count] => {
+            let left = if options.contains("mode=table") { table::LEFT } else { S::LOCKS };
+            impatient::waits(&stage(), left, number(count))
         }
         ["tokens"] => tokens::crashes::<S>(options),
         ["torture", cycles, seed] => crate::torture::cycles(stage(), number(cycles), number(seed) as u64),
@@ -223,6 +233,7 @@ pub(crate) fn side<S: Sql>(words: &[&str]) -> bool {
         ["side-loop", url, tasks] => closed_loop::side(url, number(tasks)),
         ["side-queue", url, tasks] => closed_loop::queue::<S>(url, number(tasks)),
         ["side-waiter", url] => ended::waiter(url),
+        ["side-waiters", url] => stopped::side(url),
         _ => return false,
     }
     true

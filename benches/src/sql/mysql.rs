@@ -31,6 +31,8 @@ impl Sql for MariaDb {
         (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock')";
     // The server refreshes its list only if nobody has read the list for 100 ms.
     const TRANSACTIONS: &'static str = "DO SLEEP(0.12); SELECT COUNT(*) FROM information_schema.INNODB_TRX";
+    const STATEMENTS: &'static str = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
+        WHERE VARIABLE_NAME = 'PREPARED_STMT_COUNT'";
     const NOTES: &'static str = "SELECT COUNT(*) FROM fencepost_row_claim";
     const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;

@@ -12,6 +12,8 @@ impl Sql for Postgres {
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
     const LOCKS: &'static str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     const TRANSACTIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
+    // A session knows its own alone.
+    const STATEMENTS: &'static str = "SELECT 0";
     const NOTES: &'static str = "SELECT count(*) FROM fencepost.row_claim";
     const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;

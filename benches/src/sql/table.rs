@@ -1,10 +1,10 @@
 //! Lease tables (`mode=table`), beside the same statements by hand.
 
-use super::{Sql, Stage};
+use super::{Sql, Stage, deleted};
 use crate::client::{NAME, connect, cycle, runtime};
 use crate::crowd::wait_until;
 use crate::figure::{Figure, Measured, Named, Rounds, median, p50};
-use crate::{cancelled, ratio};
+use crate::{cancelled, closing, ratio};
 use fencepost::Locks;
 use fencepost_testkit::sql::{MariaDb, Postgres};
 use sqlx_core::connection::Connection as _;
@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(6);
 const HANDOFFS: usize = 101;
 
 /// Counts the claims in the tables.
-const LEFT: &str = "SELECT (SELECT COUNT(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) \
+pub(super) const LEFT: &str = "SELECT (SELECT COUNT(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) \
     + (SELECT COUNT(*) FROM fencepost_lock_queue)";
 
 /// Counts the claims that wait.
@@ -56,6 +56,8 @@ pub(super) fn measured<S: Table>(words: &[&str]) -> Option<Measured> {
         ["table-one-task"] => ratio(&one_task(&stage())),
         ["table-held", count] => held(&stage(), count.parse().expect("a number")),
         ["table-wakeup"] => wakeup(&stage()),
+        ["table-deleted"] => deleted::told(&stage()),
+        ["table-close"] => closing::beside_holders(&stage().url()),
         ["table-cancelled"] => {
             let stage = stage();
             cancelled::requests(&stage.url(), || stage.number(LEFT))

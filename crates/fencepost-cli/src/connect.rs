@@ -7,7 +7,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Client, ClientBuilder, Degrade, Registry};
+use fencepost::backend::registry;
+use fencepost_core::{BackendUrl, Client, ClientBuilder, Degrade};
 use nix::unistd::Uid;
 
 use crate::cli::DegradeArgs;
@@ -43,14 +44,6 @@ const OUTAGE: Duration = Duration::from_secs(10);
 
 /// How long an engine that keeps runs keeps those of this command, unless the URL says otherwise by `history=`.
 const HISTORY: Duration = Duration::from_secs(31 * 86_400);
-
-/// The engines this command knows.
-pub(crate) fn registry() -> Registry {
-    let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
-    let registry = fencepost_mysql::register(fencepost_etcd::register(registry));
-    let registry = fencepost_postgres::register(registry);
-    fencepost_zookeeper::register(fencepost_redis::register(registry))
-}
 
 /// Opens the engine that the user chose.
 pub(crate) async fn connect(settings: &Settings, options: Options) -> Result<Client, Failure> {
@@ -113,14 +106,24 @@ pub(crate) fn policy(args: &DegradeArgs, settings: &Settings) -> Result<Option<P
     }))
 }
 
-/// The engines whose grants end with the process, unless a program that it started keeps them.
-const PINNED: [&str; 5] = ["sqlite", "mysql", "mariadb", "postgres", "postgresql"];
+/// The engines whose grants belong to a connection.
+const BY_CONNECTION: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
-/// Asks the engines of `PINNED` for pinned grants, unless the user's URL has the option.
+/// Returns whether the grants of the user's engine belong to a connection. They end with the process, unless a program
+/// that it started after the grant inherits the connection. With `mode=table` they do not, and the answer is true all the
+/// same: the guardian then starts a few milliseconds later than it could.
+pub(crate) fn granted_to_connections(settings: &Settings) -> Result<bool, Failure> {
+    Ok(has_scheme(&choose(settings)?.url, &BY_CONNECTION))
+}
+
+fn has_scheme(url: &str, schemes: &[&str]) -> bool {
+    url.split_once(':')
+        .is_some_and(|(scheme, _)| schemes.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
+}
+
+/// Asks SQLite and the engines of `BY_CONNECTION` for pinned grants, unless the user's URL has the option.
 fn pinned(url: String) -> String {
-    let is_known = url
-        .split_once(':')
-        .is_some_and(|(scheme, _)| PINNED.iter().any(|known| scheme.eq_ignore_ascii_case(known)));
+    let is_known = has_scheme(&url, &["sqlite"]) || has_scheme(&url, &BY_CONNECTION);
     match url.split_once('?') {
         _ if !is_known => url,
         None => format!("{url}?pinned=true"),

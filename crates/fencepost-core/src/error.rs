@@ -129,6 +129,8 @@ impl Error {
 
     /// The message of [`ErrorKind::Closed`].
     pub const CLOSED: &str = "the client was closed; make a new one";
+    /// The message of [`ErrorKind::Closed`] in a process that was forked off the client's.
+    pub(crate) const FORKED: &str = "the client was made before this process was forked off, and does nothing here; make a new one after the fork";
     /// The message for a request whose time limit is over.
     pub(crate) const NO_ANSWER: &str = "the engine did not answer in time";
 
@@ -144,6 +146,9 @@ impl Error {
 
     /// The grant of `resource` is gone, whose validity this was.
     pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, validity: &Validity) -> Error {
+        if loss == Loss::Forked {
+            return Error::new(ErrorKind::Closed, Error::FORKED).of(resource);
+        }
         let error = match validity.detail() {
             None => Error::lost(resource, loss),
             Some(detail) => Error::lost_as(resource, loss, &format_args!("{loss} ({detail})")),

@@ -54,6 +54,7 @@ pub use client::Client;
 pub use client::builder::ClientBuilder;
 pub use client::list::ListAll;
 pub use client::registry::{Open, Registry, Schema};
+pub use client::secret::Secret;
 pub use client::url::BackendUrl;
 pub use degrade::{Degrade, DegradeLayer};
 pub use error::{Effect, Error, ErrorKind, Result};

@@ -240,6 +240,8 @@ impl Holding {
             Loss::SessionEnded => "session_ended",
             Loss::MaxHold => "max_hold",
             Loss::Released => "released",
+            Loss::Closed => "closed",
+            Loss::Forked => "forked",
         };
         count::lost(self.engine, label, held);
         let (lock, engine, token, hold_seconds) = self.fields(held);

@@ -278,7 +278,7 @@ async fn who_watches_a_guard_is_told_of_its_clients_close() {
     let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     locks.close().await;
-    assert_eq!(guard.lost().await, Loss::SessionEnded);
+    assert_eq!(guard.lost().await, Loss::Closed);
     assert!(guard.ensure_held().unwrap_err().is_lost());
     assert!(guard.run(std::future::pending::<()>()).await.unwrap_err().is_lost());
 }

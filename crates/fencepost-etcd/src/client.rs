@@ -152,7 +152,7 @@ impl EtcdClient {
             if revoked {
                 state.lose_with(Loss::SessionEnded, format!("its lease {:016x} was revoked", lease.id));
             } else {
-                state.lose(Loss::SessionEnded);
+                state.lose(self.runtime.session_loss());
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result, Secret};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -34,7 +34,7 @@ pub(crate) struct Config {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) user: String,
-    pub(crate) password: String,
+    pub(crate) password: Secret,
 }
 
 impl fmt::Debug for Credentials {
@@ -97,7 +97,7 @@ fn credentials(user: Option<&str>, address: &BackendUrl) -> Result<Option<Creden
     };
     let (user, password) = user.split_once(':').map_or((user, None), |(u, password)| (u, Some(password)));
     let password = match password.filter(|password| !password.is_empty()) {
-        Some(password) => Some(BackendUrl::decode(password)?),
+        Some(password) => Some(BackendUrl::decode(password)?.into()),
         None => secret,
     };
     match (BackendUrl::decode(user)?, password) {
@@ -130,7 +130,10 @@ mod tests {
     fn a_url_is_read() {
         let config = parsed("etcd://me:a%40b@h1,h2:2380,[::1]:1?prefix=locks/&timeout=500ms").unwrap();
         assert_eq!(config.members, ["h1:2379", "h2:2380", "[::1]:1"]);
-        assert_eq!(config.credentials, Some(Credentials { user: "me".into(), password: "a@b".into() }));
+        assert_eq!(
+            config.credentials,
+            Some(Credentials { user: "me".into(), password: "a@b".to_owned().into() })
+        );
         assert_eq!((config.prefix.as_str(), config.timeout), ("locks/", Duration::from_millis(500)));
         assert!(config.tls.is_none() && !format!("{config:?}").contains("a@b"));
         let config = parsed("etcds://h?ca=/ca&cert=/c&key=/k").unwrap();

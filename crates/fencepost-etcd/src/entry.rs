@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, ClaimRecord, Entry, Error, Found, Loss, Moment, Removed, Renewal, Reply, Result, Token,
+    Attempt, Claim, ClaimRecord, Entry, Error, Found, Moment, Removed, Renewal, Reply, Result, Token,
     Withdrawal,
 };
 use futures_util::future::BoxFuture;
@@ -94,7 +94,7 @@ impl EtcdEntry {
 
     fn queued(&self, state: &ClaimState, revision: i64) -> Attempt {
         let Some(lease) = state.lease().filter(|lease| !lease.is_over(self.now())) else {
-            state.lose(Loss::SessionEnded);
+            state.lose(state.claim.runtime.session_loss());
             return Attempt::Gone;
         };
         self.claim.validity.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));

@@ -12,7 +12,7 @@ pub(crate) const ENGINE: &str = "etcd";
 /// A failed request. Unlike [`Error`] it can be cloned, for all callers of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    kind: ErrorKind,
+    pub(crate) kind: ErrorKind,
     transient: bool,
     message: String,
     cause: Option<String>,

@@ -1,45 +1,106 @@
 //! Runs the conformance suite on one member and on three.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs::{ETCD, Program};
 
-/// The deployment of one case, behind proxies.
-struct Place {
-    url: String,
-    look: Look,
-    faults: Box<dyn Fn() -> Box<dyn Faults> + Send + Sync>,
+/// A deployment behind proxies.
+trait Deployment: Faults + Clone + Send + Sync + 'static {
+    fn begin() -> Self;
+    fn url(&self) -> String;
+    fn look(&self) -> Look;
+
+    /// Those of this program that no case uses.
+    fn spares() -> &'static Mutex<Vec<Self>>;
 }
 
 /// One member.
-struct One;
-
-impl Fixture for One {
-    fn needs(&self) -> &'static [Program] {
-        &[ETCD]
+impl Deployment for Proxied {
+    fn begin() -> Proxied {
+        Proxied::start(&Config::new()).expect("a server starts")
     }
 
-    fn page_row(&self) -> Option<&'static str> {
-        Some("etcd")
+    fn url(&self) -> String {
+        self.url()
     }
 
-    fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Proxied::start(&Config::new()).expect("a server starts");
-        let (url, look) = (server.url(), server.look());
-        let place = Place { url, look, faults: Box::new(move || Box::new(server.clone())) };
-        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+    fn look(&self) -> Look {
+        self.look()
+    }
+
+    fn spares() -> &'static Mutex<Vec<Proxied>> {
+        static SPARES: Mutex<Vec<Proxied>> = Mutex::new(Vec::new());
+        &SPARES
     }
 }
 
 /// Three members. Faults of a process hit the leader.
-struct Three;
+impl Deployment for Cluster {
+    fn begin() -> Cluster {
+        Cluster::start(&Config::new().heartbeat(40)).expect("a cluster starts")
+    }
 
-impl Fixture for Three {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn look(&self) -> Look {
+        self.look()
+    }
+
+    fn spares() -> &'static Mutex<Vec<Cluster>> {
+        static SPARES: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
+        &SPARES
+    }
+}
+
+/// The keys of one case. A deployment that a passed case has not disturbed serves the next one, which spares a start.
+struct Place<D: Deployment> {
+    deployment: D,
+    prefix: String,
+    passed: AtomicBool,
+    disturbed: AtomicBool,
+}
+
+impl<D: Deployment> Place<D> {
+    fn next() -> Box<dyn Namespace> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let spare = D::spares().lock().pop();
+        let deployment = spare.unwrap_or_else(D::begin);
+        let prefix = format!("case{}/", NEXT.fetch_add(1, Ordering::Relaxed));
+        Box::new(Place {
+            deployment,
+            prefix,
+            passed: AtomicBool::default(),
+            disturbed: AtomicBool::default(),
+        })
+    }
+
+    fn url(&self) -> String {
+        format!("{}?prefix={}", self.deployment.url(), self.prefix)
+    }
+}
+
+impl<D: Deployment> Drop for Place<D> {
+    fn drop(&mut self) {
+        if self.passed.load(Ordering::Relaxed) && !self.disturbed.load(Ordering::Relaxed) {
+            D::spares().lock().push(self.deployment.clone());
+        }
+    }
+}
+
+/// One member or three.
+struct On<D>(PhantomData<fn() -> D>);
+
+impl<D: Deployment> Fixture for On<D> {
     fn needs(&self) -> &'static [Program] {
         &[ETCD]
     }
@@ -49,10 +110,8 @@ impl Fixture for Three {
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let cluster = Cluster::start(&Config::new().heartbeat(40)).expect("a cluster starts");
-        let (url, look) = (cluster.url(), cluster.look());
-        let place = Place { url, look, faults: Box::new(move || Box::new(cluster.clone())) };
-        Box::pin(async { Box::new(place) as Box<dyn Namespace> })
+        let place = Place::<D>::next();
+        Box::pin(async { place })
     }
 }
 
@@ -60,22 +119,27 @@ fn registry() -> Registry {
     fencepost_etcd::register(Registry::new())
 }
 
-impl Namespace for Place {
+impl<D: Deployment> Namespace for Place<D> {
     fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(fencepost_etcd::open(BackendUrl::parse(&self.url).expect("the URL is sound"), runtime))
+        Box::pin(fencepost_etcd::open(BackendUrl::parse(&self.url()).expect("the URL is sound"), runtime))
     }
 
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
         // The leases of killed processes expire after seconds, so only keys are checked. A key with a lease counts.
-        Box::pin(async { Some(self.look.keys("")) })
+        Box::pin(async { Some(self.deployment.look().keys(&self.prefix)) })
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {
-        Some((self.faults)())
+        self.disturbed.store(true, Ordering::Relaxed);
+        Some(Box::new(self.deployment.clone()))
+    }
+
+    fn passed(&self) {
+        self.passed.store(true, Ordering::Relaxed);
     }
 
     fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
-        Some(Box::new(Holder::start(&self.url, name, ttl)))
+        Some(Box::new(Holder::start(&self.url(), name, ttl)))
     }
 
     fn crash_bound(&self, ttl: Duration) -> Duration {
@@ -94,7 +158,7 @@ mod one {
     use super::*;
 
     fencepost_testkit::conformance!(
-        One,
+        On::<Proxied>(PhantomData),
         excused: [
             an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
             an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,
@@ -112,7 +176,7 @@ mod three {
     use super::*;
 
     fencepost_testkit::conformance!(
-        Three,
+        On::<Cluster>(PhantomData),
         excused: [
             an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
             an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,

@@ -6,9 +6,14 @@
 /// Sets a string if no greater token was seen.
 ///
 /// `KEYS[1]`: the value. `KEYS[2]`: its token. `ARGV[1]`: the token in decimal. `ARGV[2]`: the new value. Returns 1 after the
-/// write, and 0 if a later holder was here.
+/// write, and 0 if a later holder was here. Fails if a token is no number.
 pub const WRITE: &str = r"
-local token, seen = ARGV[1], redis.call('GET', KEYS[2])
+local token, seen = ARGV[1] or '', redis.call('GET', KEYS[2])
+for _, number in ipairs({token, seen or token}) do
+  if not string.find(number, '^[1-9]%d*$') or #number > 20 then
+    return redis.error_reply('ERR this is no fencing token: ' .. number)
+  end
+end
 if seen and (#token < #seen or (#token == #seen and token < seen)) then
   return 0
 end
@@ -20,9 +25,14 @@ return 1
 /// Shows the token and gets a string.
 ///
 /// `KEYS[1]`: the value. `KEYS[2]`: its token. `ARGV[1]`: the token in decimal. Returns an array: 1 and the value, which is nil if
-/// there is none; or 0 alone if a later holder was here.
+/// there is none; or 0 alone if a later holder was here. Fails if a token is no number.
 pub const READ: &str = r"
-local token, seen = ARGV[1], redis.call('GET', KEYS[2])
+local token, seen = ARGV[1] or '', redis.call('GET', KEYS[2])
+for _, number in ipairs({token, seen or token}) do
+  if not string.find(number, '^[1-9]%d*$') or #number > 20 then
+    return redis.error_reply('ERR this is no fencing token: ' .. number)
+  end
+end
 if seen and (#token < #seen or (#token == #seen and token < seen)) then
   return {0}
 end

@@ -4,11 +4,16 @@ use crate::table::checked;
 use crate::{Dialect, InvalidName, Table};
 
 impl Table {
-    /// Returns the statement that adds the column of the token.
+    /// Returns the statement that adds the column of the token. The column refuses a negative number, and in SQLite each value that
+    /// is no integer.
     pub fn add_column(&self, dialect: Dialect) -> String {
-        let kind = if dialect == Dialect::Sqlite { "INTEGER" } else { "BIGINT" };
         let (table, token) = (self.quoted(dialect), dialect.quoted(&self.token));
-        format!("ALTER TABLE {table} ADD COLUMN {token} {kind} NOT NULL DEFAULT 0")
+        let (kind, rule) = match dialect {
+            // A column of SQLite takes values of all types.
+            Dialect::Sqlite => ("INTEGER", format!("typeof({token}) = 'integer' AND {token} >= 0")),
+            Dialect::Postgres | Dialect::MySql => ("BIGINT", format!("{token} >= 0")),
+        };
+        format!("ALTER TABLE {table} ADD COLUMN {token} {kind} NOT NULL DEFAULT 0 CHECK ({rule})")
     }
 
     /// Returns the statement that shows the token to the row and reads columns of it. No row comes back if a later holder was here.
@@ -62,7 +67,16 @@ impl Table {
     fn rule(&self, dialect: Dialect) -> ([String; 2], String) {
         let parameters = [dialect.parameter(1), dialect.parameter(2)];
         let (key, token) = (dialect.quoted(&self.key), dialect.quoted(&self.token));
-        let rule = format!("{key} = {} AND {token} <= {}", parameters[0], parameters[1]);
+        let [row, shown] = &parameters;
+        let rule = match dialect {
+            Dialect::Postgres => format!("{key} = {row} AND {token} <= {shown}"),
+            // MySQL takes text that is no number for 0.
+            Dialect::MySql => format!("{key} = {row} AND GREATEST({token}, 1) <= CAST({shown} AS SIGNED)"),
+            // SQLite sorts each text after all numbers.
+            Dialect::Sqlite => {
+                format!("{key} = {row} AND {token} <= {shown} AND typeof({shown}) = 'integer'")
+            }
+        };
         (parameters, rule)
     }
 
@@ -93,11 +107,11 @@ mod tests {
         );
         assert_eq!(
             write(Dialect::MySql),
-            "UPDATE `stock` SET `pieces` = ?, `token` = ? WHERE `id` = ? AND `token` <= ?"
+            "UPDATE `stock` SET `pieces` = ?, `token` = ? WHERE `id` = ? AND GREATEST(`token`, 1) <= CAST(? AS SIGNED)"
         );
         assert_eq!(
             table.read(Dialect::Sqlite, &["pieces"]).unwrap(),
-            r#"UPDATE "stock" SET "token" = ?2 WHERE "id" = ?1 AND "token" <= ?2 RETURNING "pieces""#
+            r#"UPDATE "stock" SET "token" = ?2 WHERE "id" = ?1 AND "token" <= ?2 AND typeof(?2) = 'integer' RETURNING "pieces""#
         );
     }
 
@@ -106,11 +120,11 @@ mod tests {
         let table = Table::new(r#"a"b`c"#, "id").unwrap().schema("s").unwrap().token("seen").unwrap();
         assert_eq!(
             table.add_column(Dialect::Postgres),
-            r#"ALTER TABLE "s"."a""b`c" ADD COLUMN "seen" BIGINT NOT NULL DEFAULT 0"#
+            r#"ALTER TABLE "s"."a""b`c" ADD COLUMN "seen" BIGINT NOT NULL DEFAULT 0 CHECK ("seen" >= 0)"#
         );
         assert_eq!(
             table.show(Dialect::MySql),
-            "UPDATE `s`.`a\"b``c` SET `seen` = ? WHERE `id` = ? AND `seen` <= ?"
+            "UPDATE `s`.`a\"b``c` SET `seen` = ? WHERE `id` = ? AND GREATEST(`seen`, 1) <= CAST(? AS SIGNED)"
         );
         assert!(table.write(Dialect::Sqlite, &["a\0"]).is_err());
     }

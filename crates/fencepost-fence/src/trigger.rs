@@ -12,6 +12,10 @@ impl Table {
     /// ([`set_token`](Table::set_token)); a write without a token fails. Inserts and updates store the token. A row that is deleted
     /// forgets its token: mark rows as deleted instead.
     ///
+    /// PostgreSQL: TRUNCATE is refused, and `session_replication_role = replica` does not turn the triggers off. The owner of the table can
+    /// disable them, and TRUNCATE of a partition passes. MySQL: no trigger sees TRUNCATE, nor what a foreign key does by CASCADE.
+    /// A writer without the right DROP cannot truncate.
+    ///
     /// Run each statement by itself. PostgreSQL and MySQL keep the triggers with the table, for all connections. In
     /// SQLite each connection makes its own: a connection without them is not checked, so all writers must run the
     /// statements. `REPLACE` deletes rows there without a trigger: the row that has the key is checked, and one that is
@@ -42,7 +46,8 @@ impl Table {
     fn postgres_triggers(&self) -> Vec<String> {
         let dialect = Dialect::Postgres;
         let (table, token) = (self.quoted(dialect), dialect.quoted(&self.token));
-        let short = dialect.quoted(&short("fencepost_", &self.name));
+        let [short, truncate] =
+            ["fencepost_", "fencepost_truncate_"].map(|prefix| dialect.quoted(&short(prefix, &self.name)));
         let function = match &self.schema {
             Some(schema) => format!("{}.{short}", dialect.quoted(schema)),
             None => short.clone(),
@@ -54,6 +59,10 @@ impl Table {
 DECLARE
   shown bigint := nullif(current_setting('{SETTING}', true), '')::bigint;
 BEGIN
+  IF TG_OP = 'TRUNCATE' THEN
+    RAISE EXCEPTION 'table % refuses TRUNCATE, which would forget the fencing tokens', {name}
+      USING ERRCODE = 'FP002', HINT = 'use DELETE';
+  END IF;
   IF shown IS NULL THEN
     RAISE EXCEPTION 'table % refuses a write without a fencing token', {name}
       USING ERRCODE = 'FP001', HINT = 'SELECT set_config(''{SETTING}'', TOKEN, true) in the same transaction';
@@ -74,6 +83,12 @@ $fencepost$"
             format!(
                 "CREATE TRIGGER {short} BEFORE INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
             ),
+            format!("DROP TRIGGER IF EXISTS {truncate} ON {table}"),
+            format!(
+                "CREATE TRIGGER {truncate} BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            ),
+            // They also run in a session whose `session_replication_role` is `replica`.
+            format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {short}, ENABLE ALWAYS TRIGGER {truncate}"),
         ]
     }
 
@@ -82,8 +97,11 @@ $fencepost$"
         let (table, token) = (self.quoted(dialect), dialect.quoted(&self.token));
         let none = dialect.text("a write without a fencing token; SET @fencepost_token first");
         let refused = dialect.text("the fencing token is refused: a later holder of the lock was here");
+        // Text that is no number, and a number beyond a BIGINT, change when they are cast.
         let no_token = format!(
-            "IF @fencepost_token IS NULL THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {none}; END IF;"
+            "IF @fencepost_token IS NULL OR CAST(@fencepost_token AS SIGNED) < 1 \
+             OR CAST(CAST(@fencepost_token AS SIGNED) AS CHAR) <> CAST(@fencepost_token AS CHAR) \
+             THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {none}; END IF;"
         );
         let earlier = format!(
             "IF OLD.{token} > @fencepost_token THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = {refused}; END IF;"
@@ -137,7 +155,8 @@ $fencepost$"
             ("AFTER UPDATE", store),
         ];
         let mut statements = vec![
-            "CREATE TEMP TABLE IF NOT EXISTS fencepost_token (one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL)"
+            "CREATE TEMP TABLE IF NOT EXISTS fencepost_token (one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL \
+             CHECK (typeof(token) = 'integer' AND token >= 0))"
                 .to_owned(),
         ];
         statements.extend(triggers.into_iter().map(|(when, body)| {

@@ -87,3 +87,93 @@ fn triggers_refuse_whatever_statement_writes() {
     run(43, "INSERT INTO stock VALUES (8, 5)").unwrap();
     assert_eq!(server.run("SELECT id, pieces, token FROM stock ORDER BY id;").unwrap(), "7|98|42\n8|5|43\n");
 }
+
+/// Values that a program may pass instead of a token: nothing, text, a negative number, and 2^63.
+const NO_TOKENS: [&str; 6] = ["NULL", "''", "'abc'", "'42abc'", "-1", "9223372036854775808"];
+
+#[test]
+fn only_a_number_is_a_token() {
+    needs!(POSTGRES);
+    let (server, table) = server();
+    let row = || server.run("SELECT id, pieces, token FROM stock;").unwrap();
+    let read = table.read(Dialect::Postgres, &["pieces"]).unwrap();
+    let write = table.write(Dialect::Postgres, &["pieces"]).unwrap();
+    let statements =
+        [read, table.show(Dialect::Postgres), write, "INSERT INTO stock (id, token) VALUES (8, $2)".into()];
+    for (token, statement) in NO_TOKENS.iter().flat_map(|token| statements.iter().map(move |s| (token, s))) {
+        let text = statement.replace("$1", "7").replace("$2", token).replace("$3", "1");
+        let done = server.run(&format!("{text};"));
+        assert!(
+            done.as_ref().is_err() || done.as_ref().is_ok_and(|done| done == "UPDATE 0\n"),
+            "{text}: {done:?}"
+        );
+        assert_eq!(row(), "7|100|0\n", "{text}");
+    }
+    for statement in table.triggers(Dialect::Postgres) {
+        server.run(&format!("{statement};")).unwrap();
+    }
+    let set = Table::set_token(Dialect::Postgres);
+    for (token, statement) in NO_TOKENS.iter().flat_map(|token| WRITES.map(|statement| (token, statement))) {
+        let text = format!("BEGIN; {}; {statement}; COMMIT;", set.replace("$1", &format!("{token}::text")));
+        server.run(&text).expect_err(&text);
+        assert_eq!(row(), "7|100|0\n", "{text}");
+    }
+}
+
+const WRITES: [&str; 3] =
+    ["UPDATE stock SET pieces = 1", "DELETE FROM stock", "INSERT INTO stock (id, pieces) VALUES (8, 5)"];
+
+#[test]
+fn triggers_refuse_to_be_passed_by() {
+    needs!(POSTGRES);
+    let (server, table) = server();
+    for statement in table.triggers(Dialect::Postgres).iter().chain(&table.triggers(Dialect::Postgres)) {
+        server.run(&format!("{statement};")).unwrap();
+    }
+    let set = Table::set_token(Dialect::Postgres).replace("$1", "'42'");
+    for way in ["TRUNCATE stock", "SET LOCAL session_replication_role = replica; TRUNCATE stock"] {
+        let refused = server.run(&format!("BEGIN; {set}; {way}; COMMIT;")).expect_err(way).to_string();
+        assert!(refused.contains("stock refuses TRUNCATE"), "{refused}");
+    }
+    for statement in WRITES {
+        let text = format!("BEGIN; SET LOCAL session_replication_role = replica; {statement}; COMMIT;");
+        let refused = server.run(&text).expect_err(&text).to_string();
+        assert!(refused.contains("without a fencing token"), "{refused}");
+    }
+    assert_eq!(server.run("SELECT id, pieces, token FROM stock;").unwrap(), "7|100|0\n");
+}
+
+#[tokio::test]
+async fn of_two_writers_the_later_holder_stays() {
+    needs!(POSTGRES);
+    let (server, table) = server();
+    let connect = async || {
+        let (client, connection) =
+            ::tokio_postgres::connect(&server.url(), ::tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let (one, other) = (connect().await, connect().await);
+    let race = async |first: u64, text: &dyn Fn(u64) -> String| {
+        for early in (first..first + 40).step_by(2) {
+            let [refusable, later] = [early, early + 1].map(text);
+            let (_, written) = tokio::join!(one.batch_execute(&refusable), other.batch_execute(&later));
+            written.expect("no later holder was here");
+            // A transaction that was refused is still open.
+            one.batch_execute("ROLLBACK").await.unwrap();
+            let row = server.run("SELECT pieces, token FROM stock;").unwrap();
+            assert_eq!(row, format!("{0}|{0}\n", early + 1));
+        }
+    };
+    let write = table.write(Dialect::Postgres, &["pieces"]).unwrap();
+    let filled = |token: u64| write.replace("$1", "7").replace("$2", &token.to_string());
+    race(1, &|token| filled(token).replace("$3", &token.to_string())).await;
+    for statement in table.triggers(Dialect::Postgres) {
+        server.run(&format!("{statement};")).unwrap();
+    }
+    let set = |token: u64| Table::set_token(Dialect::Postgres).replace("$1", &format!("'{token}'"));
+    race(101, &|token| {
+        format!("BEGIN; {}; UPDATE stock SET pieces = {token} WHERE id = 7; COMMIT", set(token))
+    })
+    .await;
+}

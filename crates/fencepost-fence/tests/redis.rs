@@ -35,3 +35,38 @@ fn a_late_write_is_refused() {
     assert_eq!(write(1 << 60, "1"), 0);
     assert_eq!(read((1 << 60) + 1), (1, Some("98".to_owned())));
 }
+
+#[test]
+fn only_a_number_is_a_token() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::default()).unwrap();
+    let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+    let (mut connection, mut other) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+    let mut run = |script: &str, arguments: &[&str]| {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(2).arg("stock").arg("stock:token").arg(arguments);
+        command.query::<redis::Value>(&mut connection)
+    };
+    let no_tokens = ["", "abc", "42abc", "-1", " 42", "0042", "4.2", "1e9", "99999999999999999999999"];
+    for before in [None, Some("41")] {
+        if let Some(token) = before {
+            run(WRITE, &[token, "99"]).unwrap();
+        }
+        for script in [READ, WRITE] {
+            run(script, &[]).expect_err("there is no token");
+            for token in no_tokens {
+                let error = run(script, &[token, "1"]).expect_err(token).to_string();
+                assert!(error.contains("no fencing token"), "{error}");
+            }
+        }
+        let stored = redis::cmd("MGET").arg(&["stock", "stock:token"]).query(&mut other);
+        let stored: [Option<String>; 2] = stored.unwrap();
+        assert_eq!(stored, [before.map(|_| "99".to_owned()), before.map(str::to_owned)]);
+    }
+    // Somebody else uses the key of the token.
+    run("return redis.call('SET', KEYS[2], '')", &[]).unwrap();
+    for script in [READ, WRITE] {
+        let error = run(script, &["42", "1"]).expect_err("it is no token").to_string();
+        assert!(error.contains("no fencing token"), "{error}");
+    }
+}

@@ -123,7 +123,7 @@ impl Server for PostgresServer {
     }
 
     fn granted(client: &Arc<PostgresClient>, claim: &Claim, keys: &Keys) {
-        if client.server.names.note(keys.name, &claim.want().name) {
+        if client.server.names.note(keys.name, &claim.want().name, client.runtime.clock().now()) {
             client.runtime.spawn(write_names(Arc::clone(client)));
         }
     }

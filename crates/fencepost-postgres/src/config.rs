@@ -78,7 +78,10 @@ mod tests {
             parsed("postgres://me:a%40b@h1,h2:7/db?prefix=p/&connections=4&timeout=1s&connect_timeout=3s");
         let config = config.unwrap().server;
         assert_eq!(config.hosts, [("h1".to_owned(), 5432), ("h2".to_owned(), 7)]);
-        assert_eq!((&*config.credentials.user, config.credentials.password.as_deref()), ("me", Some("a@b")));
+        assert_eq!(
+            (&*config.credentials.user, config.credentials.password().as_deref()),
+            ("me", Some("a@b"))
+        );
         assert_eq!((&*config.database, &*config.prefix, config.connections), ("db", "p/", 4));
         assert_eq!(
             (config.timeout, config.connect_timeout),

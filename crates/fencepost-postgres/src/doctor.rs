@@ -57,7 +57,7 @@ pub(crate) async fn examine_table(
         [
             "no standby: while the server is down no lock is granted or renewed",
             "a standby has each grant before its holder",
-            "the standbys are asynchronous: after a failover two can hold a lock, and tokens can repeat",
+            "the standbys are asynchronous: after a failover two can hold a lock; tokens grow only if the servers' clocks agree",
         ],
     );
     let messages = if messages {

@@ -52,7 +52,10 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
             format!("{server} has no room for another lock; raise max_locks_per_transaction"),
         )
         .transient(),
-        &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN | &SqlState::IDLE_SESSION_TIMEOUT => {
+        &SqlState::ADMIN_SHUTDOWN
+        | &SqlState::CRASH_SHUTDOWN
+        | &SqlState::IDLE_SESSION_TIMEOUT
+        | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => {
             let failure = Failure::new(Unreachable, format!("{server} ended the connection; try again"));
             Failure { closed: true, ..failure }
         }

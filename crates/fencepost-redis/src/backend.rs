@@ -8,7 +8,6 @@ use fencepost_core::{
     Result, Runtime, Token, Tokens,
 };
 
-use crate::claim::kept::KeptEntry;
 use crate::client::RedisClient;
 use crate::config::{Config, MAX_TTL};
 use crate::conn::connect::{Events, Inbox};
@@ -82,11 +81,7 @@ pub(crate) struct RedisBackend {
 
 impl RedisBackend {
     fn entry(&self, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        let entry = Box::new(RedisEntry::new(&self.client, Arc::clone(&claim), attached));
-        match claim.history {
-            None => entry,
-            Some(_) => Box::new(KeptEntry::new(&self.client, claim, entry, attached)),
-        }
+        Box::new(RedisEntry::new(&self.client, claim, attached))
     }
 }
 
@@ -131,7 +126,9 @@ impl Backend for RedisBackend {
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::coming(async {
             let nobodys = Name::new("reach")?;
-            operator::inspect_claims(&self.client, &nobodys).await.map(drop)
+            // A failure has to show that the server was away when this was asked, and not only that nobody has connected since.
+            self.client.deployment.try_now();
+            operator::inspect(&self.client, &nobodys).await.map(drop)
         })
     }
 

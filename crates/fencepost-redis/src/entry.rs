@@ -1,5 +1,6 @@
 //! One claim at the server.
 
+mod leave;
 mod turn;
 
 use std::sync::Arc;
@@ -7,10 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Found, Moment, Removed, Renewal, Reply, Result, Token,
-    Withdrawal,
+    Attempt, Claim, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, Token, Withdrawal,
 };
-use redis::Value;
 
 use self::turn::Turn;
 use crate::claim::session;
@@ -19,8 +18,9 @@ use crate::claim::waiters::{Collected, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
-use crate::script::answer::{Departed, Entered, ScriptReply, nonsense};
-use crate::script::queue::{BEAT, ENTER, LEAVE, LIVE, Setting, TAKE_UP};
+use crate::script::answer::{Entered, ScriptReply};
+use crate::script::history::End;
+use crate::script::queue::{BEAT, ENTER, LIVE, TAKE_UP};
 use crate::script::vote::RAISE;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
@@ -38,6 +38,8 @@ pub(crate) struct RedisEntry {
     /// HDEL releases its grant, see lua/layout.lua.
     lone: bool,
     turn: Turn,
+    /// The token of its grant, once that was answered.
+    token: Option<Token>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -63,6 +65,7 @@ impl RedisEntry {
             refused: false,
             lone: false,
             turn: Turn::default(),
+            token: None,
         }
     }
 
@@ -78,8 +81,9 @@ impl RedisEntry {
     /// A grant that was pushed, without a round trip if enough of it is left.
     fn collect(&mut self) -> Option<Attempt> {
         let tracked = self.tracked.as_ref()?;
-        // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection.
-        let ask = self.client.replicas(&self.claim) > 0;
+        // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection. The request also begins
+        // the run that the server keeps.
+        let ask = self.client.replicas(&self.claim) > 0 || self.claim.history.is_some();
         let (pushed, anchor) = match tracked.collect() {
             Collected::Nothing => return None,
             Collected::Gone => {
@@ -100,6 +104,7 @@ impl RedisEntry {
         }
         self.client.tracked.hold(tracked);
         self.at = At::Holding;
+        self.token = Some(pushed.token);
         Some(Attempt::Granted(pushed.token))
     }
 
@@ -139,6 +144,7 @@ impl RedisEntry {
                 self.at = At::Holding;
                 self.refused = false;
                 self.lone = hdel;
+                self.token = Some(token);
                 Attempt::Granted(token)
             }
             Entered::Waits { ahead, again, number, last } => {
@@ -156,7 +162,7 @@ impl RedisEntry {
             Entered::Busy { ahead, again } => {
                 if !self.claim.join && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
-                    Box::pin(self.leave()).await?;
+                    Box::pin(self.leave(End::Withdrawn)).await?;
                 }
                 self.at = At::Nowhere;
                 self.refused = self.claim.join;
@@ -181,7 +187,7 @@ impl RedisEntry {
     async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
         // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
         let error = self.client.deployment.short(copies, replicas).error().transient(false);
-        match self.leave().await {
+        match self.leave(End::Withdrawn).await {
             Ok(left) => {
                 self.at = At::Left(left);
                 error
@@ -228,78 +234,8 @@ impl RedisEntry {
         let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
         self.tracked();
         self.at = At::Holding;
+        self.token = Some(token);
         Ok(Attempt::Granted(token))
-    }
-
-    /// Sends the request to leave with the first poll.
-    async fn leave(&mut self) -> Result<Removed> {
-        if let Some(tracked) = &self.tracked {
-            self.client.tracked.leave(tracked);
-        }
-        let again = self.withdrawal.start(self.claim.is_valid());
-        // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
-        // connection the second time: the caller's runtime may be gone or blocked.
-        let unanswered = self.tracked.clone().filter(|tracked| !tracked.unanswered.is_over());
-        let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
-        let (key, slot) = self.client.key(&self.claim.want().name);
-        let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
-        if self.lone && unanswered.is_none() && !again && !asked_for {
-            let call = Call::plain(slot, Setting::end(&key, self.claim.id));
-            // Dropped here, it has ended or not: as below.
-            match self.ask_to_leave(lane, &call).await? {
-                // By the server's clock its lease may have ended before.
-                Value::Int(1) => return Ok(self.withdrawal.removed(Found::There, true)),
-                // Somebody asked for it, and that is not known here yet, or an answer was lost.
-                Value::Int(_) => self.withdrawal.repeated(call.was_repeated()),
-                other => return Err(nonsense(&other)),
-            }
-        }
-        let mut call = self.departure(&key, slot, false);
-        if let Some(tracked) = &unanswered {
-            call = call.leaving(tracked, self.departure(&key, slot, true).command);
-        }
-        // Dropped here, it has left or not: the next call finds out.
-        let value = self.ask_to_leave(lane, &call).await?;
-        let Departed { what, more, full } = Departed::read(&value)?;
-        if full {
-            let call = self.departure(&key, slot, true);
-            self.client.withdrawals.later(key, call);
-        }
-        if more {
-            self.client.tend(&self.claim.want().name);
-        }
-        self.withdrawal.repeated(call.was_repeated());
-        if what.is_none() && self.withdrawal.is_repeated() && self.at == At::Detached {
-            // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
-            self.at = At::Left(Removed::Nothing);
-            let message = "an answer was lost: the lease was ended by this release, or had ended before it";
-            return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
-        }
-        Ok(match what {
-            Some(left) => self.withdrawal.removed(Found::Valid, left == Removed::Released),
-            None => self.withdrawal.removed(Found::Missing, self.claim.validity.is_confirmed()),
-        })
-    }
-
-    /// The script that ends the grant or gives up the place, and may leave a tombstone.
-    fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
-        let setting = &self.client.setting;
-        match &self.claim.vote {
-            None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone)),
-            Some(vote) => {
-                let command = setting.take_back(key, &self.claim, vote, tombstone, self.refused);
-                Call::new(&LEAVE, slot, command)
-            }
-        }
-    }
-
-    async fn ask_to_leave(&mut self, lane: Lane, call: &Call) -> Result<Value> {
-        let answer = self.client.deployment.call(lane, call).await;
-        if let Err(CallError::Foreign(_)) = answer {
-            // Nothing of it is left there, and asking again changes nothing.
-            self.at = At::Left(Removed::Nothing);
-        }
-        answer.map_err(CallError::into_error)
     }
 }
 
@@ -346,16 +282,11 @@ impl Entry for RedisEntry {
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        match self.at {
-            // Asked again because the answer was lost: the first one still holds.
-            At::Left(left) => Reply::ready(Ok(left)),
-            At::Nowhere if self.tracked.is_none() => Reply::ready(Ok(Removed::Nothing)),
-            _ => Reply::coming(async move {
-                let left = self.leave().await?;
-                self.at = At::Left(left);
-                Ok(left)
-            }),
-        }
+        self.remove(End::Withdrawn)
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        self.remove(End::Released)
     }
 
     fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {

@@ -12,7 +12,7 @@ pub(crate) const ENGINE: &str = "redis";
 /// Why something failed, to be told to any number of callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    kind: ErrorKind,
+    pub(crate) kind: ErrorKind,
     transient: bool,
     message: String,
     cause: Option<String>,

@@ -170,9 +170,7 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
     let mut left = Vec::new();
     let [seconds, micros]: [u64; 2] = look.ask(&["TIME"]);
     let now = (seconds * 1_000_000 + micros) as f64;
-    // Runs are kept on purpose.
-    let runs = format!("{prefix}\x01runs:");
-    for key in look.keys(&format!("{prefix}*")).into_iter().filter(|key| !key.starts_with(&runs)) {
+    for key in look.keys(&format!("{prefix}*")) {
         let fields: Vec<(Vec<u8>, Vec<u8>)> = look.ask(&["HGETALL", &key]);
         // A node of a quorum keeps its marker.
         let marker = fields.iter().any(|(field, _)| field == b"run");

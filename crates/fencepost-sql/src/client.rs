@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{HolderInfo, Runtime, SingleFlight};
+use fencepost_core::{HolderInfo, Loss, Runtime, SingleFlight};
 
 use crate::claim::waiter::Waiter;
 use crate::database::{Database, Lane, Results, Statement, Value};
@@ -242,7 +242,7 @@ impl TableClient {
             // If it fails the sessions expire.
             let _ = self.run_all(ends, Lane::Claims).await;
         }
-        sessions.iter().for_each(|session| session.set_ended());
+        sessions.iter().for_each(|session| session.set_ended(Loss::Closed));
         self.database.close();
     }
 }

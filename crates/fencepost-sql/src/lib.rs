@@ -26,10 +26,12 @@ mod listing;
 mod names;
 mod operator;
 mod pooled;
+mod renewal;
 mod row;
 mod session;
 mod statements;
 mod table;
+mod turns;
 mod url;
 mod url_mode;
 

@@ -1,4 +1,5 @@
-//! Sessions: a row of the process that one statement renews, with all claims that refer to it.
+//! Sessions: a row of the process that one statement renews, with all claims that refer to it. The renewal also reads the rows of the
+//! claims: an operator may have deleted one by hand.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,6 +15,7 @@ use crate::client::{TableClient, micros};
 use crate::database::Lane;
 use crate::failure::Failure;
 use crate::listing::Claims;
+use crate::renewal;
 use crate::statements::with;
 
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
@@ -71,13 +73,13 @@ impl SessionRow {
         !self.state.lock().ended && self.age() < self.ttl.saturating_sub(margin(self.ttl))
     }
 
-    /// Notes that the row is gone: what rests on it is lost.
-    pub(crate) fn set_ended(&self) {
+    /// Notes that the row is gone: what rests on it is lost, for this reason.
+    pub(crate) fn set_ended(&self, why: Loss) {
         self.state.lock().ended = true;
         let claims: Vec<_> = self.claims.lock().drain().map(|(_, waiter)| waiter).collect();
         for waiter in claims {
             if waiter.claim.validity.is_confirmed() && !waiter.has_own_lease() {
-                waiter.claim.validity.end(Loss::Expired);
+                waiter.claim.validity.end(why);
             }
             waiter.wake();
         }
@@ -103,21 +105,32 @@ impl SessionRow {
 
     async fn renew_at(&self, client: &TableClient) -> Result<bool, Failure> {
         let sent = client.runtime.clock().now();
-        let renew = with(&client.statements.renew, vec![self.id.into(), micros(self.ttl).into()]);
-        let rows = client.run_all(vec![renew], Lane::Renewals).await?;
-        let Some(row) = rows.first().and_then(|rows| rows.first()) else {
+        let Some(found) = renewal::renew(client, self.id, self.ttl, self.checked()).await? else {
             client.retire(self);
-            self.set_ended();
+            self.set_ended(Loss::Expired);
             return Ok(false);
         };
-        if row.int(0) != self.state.lock().evictions {
+        if found.evictions != self.state.lock().evictions {
             // Evicted claims must not be confirmed by this renewal.
             self.end_evicted(client).await?;
         }
+        for waiter in found.missing.iter().filter(|waiter| !waiter.is_leaving()) {
+            waiter.claim.validity.end(Loss::Deleted);
+        }
         let mut state = self.state.lock();
-        state.evictions = row.int(0);
+        state.evictions = found.evictions;
         state.sent = state.sent.max(sent);
         Ok(true)
+    }
+
+    /// Returns the claims that a renewal confirms: each of them must have its row.
+    fn checked(&self) -> Vec<Arc<Waiter>> {
+        let is_checked = |waiter: &Waiter| {
+            let validity = &waiter.claim.validity;
+            let holds = validity.is_confirmed() && validity.ended().is_none();
+            holds && !waiter.has_own_lease() && !waiter.is_leaving()
+        };
+        self.claims.lock().values().filter(|waiter| is_checked(waiter)).cloned().collect()
     }
 
     /// Ends the claims that have lost their row or were marked.

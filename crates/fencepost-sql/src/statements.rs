@@ -37,6 +37,7 @@ pub(crate) struct Statements {
     pub(crate) notify: Option<Arc<str>>,
     pub(crate) open_session: Arc<str>,
     pub(crate) renew: Arc<str>,
+    pub(crate) held: Option<Held>,
     pub(crate) eviction: Arc<str>,
     pub(crate) end_session: Arc<str>,
     pub(crate) owned: Arc<str>,
@@ -46,6 +47,20 @@ pub(crate) struct Statements {
     pub(crate) stored_permits: Arc<str>,
     pub(crate) set_permits: Arc<str>,
     pub(crate) clean: [Arc<str>; 3],
+}
+
+/// From this bit on, the number that a renewal returns stands for the owners of rows, where it returns one number.
+pub(crate) const OWNERS_BIT: u32 = 32;
+
+/// That part is the exclusive or of so many first digits of each owner.
+pub(crate) const OWNER_DIGITS: usize = 7;
+
+/// The rows of a session's claims, where `renew` cannot return their owners. Patterns, with a list of names in the text.
+pub(crate) struct Held {
+    /// Returns the owners: `{0}` is the list, `{1}` the session.
+    pub(crate) owners: String,
+    /// Renews the session `{0}` for `{1}` microseconds. Stands for the owners of the list `{2}` from [`OWNERS_BIT`] on.
+    pub(crate) renew: String,
 }
 
 /// Makes a statement.
@@ -61,6 +76,7 @@ impl Statements {
         let names = table.quote(dialect.quote);
         let (lock, queue, session) = (&names.lock, &names.queue, &names.session);
         let now = dialect.now;
+        let floor = &fill(dialect.since_1970, &[now]);
         let returned = |value: &str| fill(dialect.returned, &[value]);
         let returning = |column: &str| fill(dialect.returning, &[column]);
         let after = |micros: &str| fill(dialect.after, &[micros]);
@@ -108,22 +124,30 @@ impl Statements {
                  AND coalesce(c.expires, s.expires) > {now} AND c.name >= $1 AND c.name > $2 AND {begins}"
             )
         };
+        // The owners of the rows whose name is among `{0}` and whose session is `{1}`.
+        let held = [lock, queue]
+            .map(|table| format!("SELECT owner FROM {table} WHERE name {{0}} AND session = {{1}}"))
+            .join(" UNION ALL ");
+        let above = 1_u64 << OWNERS_BIT;
         let text = |text: String| Arc::<str>::from(text);
         Statements {
             layout: (dialect.layout)(table),
             reach: "SELECT 1".into(),
             acquire: text(match dialect.upserts {
                 true => format!(
+                    // The row may have been deleted by hand: the queue tells whether others hold or wait.
                     "INSERT INTO {lock} AS l (name, token, {NEW}, count, expires) \
-                     VALUES ($1, coalesce((SELECT token FROM {lock} WHERE name = ''), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, \
-                     CASE WHEN $6 = 1 THEN {} END) ON CONFLICT (name) DO UPDATE SET token = l.token + 1, {taken} \
+                     SELECT $1, greatest(coalesce((SELECT token FROM {lock} WHERE name = ''), 0) + 1, {floor}), \
+                     $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, CASE WHEN $6 = 1 THEN {} END \
+                     WHERE NOT EXISTS (SELECT 1 FROM {queue} q WHERE q.name = $1) \
+                     ON CONFLICT (name) DO UPDATE SET token = greatest(l.token + 1, {floor}), {taken} \
                      WHERE l.owner IS NULL AND l.contended = 0 {}",
                     after("$5"),
                     returning("token")
                 ),
                 false => format!(
                     "UPDATE {lock} SET token = {}, {taken} WHERE name = $1 AND owner IS NULL AND contended = 0 {}",
-                    returned(&format!("greatest(token + 1, {})", dialect.floor)),
+                    returned(&format!("greatest(token + 1, {floor})")),
                     returning("token")
                 ),
             }),
@@ -134,8 +158,7 @@ impl Statements {
                 returning("token")
             )),
             lock_name: text(format!(
-                "SELECT token, contended, {}, permits FROM {lock} WHERE name = $1 FOR UPDATE",
-                dialect.floor
+                "SELECT token, contended, {floor}, permits FROM {lock} WHERE name = $1 FOR UPDATE"
             )),
             make_name: text(format!(
                 "INSERT INTO {lock} (name, token) SELECT $1, coalesce(max(m.token), 0) FROM {lock} m WHERE m.name = '' {}",
@@ -209,8 +232,27 @@ impl Statements {
                 "UPDATE {session} SET evictions = {} - 1, expires = greatest(expires, {}), modified = {now} WHERE id = $1 {}",
                 returned("(evictions + 1)"),
                 after("$2"),
-                returning("evictions + 1")
+                returning(&match dialect.names {
+                    Some(names) => format!(
+                        "evictions + 1, (SELECT string_agg(owner, ',') FROM ({}) AS mine)",
+                        fill(&held, &[&fill(names, &["$3"]), "$1"])
+                    ),
+                    None => "evictions + 1".to_owned(),
+                })
             )),
+            held: dialect.names.is_none().then(|| Held {
+                owners: fill(&held, &["IN ({0})", "{1}"]),
+                renew: format!(
+                    "UPDATE {session} SET evictions = {} % {above} - 1, expires = greatest(expires, {}), modified = {now} \
+                     WHERE id = {{0}}",
+                    returned(&format!(
+                        "evictions + 1 + {above} * (SELECT BIT_XOR(CAST(CONV(LEFT(owner, {OWNER_DIGITS}), 16, 10) AS UNSIGNED)) \
+                         FROM ({}) AS mine)",
+                        fill(&held, &["IN ({2}) AND token > 0", "{0}"])
+                    )),
+                    after("{1}"),
+                ),
+            }),
             eviction: text(format!("SELECT evicted FROM {session} WHERE id = $1")),
             end_session: text(format!("DELETE FROM {session} WHERE id = $1")),
             owned: text(format!(

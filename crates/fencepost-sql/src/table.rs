@@ -107,8 +107,7 @@ impl Backend for LeaseTable {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
         capabilities.history = false;
-        // PostgreSQL's count from 1.
-        capabilities.clock_tokens = self.client.engine == "mysql";
+        capabilities.clock_tokens = true;
         capabilities
     }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Error, Moment, Result, Runtime};
+use fencepost_core::{BackendUrl, Error, Moment, Result, Runtime, Secret};
 use fencepost_tls::Tls;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
@@ -71,7 +72,7 @@ pub struct Credentials {
     /// The user.
     pub user: String,
     /// The password.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
 }
 
 impl fmt::Debug for Credentials {
@@ -208,6 +209,16 @@ impl ServerUrl {
 }
 
 impl Credentials {
+    /// Returns the password to log in with.
+    pub fn password(&self) -> Option<Arc<str>> {
+        self.password.as_ref().map(Secret::text)
+    }
+
+    /// Returns the password to log in with after the server has refused `refused`, if it is another one by now.
+    pub fn after_refusal(&self, refused: Option<&str>) -> Option<Arc<str>> {
+        self.password.as_ref()?.after_refusal(refused?)
+    }
+
     fn read(user: &str, address: &BackendUrl, scheme: &str) -> Result<Credentials> {
         let secret = address.secret("password")?;
         let (user, password) =
@@ -217,7 +228,7 @@ impl Credentials {
             return Err(Error::invalid(format!("the URL lacks a user; write {scheme}://user@host/database")));
         }
         let password = match password.filter(|password| !password.is_empty()) {
-            Some(password) => Some(BackendUrl::decode(password)?),
+            Some(password) => Some(BackendUrl::decode(password)?.into()),
             None => secret,
         };
         Ok(Credentials { user, password })

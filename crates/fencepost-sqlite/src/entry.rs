@@ -125,7 +125,12 @@ impl ClaimState {
                     let mut liveness = client.liveness(now);
                     let outcome = queue::attempt(db, &mut liveness, &request)?;
                     if let (Outcome::Granted { seq, token }, Some(_)) = (&outcome.0, claim.history) {
-                        runs::begin(db, claim, *token, *seq, now.wall)?;
+                        let begin = || runs::begin(db, claim, *token, *seq, now.wall);
+                        if claim.needs_run {
+                            begin()?;
+                        } else {
+                            runs::dispensable(db, &client.warned_of_runs, begin)?;
+                        }
                     }
                     Ok((outcome, liveness.dead_processes().collect()))
                 })?;
@@ -241,7 +246,8 @@ impl ClaimState {
             let run = if keeps_runs { runs::ending(db, claim, self.token)? } else { None };
             let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
             if let Some(run) = &run {
-                runs::end(db, claim, run, withdrawal.removed, now.wall, end)?;
+                let note = || runs::end(db, claim, run, withdrawal.removed, now.wall, end);
+                runs::dispensable(db, &client.warned_of_runs, note)?;
             }
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;

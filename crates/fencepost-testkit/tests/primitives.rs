@@ -9,7 +9,7 @@ fn seeds_of_all_primitives() {
     for primitive in Primitive::ALL {
         for odds in [Odds::NONE, Odds::BAD] {
             let mut events = 0;
-            for seed in 1..=30 {
+            for seed in 1..=15 {
                 let report = simulate_primitive(seed, primitive, odds, &|_| Memory::new());
                 assert_eq!(report.ran, Ran::Done, "{primitive:?} {seed}");
                 assert!(report.findings.is_empty(), "{primitive:?} {seed} {odds:?}: {:#?}", report.findings);
@@ -17,7 +17,7 @@ fn seeds_of_all_primitives() {
             }
             println!("{primitive:?}: {events} events");
             // A run without events proves nothing.
-            assert!(events > 500, "{primitive:?}: {events} events");
+            assert!(events > 250, "{primitive:?}: {events} events");
         }
     }
 }

@@ -24,15 +24,15 @@ fn good(name: &str, seed: u64) -> Report {
 /// Runs the first seeds of a setup. Release builds of the example run thousands of times as many.
 fn first_seeds(name: &str) {
     let (mut claims, mut grants, mut faults) = (0, 0, 0);
-    for seed in 1..=150 {
+    for seed in 1..=60 {
         let report = good(name, seed);
         claims += report.claims;
         grants += report.grants;
         faults += report.faults;
     }
     // A run without grants proves nothing.
-    assert!(claims > 50_000 && grants > claims / 2, "{claims} claims, {grants} grants");
-    assert_eq!(faults > 10_000, name == "rough", "{faults} faults");
+    assert!(claims > 20_000 && grants > claims / 2, "{claims} claims, {grants} grants");
+    assert_eq!(faults > 4_000, name == "rough", "{faults} faults");
 }
 
 #[test]
@@ -53,18 +53,18 @@ fn rough_seeds() {
 #[test]
 fn seeds_with_upgrades() {
     let mut upgrades = 0;
-    for (seed, name) in (1..=200).zip(Setup::UPGRADES.iter().cycle()) {
+    for (seed, name) in (1..=80).zip(Setup::UPGRADES.iter().cycle()) {
         let report = good(name, seed);
         let upgraded = |event: &&Event| matches!(event.what, What::Upgraded { .. });
         upgrades += report.history.events().iter().filter(upgraded).count();
     }
-    assert!(upgrades > 1_000, "{upgrades} upgrades");
+    assert!(upgrades > 400, "{upgrades} upgrades");
 }
 
 /// The identity is the process: the tasks of a client pass core's local queue before the engine's.
 #[test]
 fn seeds_of_processes() {
-    for (seed, name) in (1..=150).zip(Setup::NAMES.iter().cycle()) {
+    for (seed, name) in (1..=60).zip(Setup::NAMES.iter().cycle()) {
         let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_process_identity());
         assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
     }
@@ -79,12 +79,12 @@ fn quorum(clock: &Clock) -> Arc<dyn Backend> {
 #[test]
 fn seeds_of_a_quorum() {
     let mut grants = 0;
-    for (seed, name) in (1..=90).zip(Setup::NAMES.iter().cycle()) {
+    for (seed, name) in (1..=36).zip(Setup::NAMES.iter().cycle()) {
         let report = simulate(seed, &Setup::named(name).unwrap(), &quorum);
         assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
         grants += report.grants;
     }
-    assert!(grants > 15_000, "{grants} grants");
+    assert!(grants > 6_000, "{grants} grants");
 }
 
 /// Outages of one node after the other. In each, nothing reaches the node for up to two leases.
@@ -147,7 +147,7 @@ fn troubled_quorum(clock: &Clock, seed: u64, odds: Odds) -> Arc<dyn Backend> {
 #[test]
 fn seeds_of_a_quorum_of_troubled_nodes() {
     let mut grants = 0;
-    let seeds = std::env::var("FENCEPOST_CASES").map_or(60, |cases| cases.parse().unwrap());
+    let seeds = std::env::var("FENCEPOST_CASES").map_or(24, |cases| cases.parse().unwrap());
     for seed in 1..=seeds {
         let odds = if seed % 2 == 0 { Odds::BAD } else { Odds::NONE };
         let name = Setup::NAMES[seed as usize / 2 % 3];

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::{
-    Backoff, Claim, ClaimRecord, Clock, Connectivity, Error, ErrorKind, Loss, Name, Result, Runtime,
-    Supervisor, Token,
+    Backoff, Claim, ClaimRecord, Clock, Connectivity, Error, ErrorKind, Name, Result, Runtime, Supervisor,
+    Token,
 };
 use fencepost_tls::TlsError;
 use zookeeper_client as zk;
@@ -159,7 +159,7 @@ impl Client {
     pub(crate) async fn close(&self) {
         let Some(session) = self.supervisor.close() else { return };
         let states = session.driver().ok().map(|driver| driver.state_watcher());
-        session.end(Loss::SessionEnded);
+        session.end();
         let Some(mut states) = states else { return };
         let ended = async { while !states.changed().await.is_terminated() {} };
         let clock = self.runtime.clock();
@@ -223,7 +223,7 @@ fn is_setting(trouble: &TlsError) -> bool {
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(session) = self.supervisor.close() {
-            session.end(Loss::SessionEnded);
+            session.end();
         }
     }
 }
@@ -241,7 +241,7 @@ async fn connect_again(weak: Weak<Client>, supervisor: Supervisor<Arc<Session>, 
     };
     let serve = async |session: Arc<Session>| {
         if supervisor.is_closed() {
-            session.end(Loss::SessionEnded);
+            session.end();
             return;
         }
         tracing::debug!(session = session.id, length = ?session.length, "a session with ZooKeeper");

@@ -173,7 +173,7 @@ fn login(user: Option<&str>, address: &BackendUrl) -> Result<Option<Login>> {
     };
     let password = match password.filter(|password| !password.is_empty()) {
         Some(password) => Some(BackendUrl::decode(password)?),
-        None => address.secret("password")?,
+        None => address.secret("password")?.map(|secret| secret.text().to_string()),
     };
     match (user.filter(|user| !user.is_empty()), password) {
         (None, None) => Ok(None),

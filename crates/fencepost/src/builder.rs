@@ -77,6 +77,12 @@ impl LocksBuilder {
         self.with(|options| options.drop_timeout(timeout))
     }
 
+    /// Sets how long [`close`](fencepost_core::Client::close) lasts at most. The default is 5 s. Claims that are left then end with
+    /// their leases.
+    pub fn close_timeout(self, timeout: Duration) -> LocksBuilder {
+        self.with(|options| options.close_timeout(timeout))
+    }
+
     /// Tells operators that this program keeps each grant for `max_hold` at most, and ends it itself: see
     /// [`ClientBuilder::announce_max_hold`](fencepost_core::ClientBuilder::announce_max_hold).
     pub fn announce_max_hold(self, max_hold: Duration) -> LocksBuilder {

@@ -60,4 +60,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "violations"),
         limit: 1200,
     },
+    Line {
+        id: "command-retry",
+        engine: "command",
+        promise: "two hosts start a firing with `--retry` on Redis, 0.45 s apart, one of them 10 ms further from the server in each direction: the job of 0.6 s runs once, 100 times",
+        measure: &["command-retry", "100"],
+        bound: AtMost(0.0, "violations"),
+        limit: 300,
+    },
 ];

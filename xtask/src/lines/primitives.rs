@@ -60,4 +60,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtLeast(4.0, "× the rate"),
         limit: 300,
     },
+    Line {
+        id: "redis-close",
+        engine: "redis",
+        promise: "the longest close of a client whose guard was dropped while the server hung",
+        measure: &["redis-close"],
+        bound: AtMost(5.5, "s"),
+        limit: 300,
+    },
 ];

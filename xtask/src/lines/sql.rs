@@ -101,6 +101,14 @@ macro_rules! lines {
                 limit: 200,
             },
             Line {
+                id: concat!($engine, "-stopped"),
+                engine: $engine,
+                promise: "a process is stopped while 8 of its claims wait: the claim behind them is granted",
+                measure: &[$engine, "stopped"],
+                bound: AtMost(4.0, "s"),
+                limit: 300,
+            },
+            Line {
                 id: concat!($engine, "-partition"),
                 engine: $engine,
                 promise: "1,000 holders cut off from the server: each calls itself lost before its lock is given away",
@@ -115,6 +123,14 @@ macro_rules! lines {
                 measure: &[$engine, "cancelled"],
                 bound: AtMost(0.0, "locks"),
                 limit: 900,
+            },
+            Line {
+                id: concat!($engine, "-impatient"),
+                engine: $engine,
+                promise: "20,000 waits of 1 to 5 ms for a busy lock: what they leave at the server",
+                measure: &[$engine, "impatient", "20000"],
+                bound: AtMost(16.0, "prepared statements, connections and claims"),
+                limit: 600,
             },
             Line {
                 id: concat!($engine, "-tokens"),

@@ -25,7 +25,9 @@ pub(crate) struct Plan {
     pub(crate) lock: Option<OwnedFd>,
 }
 
-/// A guardian that runs nothing yet. Its start takes a few milliseconds, which pass while the lock is asked for. Dropping it ends it.
+/// A guardian that runs nothing yet. Its start takes a few milliseconds, which pass while the client asks for the lock. If
+/// the grant belongs to a connection, the guardian starts after the grant and inherits the connection. Dropping the guardian
+/// ends it.
 #[derive(Debug)]
 pub(crate) struct IdleGuardian {
     near: StdStream,

@@ -3,6 +3,8 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use fencepost::redis;
 use fencepost_core::{Client, Degrade, Error, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
@@ -145,21 +147,43 @@ fn scheme(url: &str) -> String {
 
 fn is_redis(url: &str) -> bool {
     let scheme = scheme(url);
-    scheme == fencepost_redis::redlock::SCHEME || fencepost_redis::SCHEMES.contains(&&*scheme)
+    scheme == redis::redlock::SCHEME || redis::SCHEMES.contains(&&*scheme)
 }
 
 /// Examines a deployment to which no client can connect now.
 async fn unreached(url: &str) -> Result<Report, Failure> {
     // The examination uses the clock and the thread of this client.
     let helper = Client::builder().connect(&Registry::new(), "memory:").await?;
-    let report = fencepost_redis::examine(url, helper.runtime().clone()).await;
+    let report = redis::examine(url, helper.runtime().clone()).await;
     close(&helper, CLEANUP).await;
     Ok(report?)
 }
 
+/// Stands in for the engine where its feature is off. Nobody gets so far: its URL is refused.
+#[cfg(not(feature = "redis"))]
+mod redis {
+    use fencepost_core::{Report, Result, Runtime};
+
+    pub(super) const SCHEMES: &[&str] = &[];
+
+    pub(super) async fn examine(_: &str, _: Runtime) -> Result<Report> {
+        Ok(Report::default())
+    }
+
+    pub(super) mod redlock {
+        use fencepost_core::{Result, Runtime};
+
+        pub(in super::super) const SCHEME: &str = "redlock";
+
+        pub(in super::super) async fn vouch(_: &str, _: Runtime) -> Result<()> {
+            Ok(())
+        }
+    }
+}
+
 async fn examined(init: bool, url: &str, locks: &Client) -> Result<Report, Failure> {
     if init {
-        fencepost_redis::redlock::vouch(url, locks.runtime().clone()).await?;
+        redis::redlock::vouch(url, locks.runtime().clone()).await?;
         info!("vouched for all nodes");
     }
     Ok(locks.examine().await?)
@@ -167,7 +191,7 @@ async fn examined(init: bool, url: &str, locks: &Client) -> Result<Report, Failu
 
 /// Only a quorum has nodes to vouch for.
 fn check(url: &str) -> Result<(), Failure> {
-    if scheme(url) == fencepost_redis::redlock::SCHEME {
+    if scheme(url) == redis::redlock::SCHEME {
         return Ok(());
     }
     Err(Failure::usage("--init vouches for the nodes of a quorum: give it -b redlock:URL,URL,URL"))

@@ -11,7 +11,9 @@ use nix::sys::prctl;
 
 use crate::acquire::{Answer, OncePer, Request, busy, warn};
 use crate::cli::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
-use crate::connect::{Options, close, connect, connect_pinned, degrade, finish, notice};
+use crate::connect::{
+    Options, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
+};
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
 use crate::guardian::{IdleGuardian, grace, nanos, now, own_children};
@@ -186,7 +188,8 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
 struct Prepared<'a> {
     label: String,
     ttl: Duration,
-    guardian: io::Result<IdleGuardian>,
+    /// `None`: the guardian starts after the grant, because it inherits the connection that keeps the grant.
+    guardian: Option<io::Result<IdleGuardian>>,
     strangers: &'a HashSet<i32>,
 }
 
@@ -216,7 +219,8 @@ async fn round(
         }),
         degrade: degrade(&args.degrade, settings)?,
     };
-    let guardian = IdleGuardian::start(&args.program);
+    let by_connection = args.on_lost != OnLost::Ignore && granted_to_connections(settings)?;
+    let guardian = (!by_connection).then(|| IdleGuardian::start(&args.program));
     let prepared = Prepared { label, ttl, guardian, strangers };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
@@ -294,7 +298,7 @@ async fn held(
         environment.push((DEGRADED, degraded.unwrap_or_default()));
     }
     let job = Job {
-        guardian,
+        guardian: guardian.unwrap_or_else(|| IdleGuardian::start(&args.program)),
         environment: environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ttl,
         grace: args.grace.unwrap_or(GRACE),

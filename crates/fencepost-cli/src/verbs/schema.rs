@@ -1,9 +1,10 @@
 //! `fencepost schema`: what an engine keeps in a database.
 
+use fencepost::backend::registry;
 use fencepost_core::Client;
 
 use crate::cli::OUTPUT;
-use crate::connect::{self, registry};
+use crate::connect;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;

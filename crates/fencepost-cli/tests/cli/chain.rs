@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::guard::stubborn;
 use crate::kit::{LONG, Pipe, Place, Running, alive, child_of, eventually, state};
 
-/// A program that leaves a daemon behind, run under the shortest lease.
+/// A program that leaves a daemon behind, run under a short lease.
 struct Chain {
     running: Running,
     guardian: i32,
@@ -17,7 +17,7 @@ struct Chain {
 
 impl Chain {
     fn start(place: &Place) -> Self {
-        let running = place.running(&["--ttl", "2s"], "hello", &stubborn());
+        let running = place.running(&["--ttl", "4s"], "hello", &stubborn());
         let guardian = running.kid.guardian();
         Self { program: child_of(guardian).unwrap(), guardian, running }
     }
@@ -48,7 +48,7 @@ fn places() -> [(Place, bool); 2] {
 /// Something that the program started still runs. Either the name is kept for it past the lease, or the next one is granted
 /// beside it.
 fn runs_on(place: &Place, chain: &Chain, kept: bool) {
-    let (wait, code) = if kept { ("4s", 75) } else { ("30s", 0) };
+    let (wait, code) = if kept { ("8s", 75) } else { ("30s", 0) };
     place.output(["run", "-w", wait, "hello", "--", "true"]).expect(code);
     assert!(chain.running.pipe.is_open());
 }

@@ -127,7 +127,7 @@ fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
         look.run(command);
     }
     let place = Place::at(&format!("etcd://app:hunter2@{}?prefix=locks/", server.address()));
-    let holder = place.running(&["--ttl", "4s"], "backup", HOLD);
+    let holder = place.running(&["--ttl", "8s"], "backup", HOLD);
     look.of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
     let said = holder.kid.said();
     said.expect(76).complains(&["could not be renewed in time (", "grant the user read and write access"]);

@@ -1,11 +1,13 @@
 //! The command when its processes and its engine fail, on any engine.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
 use nix::sys::signal::Signal;
 
-use crate::kit::{HOLD, Kid, LONG, Place, alive, event, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, alive, child_of, event, eventually};
 
 /// A killed wrapper frees the lock `within` this time, and its program is gone before.
 pub(crate) fn killed_wrapper(place: &Place, options: &[&str], within: Duration) {
@@ -142,4 +144,20 @@ pub(crate) fn strangers_certificate(url: &str, advice: &str) {
         let said = place.output(arguments);
         assert_eq!(said.expect(78).complains(&["certificate", advice]).out, "");
     }
+}
+
+/// The program inherits the connection that its grant belongs to: the server cannot free the lock while the program runs.
+pub(crate) fn program_inherits_the_connection(place: &Place) {
+    let holder = place.running(&[], "backup", HOLD);
+    let program = eventually("a program", LONG, || child_of(holder.kid.guardian()));
+    let of_wrapper = sockets(holder.kid.pid());
+    let both: Vec<_> = sockets(program).into_iter().filter(|socket| of_wrapper.contains(socket)).collect();
+    assert!(!both.is_empty(), "the program has no socket of its wrapper");
+}
+
+/// The sockets that a process has open.
+fn sockets(pid: i32) -> Vec<PathBuf> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter(|to| to.to_string_lossy().starts_with("socket:")).collect()
 }

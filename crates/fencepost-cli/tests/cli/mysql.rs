@@ -6,7 +6,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 
-use crate::faults::{killed_wrapper, nobody_there};
+use crate::faults::{killed_wrapper, nobody_there, program_inherits_the_connection};
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, waiting, watching};
@@ -29,6 +29,7 @@ fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before
     needs!(MARIADB);
     let server = MariaDb::start().unwrap();
     let place = Place::at(&server.url());
+    program_inherits_the_connection(&place);
     killed_wrapper(&place, &["--ttl", "2s"], Duration::from_secs(3));
 }
 

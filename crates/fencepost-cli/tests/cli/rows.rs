@@ -6,7 +6,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::{MariaDb, Postgres};
 
-use crate::faults::killed_wrapper;
+use crate::faults::{killed_wrapper, program_inherits_the_connection};
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, exclusive_and_shared, waiting, watching};
@@ -56,14 +56,18 @@ fn every_verb_on_rows_of_mariadb() {
 fn a_wrapper_on_rows_of_postgres_is_killed() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    killed_wrapper(&rows(&server.url()), &["--ttl", "2s"], Duration::from_secs(3));
+    let place = rows(&server.url());
+    program_inherits_the_connection(&place);
+    killed_wrapper(&place, &["--ttl", "2s"], Duration::from_secs(3));
 }
 
 #[test]
 fn a_wrapper_on_rows_of_mariadb_is_killed() {
     needs!(MARIADB);
     let server = MariaDb::start().unwrap();
-    killed_wrapper(&rows(&server.url()), &["--ttl", "2s"], Duration::from_secs(3));
+    let place = rows(&server.url());
+    program_inherits_the_connection(&place);
+    killed_wrapper(&place, &["--ttl", "2s"], Duration::from_secs(3));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::server::TempDir;
 use fencepost_testkit::sql::{MariaDb, Postgres};
 use rusqlite::Connection;
 
@@ -46,6 +47,14 @@ fn postgresql_refuses_a_late_write() {
     assert!(run("EXECUTE write(7, 41, 1);").ends_with("UPDATE 0\n"));
     assert!(run("EXECUTE read(7, 41);").ends_with("UPDATE 0\n"));
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99|42\n");
+    for token in ["NULL", "''", "'abc'", "-1", "9223372036854775808"] {
+        for statement in ["read(7, $2)", "write(7, $2, 1)", "insert(7, $2)", "insert(8, $2)"] {
+            let text = statement.replace("$2", token);
+            let done = server.run(&format!("{prepare}EXECUTE {text};"));
+            assert!(!done.is_ok_and(|done| done.contains("99\n") || done.ends_with(" 1\n")), "{text}");
+        }
+        assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99|42\n", "{token}");
+    }
     // The statement for a row that may be missing keeps the same rule.
     assert!(run("EXECUTE insert(7, 42);").contains("99\n"));
     assert!(run("EXECUTE insert(7, 41);").ends_with("INSERT 0 0\n"));
@@ -74,6 +83,12 @@ fn mariadb_refuses_a_late_write() {
     assert_eq!(run(&format!("{check}{show}"), &[7, 42, 42, 7]), "99\n");
     assert_eq!(run(&check, &[7, 41]), "");
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99\t42\n");
+    server.run("UPDATE stock SET token = 0;").unwrap();
+    for token in ["NULL", "''", "'abc'", "-1", "9223372036854775808"] {
+        let text = check.replacen('?', "7", 1).replacen('?', token, 1);
+        assert_eq!(server.run(&text).unwrap(), "", "{text}");
+    }
+    server.run("INSERT INTO stock (id, token) VALUES (8, -1);").expect_err("the column refuses it");
 }
 
 #[test]
@@ -86,14 +101,31 @@ fn sqlite_refuses_a_late_write() {
         let rows = statement.query_map([id, token], |row| row.get::<_, Option<i64>>(0)).unwrap();
         rows.map(Result::unwrap).collect::<Vec<_>>()
     };
-    let read = |token: i64| ask(&read, 7, token);
-    let write = |token: i64, pieces: i64| database.execute(&write, [7, token, pieces]).unwrap();
+    let (read_text, write_text) = (read, write);
+    let read = |token: i64| ask(&read_text, 7, token);
+    let write = |token: i64, pieces: i64| database.execute(&write_text, [7, token, pieces]).unwrap();
 
     assert_eq!(read(41), [Some(100)]);
     assert_eq!([write(41, 99), write(41, 99)], [1, 1]);
     assert_eq!(read(42), [Some(99)]);
     assert_eq!((write(41, 1), read(41)), (0, vec![]));
     assert_eq!(write(42, 98), 1);
+    for token in ["''", "'abc'", "'43'", "x'3433'", "43.5", "9223372036854775808", "-1", "NULL"] {
+        let texts = [&read_text, &write_text, &insert];
+        for (text, id) in texts.into_iter().flat_map(|text| ["7", "8"].map(|id| (text, id))) {
+            let text = text.replace("?1", id).replace("?2", token).replace("?3", "1");
+            let mut statement = database.prepare(&text).unwrap();
+            let found = statement.query(()).and_then(|mut rows| Ok(rows.next()?.is_some()));
+            // The column makes a number of the text '43'.
+            assert!(!found.is_ok_and(|found| found) || token == "'43'", "{text}");
+        }
+        if token == "'43'" {
+            database.execute_batch("DELETE FROM stock WHERE id = 8; UPDATE stock SET token = 42").unwrap();
+        }
+        let row = |row: &rusqlite::Row<'_>| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?]);
+        let all = database.query_row("SELECT count(*), sum(pieces), max(token) FROM stock", (), row);
+        assert_eq!(all, Ok([1, 98, 42]), "{token}");
+    }
     // The statement for a row that may be missing keeps the same rule.
     assert_eq!([ask(&insert, 7, 42), ask(&insert, 7, 41)], [vec![Some(98)], vec![]]);
     assert_eq!([ask(&insert, 8, 41), ask(&insert, 8, 40)], [vec![None], vec![]]);
@@ -121,6 +153,9 @@ fn redis_refuses_a_late_write() {
     assert_eq!(write("9999999999999999999", "late"), "0\n");
     assert_eq!(write("10000000000000000001", "4"), "1\n");
     assert_eq!(write("10000000000000000000", "late"), "0\n");
+    for token in ["", "abc", "-1", "42abc", "999999999999999999999"] {
+        assert!(write(token, "late").contains("this is no fencing token"), "{token}");
+    }
     assert_eq!(run(&["GET", "{stock/42}"]), "4\n");
 
     let (check, _) = script.split_once("redis.call('SET', KEYS[1], ARGV[2])").unwrap();
@@ -130,4 +165,39 @@ fn redis_refuses_a_late_write() {
     assert_eq!(read("10000000000000000002"), "4\n");
     assert_eq!(write("10000000000000000001", "late"), "0\n");
     assert_eq!(read("10000000000000000001"), "0\n");
+}
+
+#[test]
+fn a_file_refuses_a_late_write() {
+    let folder = TempDir::new("tokens").unwrap();
+    let [page] = blocks("Files", "sh").try_into().unwrap();
+    let (make, start) = page.rsplit_once('\n').unwrap();
+    assert_eq!(start, "fencepost run report -- bash write.sh");
+    let run = |text: &str, token: Option<&str>| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", text]).current_dir(folder.path()).env_remove("FENCEPOST_TOKEN");
+        shell.envs(token.map(|token| ("FENCEPOST_TOKEN", token)));
+        shell.output().unwrap().status.success()
+    };
+    assert!(run(make, None));
+    let write = |token: Option<&str>| run("bash write.sh", token);
+    let seen = || fs::read_to_string(folder.path().join("report.token")).unwrap();
+    let no_tokens = [None, Some(""), Some("abc"), Some("42abc"), Some("-1"), Some("9223372036854775808")];
+    for token in no_tokens {
+        assert!(!write(token), "{token:?}");
+    }
+    assert!(!folder.path().join("report.txt").exists() && !folder.path().join("report.token").exists());
+    for (token, written) in [("41", true), ("41", true), ("43", true), ("42", false), ("100", true)] {
+        assert_eq!(write(Some(token)), written, "{token}");
+    }
+    for token in no_tokens {
+        assert!(!write(token), "{token:?}");
+    }
+    assert_eq!(seen(), "100\n");
+    // A file without a token stops all writers.
+    for text in ["", "abc"] {
+        fs::write(folder.path().join("report.token"), text).unwrap();
+        assert!(!write(Some("101")), "{text:?}");
+        assert_eq!(seen(), text);
+    }
 }

@@ -191,6 +191,7 @@ impl Request<'_> {
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
         claim.history = self.history;
+        claim.needs_run = self.needs_run;
         claim.reason = self.stored_reason();
         claim
     }

@@ -32,6 +32,8 @@ pub(crate) struct Request<'a> {
     pub(crate) evict_overdue: bool,
     /// How long the engine keeps the run. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
+    /// Its work rests on the record of its run.
+    pub(crate) needs_run: bool,
     /// The holder that asks. `None`: that of the present scope, if there is one.
     pub(crate) by: Option<Holder>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
@@ -56,6 +58,7 @@ impl<'a> Request<'a> {
             max_hold: None,
             evict_overdue: false,
             history: client.history,
+            needs_run: false,
             by: None,
             holder: None,
             reason: None,

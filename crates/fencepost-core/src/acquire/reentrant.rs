@@ -119,7 +119,7 @@ impl Request<'_> {
             Err(outcome) => return Ok(outcome),
         };
         if self.join {
-            self.named(grants.check(mode, self.client.runtime.clock().now()))?;
+            self.named(grants.check(mode))?;
         }
         let outcome = self.run_from(start).await?;
         if let Outcome::Granted(guard) = &outcome {
@@ -149,7 +149,7 @@ impl Request<'_> {
         if let Some(guard) = grants.enter(mode)? {
             return Ok(Ok(guard));
         }
-        self.named(grants.check(mode, self.client.runtime.clock().now()))?;
+        self.named(grants.check(mode))?;
         match self.run_from(start).await? {
             Outcome::Granted(guard) => Ok(Ok(grants.add_reentrant(mode, guard))),
             other => Ok(Err(other)),

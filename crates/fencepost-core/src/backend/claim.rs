@@ -63,6 +63,9 @@ pub struct Claim {
     /// How long the engine is to keep the claim's [run](crate::Run) after its end. `None`: the engine keeps nothing of it, and
     /// spends nothing on it. Not `None` only where [`Capabilities::history`](crate::Capabilities::history) says so.
     pub history: Option<Duration>,
+    /// Its work rests on the record of its run: without the record the grant fails. Of other claims the record never decides about
+    /// the lock: an engine that cannot store it grants and releases all the same, and warns once.
+    pub needs_run: bool,
     /// A number that the engine may note on the claim: a slot, a row. Core does not look at it.
     pub note: AtomicU64,
     /// The worth of its grant, if a layer made it while the engine was away.
@@ -95,6 +98,7 @@ impl Claim {
             runtime,
             vote: None,
             history: None,
+            needs_run: false,
             degraded: Mark::default(),
             exit_code: OnceLock::new(),
             released: AtomicBool::new(false),

@@ -178,7 +178,8 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Checks by one read that the engine answers. A layer that makes claims wait before they reach the engine uses it to notice
-    /// that the engine fails.
+    /// that the engine fails. A connection that is down is attempted at once, without a pause after earlier failures: the failure shows
+    /// that the engine was away after this call began.
     ///
     /// # Errors
     /// The engine's error, or one that says that the engine does not answer.

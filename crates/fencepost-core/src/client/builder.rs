@@ -35,6 +35,7 @@ pub struct ClientBuilder {
     attempt_timeout: Duration,
     release_timeout: Duration,
     drop_timeout: Duration,
+    close_timeout: Duration,
     replicas: u32,
     announced: Option<Duration>,
     history: History,
@@ -63,6 +64,7 @@ impl Default for ClientBuilder {
             attempt_timeout: Duration::from_secs(1),
             release_timeout: Duration::from_secs(2),
             drop_timeout: Duration::from_millis(500),
+            close_timeout: Duration::from_secs(5),
             replicas: 0,
             announced: None,
             history: History::None,
@@ -126,6 +128,13 @@ impl ClientBuilder {
     #[must_use]
     pub fn drop_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.drop_timeout = timeout;
+        self
+    }
+
+    /// Bounds how long [`Client::close`] lasts; 5 s by default. Claims that are left then end with their leases.
+    #[must_use]
+    pub fn close_timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.close_timeout = timeout;
         self
     }
 
@@ -315,10 +324,10 @@ impl ClientBuilder {
             attempt_timeout: self.attempt_timeout,
             release_timeout: self.release_timeout,
             drop_timeout: self.drop_timeout,
+            close_timeout: self.close_timeout,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             thread,
-            fork: forkguard::new(),
         };
         client.check_ttl(ttl)?;
         client.check_replicas(self.replicas)?;

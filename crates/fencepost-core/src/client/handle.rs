@@ -40,6 +40,13 @@ impl Drop for LastHandle {
     }
 }
 
+impl Handle {
+    /// Returns whether a guard or a claim of the client is left. Each has a reference, and all handles share one.
+    pub(crate) fn has_claims(&self) -> bool {
+        Arc::strong_count(&self.0.0) > 1
+    }
+}
+
 impl ClientShared {
     /// Waits at most `drop_timeout` for the releases and withdrawals under way. Without any it returns at once.
     ///

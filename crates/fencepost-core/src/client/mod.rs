@@ -5,6 +5,7 @@ mod connect;
 pub(crate) mod handle;
 pub(crate) mod list;
 pub(crate) mod registry;
+pub(crate) mod secret;
 pub(crate) mod shared;
 pub(crate) mod url;
 
@@ -264,8 +265,10 @@ impl Client {
     }
 
     /// Closes the client: it makes no more grants, finishes the cleanup under way and ends its thread. Calls that still wait fail
-    /// with [`is_closed`](Error::is_closed). Release the guards before: the client renews them no more, and a view of one says
-    /// that it is lost.
+    /// with [`is_closed`](Error::is_closed). Release the guards before. A guard that is left is [lost](crate::Loss::Closed), and
+    /// is told so first. The guards that its task then drops or releases are released at the engine, if the task does so within a
+    /// tenth of [`close_timeout`](crate::ClientBuilder::close_timeout). The close lasts no longer than that timeout. Claims that are left
+    /// end with their leases.
     ///
     /// # Cancel safety
     /// Safe; the client stays closed and cleanup goes on.
@@ -277,13 +280,19 @@ impl Client {
         self.client.closing.notify_waiters();
         // Locks that are kept for their least time are released now.
         self.client.deadlines.clear();
-        let clock = self.client.runtime.clock();
-        // Nothing outlives its lease, so neither does its cleanup.
-        let bound = clock.now() + self.client.ttl.max(Duration::from_secs(10));
-        clock.within(bound, self.client.runtime.cleaner().idle()).await;
-        clock.within(bound, self.client.backend.close()).await;
+        let (clock, limit) = (self.client.runtime.clock(), self.client.close_timeout);
+        let start = clock.now();
+        // Holders are told before the engine can grant to somebody else.
+        clock.close();
+        // Without a thread of its own nobody moves the clock during this call.
+        while self.client.thread.is_some() && self.client.has_claims() && clock.now() < start + limit / 10 {
+            clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+        }
+        // One that is not confirmed leaves the other half to the engine: it may end sessions.
+        clock.within(start + limit / 2, self.client.runtime.cleaner().idle()).await;
+        clock.within(start + limit, self.client.backend.close()).await;
         if let Some(thread) = &self.client.thread {
-            thread.stop();
+            thread.stop((start + limit).since(clock.now()));
             // The thread's last act is to stop the clock, which ends this sleep; what is left then takes microseconds.
             while !thread.has_ended() {
                 clock.sleep_until(clock.now() + Duration::from_millis(1)).await;

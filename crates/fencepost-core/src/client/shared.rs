@@ -42,13 +42,12 @@ pub(crate) struct ClientShared {
     pub(crate) attempt_timeout: Duration,
     pub(crate) release_timeout: Duration,
     pub(crate) drop_timeout: Duration,
+    pub(crate) close_timeout: Duration,
     pub(crate) closed: AtomicBool,
     /// Tells those who wait that it is.
     pub(crate) closing: Notify,
     /// None where somebody else runs our tasks: in a simulation.
     pub(crate) thread: Option<Thread>,
-    /// Tells the process that made the client from one that was forked off it.
-    pub(crate) fork: forkguard::Guard,
 }
 
 impl ClientShared {
@@ -64,13 +63,12 @@ impl ClientShared {
     /// Is this a process that was forked off the client's? It shares the client's connections and files, and lacks its thread: there
     /// the client does nothing.
     pub(crate) fn is_forked(&self) -> bool {
-        self.fork.clone().detected_fork()
+        self.runtime.clock().is_forked()
     }
 
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_forked() {
-            let message = "the client was made before this process was forked off, and does nothing here; make a new one after the fork";
-            return Err(Error::new(ErrorKind::Closed, message).on(self.engine()));
+            return Err(Error::new(ErrorKind::Closed, Error::FORKED).on(self.engine()));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::client::secret::Secret;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The option that says how long runs are kept.
@@ -84,7 +85,7 @@ impl BackendUrl {
     /// # Errors
     /// [`is_configuration`](Error::is_configuration): what is named isn't there or can't be read. [`is_invalid`](Error::is_invalid):
     /// both are named.
-    pub fn secret(&self, option: &str) -> Result<Option<String>> {
+    pub fn secret(&self, option: &str) -> Result<Option<Secret>> {
         let broken = |message| Error::new(ErrorKind::Configuration, message);
         let [env, file] = ["env", "file"].map(|kind| self.option(&format!("{option}_{kind}")));
         match (env, file) {
@@ -94,21 +95,13 @@ impl BackendUrl {
             ))),
             // An empty one was most likely not written yet.
             (Some(name), None) => match std::env::var(name) {
-                Ok(text) if !text.is_empty() => Ok(Some(text)),
+                Ok(text) if !text.is_empty() => Ok(Some(text.into())),
                 Ok(_) => Err(broken(format!("{option}_env names {name:?}, which is empty"))),
                 Err(_) => {
                     Err(broken(format!("{option}_env names {name:?}, which is not set in the environment")))
                 }
             },
-            (None, Some(path)) => match std::fs::read_to_string(path) {
-                Ok(text) => match text.trim_end_matches(['\r', '\n']) {
-                    "" => Err(broken(format!("{option}_file names {path:?}, which is empty"))),
-                    text => Ok(Some(text.to_owned())),
-                },
-                Err(error) => {
-                    Err(broken(format!("{option}_file names {path:?}, which cannot be read")).because(error))
-                }
-            },
+            (None, Some(path)) => Secret::in_file(&format!("{option}_file"), path).map(Some),
         }
     }
 
@@ -312,9 +305,17 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "hunter2\r\n").unwrap();
         let address = BackendUrl::parse(&format!("x:?a_file={}&b_env=PATH", path.display())).unwrap();
-        let read = address.secret("a");
-        assert_eq!(read.unwrap().as_deref(), Some("hunter2"));
-        assert_eq!(address.secret("b").unwrap(), Some(std::env::var("PATH").unwrap()));
+        let read = address.secret("a").unwrap().unwrap();
+        assert_eq!(&*read.text(), "hunter2");
+        assert_eq!(read.after_refusal("hunter2"), None, "it is the same");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(read.after_refusal("hunter2"), None, "it is not written yet");
+        std::fs::write(&path, "hunter3\n").unwrap();
+        assert_eq!(read.after_refusal("hunter2").as_deref(), Some("hunter3"));
+        assert_eq!(&*read.clone().text(), "hunter3");
+        let env = address.secret("b").unwrap().unwrap();
+        assert_eq!(&*env.text(), std::env::var("PATH").unwrap());
+        assert_eq!(env.after_refusal(&env.text()), None);
         assert_eq!(address.secret("c").unwrap(), None);
         let address = BackendUrl::parse("x:?a_file=/nowhere/at/all&b_env=FENCEPOST_NOT_SET").unwrap();
         for (option, word) in [("a", "a_file"), ("b", "b_env")] {

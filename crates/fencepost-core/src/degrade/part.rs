@@ -33,6 +33,7 @@ impl Part {
         claim.paired = outer.paired;
         claim.reason.clone_from(&outer.reason);
         claim.history = outer.history;
+        claim.needs_run = outer.needs_run;
         if role == Role::Primary {
             claim.replicas = outer.replicas;
         }

@@ -14,7 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::name::Name;
 use crate::sync::Mutex;
-use crate::time::Moment;
 use crate::validity::State;
 
 tokio::task_local! {
@@ -138,10 +137,10 @@ impl Grant {
         }
     }
 
-    /// Whether the holder has it at `now`.
-    fn is_held(&self, now: Moment) -> bool {
+    /// Whether the holder has it now.
+    fn is_held(&self) -> bool {
         let state = match self {
-            Grant::Plain(claim) => claim.upgrade().map(|claim| claim.validity.seen(now)),
+            Grant::Plain(claim) => claim.upgrade().map(|claim| claim.validity.seen(claim.runtime.clock())),
             Grant::Reentrant(guard) => guard.upgrade().map(|guard| guard.state()),
         };
         matches!(state, Some(State::Held | State::Suspect))
@@ -191,9 +190,9 @@ impl Grants {
     ///
     /// # Errors
     /// [`is_would_deadlock`](Error::is_would_deadlock).
-    pub(crate) fn check(&self, mode: Mode, now: Moment) -> Result<()> {
+    pub(crate) fn check(&self, mode: Mode) -> Result<()> {
         let held = self.held.lock();
-        let modes = held.iter().filter(|(_, grant)| grant.is_held(now)).map(|(mode, _)| *mode);
+        let modes = held.iter().filter(|(_, grant)| grant.is_held()).map(|(mode, _)| *mode);
         let blocks = match mode {
             Mode::Exclusive | Mode::Shared => modes.count() > 0,
             Mode::Permits { n, of } => {
@@ -207,7 +206,7 @@ impl Grants {
         if !blocks {
             return Ok(());
         }
-        let read = held.iter().any(|(held, grant)| *held == Mode::Shared && grant.is_held(now));
+        let read = held.iter().any(|(held, grant)| *held == Mode::Shared && grant.is_held());
         let message = if read && mode == Mode::Exclusive {
             "this holder reads, so a call that writes would deadlock; release the read lock first, or upgrade a plain one"
         } else {

@@ -28,9 +28,9 @@ use crate::name::Name;
 use crate::operator::cap::Cap;
 use crate::runtime::finish::Finish;
 use crate::telemetry;
-use crate::time::Moment;
+use crate::time::{Clock, Moment};
 use crate::token::Token;
-use crate::validity::{Loss, State, left};
+use crate::validity::{Loss, State};
 
 /// A lock that is held, or was: see [`state`](Guard::state).
 ///
@@ -44,7 +44,8 @@ use crate::validity::{Loss, State, left};
 ///
 /// # Fork
 /// A guard belongs to the process that acquired it. In a process that was forked off that one without `exec`, its drop does
-/// nothing, and its other calls fail ([`is_closed`](Error::is_closed)). So does the client there.
+/// nothing, and its other calls fail ([`is_closed`](Error::is_closed)). The lock is [lost](Loss::Forked) there, and
+/// [`remaining`](Guard::remaining) is zero. The same is true of views and of the client.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     owned: Owned,
@@ -84,24 +85,18 @@ impl Guard {
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.
     pub fn state(&self) -> State {
-        self.owned.state()
+        self.owned.claim.validity.seen(self.clock())
     }
 
     /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.owned.client.runtime.clock().now();
-        match self.owned.claim.validity.state(now) {
-            State::Lost(_) => Duration::ZERO,
-            State::Held | State::Suspect => {
-                left(self.owned.claim.validity.until(), now).unwrap_or(Duration::MAX)
-            }
-        }
+        self.owned.claim.validity.remaining(self.clock())
     }
 
-    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told).
-    /// Grows with each renewal.
+    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told;
+    /// [`Moment::ZERO`]: it is lost). Grows with each renewal.
     pub fn valid_until(&self) -> Moment {
-        self.owned.claim.validity.until()
+        self.owned.claim.validity.valid_until(self.clock())
     }
 
     /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
@@ -129,7 +124,7 @@ impl Guard {
     /// # Cancel safety
     /// Safe; it only looks.
     pub async fn lost(&self) -> Loss {
-        self.owned.claim.validity.lost(self.owned.client.runtime.clock()).await
+        self.owned.claim.validity.lost(self.clock()).await
     }
 
     /// Completes when the lock is in doubt or lost, with its state: the warning before [`lost`](Guard::lost). A lock is in doubt after a
@@ -151,7 +146,7 @@ impl Guard {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub async fn suspect(&self) -> State {
-        self.owned.claim.validity.suspect(self.owned.client.runtime.clock()).await
+        self.owned.claim.validity.suspect(self.clock()).await
     }
 
     /// Returns the error of the last renewal, unless a later renewal was confirmed. For a guard that is Suspect or lost it is most
@@ -330,6 +325,9 @@ impl Guard {
     /// The engine's own strength, to be downcast to a type of its crate. A lock that has a [longest time](crate::Acquire::max_hold) is
     /// lost at its end all the same, but released only by its guard. `None` also while an upgrade that was given up is being undone.
     pub fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
+        if self.owned.client.is_forked() {
+            return None;
+        }
         self.owned.slot().as_mut()?.native()
     }
 
@@ -338,6 +336,10 @@ impl Guard {
         if !self.owned.client.is_forked() {
             self.owned.become_withdrawn();
         }
+    }
+
+    fn clock(&self) -> &Clock {
+        self.owned.client.runtime.clock()
     }
 
     fn lost_error(&self, why: Loss) -> Error {

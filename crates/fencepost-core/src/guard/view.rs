@@ -8,9 +8,9 @@ use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::time::Moment;
+use crate::time::{Clock, Moment};
 use crate::token::Token;
-use crate::validity::{Loss, State, left};
+use crate::validity::{Loss, State};
 
 /// A view of a lock that is held, for the work that is [held to it](crate::Acquire::run): it tells how the lock stands and
 /// cannot release it. Clones see the same lock. One that outlives the work says that the lock is [lost](Loss::Released) from the moment
@@ -27,8 +27,8 @@ impl GuardView {
         GuardView { claim, token, engine }
     }
 
-    fn now(&self) -> Moment {
-        self.claim.runtime.clock().now()
+    fn clock(&self) -> &Clock {
+        self.claim.runtime.clock()
     }
 
     /// The resource.
@@ -48,24 +48,17 @@ impl GuardView {
 
     /// How the lock stands now. Never says `Held` after it has once said `Lost`.
     pub fn state(&self) -> State {
-        self.claim.validity.seen(self.now())
+        self.claim.validity.seen(self.clock())
     }
 
     /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.now();
-        match self.claim.validity.seen(now) {
-            State::Lost(_) => Duration::ZERO,
-            State::Held | State::Suspect => left(self.claim.validity.until(), now).unwrap_or(Duration::MAX),
-        }
+        self.claim.validity.remaining(self.clock())
     }
 
     /// Until when the lock is valid if no renewal gets through: see [`Guard::valid_until`](crate::Guard::valid_until).
     pub fn valid_until(&self) -> Moment {
-        match self.state() {
-            State::Lost(_) => Moment::ZERO,
-            State::Held | State::Suspect => self.claim.validity.until(),
-        }
+        self.claim.validity.valid_until(self.clock())
     }
 
     /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
@@ -107,7 +100,7 @@ impl GuardView {
     /// # Cancel safety
     /// Safe; it only looks.
     pub async fn suspect(&self) -> State {
-        self.claim.validity.suspect(self.claim.runtime.clock()).await
+        self.claim.validity.suspect(self.clock()).await
     }
 
     /// Completes when the lock is lost, with the reason.
@@ -115,7 +108,7 @@ impl GuardView {
     /// # Cancel safety
     /// Safe; it only looks.
     pub async fn lost(&self) -> Loss {
-        self.claim.validity.lost(self.claim.runtime.clock()).await
+        self.claim.validity.lost(self.clock()).await
     }
 }
 

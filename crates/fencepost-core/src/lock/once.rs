@@ -84,7 +84,8 @@ impl Once {
     /// Begins a firing, unless it has begun before. By default the answer is [`Firing::Busy`] at once if the lock is busy.
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). [`is_lost`](Error::is_lost) if the lock `NAME#once`, under which a start
+    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). A firing whose run the engine cannot record does not begin, and its lock is
+    /// released: the error says why. [`is_lost`](Error::is_lost) if the lock `NAME#once`, under which a start
     /// decides, was lost meanwhile.
     ///
     /// # Cancel safety
@@ -110,6 +111,7 @@ impl Once {
         let mut request = Request::new(&self.client, &self.name, Mode::Exclusive, false);
         let keep = self.window.saturating_mul(4).max(KEEP);
         request.history = Some(self.client.history.unwrap_or_default().max(keep));
+        request.needs_run = true;
         Begin(request, self)
     }
 }
@@ -151,7 +153,14 @@ impl Begin<'_> {
         let until = bound.map_or(Moment::NEVER, |bound| began + bound);
         let job = Request { began: Some(began), ..request };
         // Locks that only serve the decision are held no longer than that.
-        let brief = |name| Request { name, history: None, at_least: None, max_hold: None, ..job.clone() };
+        let brief = |name| Request {
+            name,
+            history: None,
+            needs_run: false,
+            at_least: None,
+            max_hold: None,
+            ..job.clone()
+        };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let at_first = once.runs().await?;
         let asked = at_first.now_micros;

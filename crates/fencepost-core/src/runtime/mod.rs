@@ -26,6 +26,7 @@ use crate::backend::claim_id::{ClaimId, ClaimIds};
 use crate::runtime::cleaner::Cleaner;
 use crate::runtime::spawner::Spawner;
 use crate::time::Clock;
+use crate::validity::Loss;
 
 /// The client's clock and where its tasks run. Clones share it.
 #[derive(Clone)]
@@ -69,6 +70,11 @@ impl Runtime {
     /// The client's clock.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    /// Returns why the grants of a session end that is over: the client was closed, or the session ended by itself.
+    pub fn session_loss(&self) -> Loss {
+        if self.0.clock.is_closed() { Loss::Closed } else { Loss::SessionEnded }
     }
 
     /// Returns the place where tasks run.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -20,7 +21,16 @@ pub enum Connectivity<C, E> {
 
 /// Keeps a connection up until it is closed. Clones share the connection.
 #[derive(Debug)]
-pub struct Supervisor<C, E>(Arc<watch::Sender<Connectivity<C, E>>>);
+pub struct Supervisor<C, E>(Arc<State<C, E>>);
+
+#[derive(Debug)]
+struct State<C, E> {
+    connectivity: watch::Sender<Connectivity<C, E>>,
+    /// Somebody wants an attempt that begins later than the last one. Written while `connectivity` is locked.
+    hurried: AtomicBool,
+    /// The last attempt worked.
+    worked: AtomicBool,
+}
 
 impl<C, E> Clone for Supervisor<C, E> {
     fn clone(&self) -> Supervisor<C, E> {
@@ -30,14 +40,19 @@ impl<C, E> Clone for Supervisor<C, E> {
 
 impl<C, E> Default for Supervisor<C, E> {
     fn default() -> Supervisor<C, E> {
-        Supervisor(Arc::new(watch::Sender::new(Connectivity::Down(None))))
+        let connectivity = watch::Sender::new(Connectivity::Down(None));
+        Supervisor(Arc::new(State {
+            connectivity,
+            hurried: AtomicBool::new(false),
+            worked: AtomicBool::new(false),
+        }))
     }
 }
 
 impl<C: Clone, E> Supervisor<C, E> {
     /// Looks at the state.
     pub fn look<R>(&self, look: impl FnOnce(&Connectivity<C, E>) -> R) -> R {
-        look(&self.0.borrow())
+        look(&self.0.connectivity.borrow())
     }
 
     /// Returns the connection, if there is one.
@@ -64,7 +79,7 @@ impl<C: Clone, E> Supervisor<C, E> {
         is_settled: impl Fn(&Connectivity<C, E>) -> bool,
         answer: impl FnOnce(&Connectivity<C, E>) -> R,
     ) -> R {
-        let mut states = self.0.subscribe();
+        let mut states = self.0.connectivity.subscribe();
         let settled = clock.within(until, states.wait_for(is_settled)).await.and_then(Result::ok);
         match settled {
             Some(state) => answer(&state),
@@ -82,6 +97,33 @@ impl<C: Clone, E> Supervisor<C, E> {
         self.change(Connectivity::Down(None), |state| matches!(state, Connectivity::Up(up) if is(up)))
     }
 
+    /// If there is no connection: forgets the last failure and ends the pause after it. A failure that is noted from now on is of an attempt
+    /// that began after this call, so it shows that there was no way to connect at that time.
+    pub fn try_now(&self) {
+        self.change(Connectivity::Down(None), |state| {
+            let is_down = matches!(state, Connectivity::Down(_));
+            if is_down {
+                self.0.hurried.store(true, Ordering::SeqCst);
+            }
+            is_down
+        });
+    }
+
+    /// If a connection has ended and no attempt has failed since: ends the pause before the next attempt.
+    pub fn reconnect_now(&self) {
+        self.change(Connectivity::Down(None), |state| {
+            let rests = matches!(state, Connectivity::Down(None)) && self.0.worked.load(Ordering::SeqCst);
+            if rests {
+                self.0.hurried.store(true, Ordering::SeqCst);
+            }
+            rests
+        });
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.0.hurried.load(Ordering::SeqCst)
+    }
+
     /// Closes it for good. Returns the connection that this ends.
     pub fn close(&self) -> Option<C> {
         self.change(Connectivity::Closed, |_| true)
@@ -90,7 +132,7 @@ impl<C: Clone, E> Supervisor<C, E> {
     /// Changes the state, unless it is closed or `is` says no.
     fn change(&self, to: Connectivity<C, E>, is: impl FnOnce(&Connectivity<C, E>) -> bool) -> Option<C> {
         let mut before = None;
-        self.0.send_if_modified(|state| {
+        self.0.connectivity.send_if_modified(|state| {
             let changes = !matches!(state, Connectivity::Closed) && is(state);
             if changes {
                 before = Some(std::mem::replace(state, to));
@@ -107,7 +149,8 @@ impl<C: Clone, E> Supervisor<C, E> {
     /// that connection has ended, or when the state is not `Up` any more: see [`ended`](Supervisor::ended).
     ///
     /// After a failure it pauses for as long as `backoff` says. After a connection that lasted twice the longest pause, and after an
-    /// attempt that took that time, the next attempt is made at once.
+    /// attempt that took that time, the next attempt is made at once. So it is after [`try_now`](Supervisor::try_now) and, if the last
+    /// attempt worked, after [`reconnect_now`](Supervisor::reconnect_now).
     ///
     /// # Cancel safety
     /// May be dropped; nobody makes the next connection then.
@@ -124,21 +167,25 @@ impl<C: Clone, E> Supervisor<C, E> {
         let mut number = 0;
         while !self.is_closed() {
             number += 1;
+            self.0.worked.store(false, Ordering::SeqCst);
+            self.0.hurried.store(false, Ordering::SeqCst);
             let began = clock.now();
             match connect(number).await {
                 Ok(connection) => {
+                    self.0.worked.store(true, Ordering::SeqCst);
                     self.change(Connectivity::Up(connection.clone()), |_| true);
                     serve(connection).await;
                     self.cut(|_| true);
                 }
-                Err(failure) => drop(self.fail(Some(failure))),
+                Err(failure) => drop(self.change(Connectivity::Down(Some(failure)), |_| !self.is_hurried())),
             }
             if clock.now().since(began) >= 2 * backoff.longest() {
                 backoff.reset();
                 continue;
             }
             let next = clock.now() + backoff.pause();
-            self.settled(clock, next, |state| matches!(state, Connectivity::Closed), |_| ()).await;
+            let is_over = |state: &_| self.is_hurried() || matches!(state, Connectivity::Closed);
+            self.settled(clock, next, is_over, |_| ()).await;
         }
     }
 
@@ -147,7 +194,7 @@ impl<C: Clone, E> Supervisor<C, E> {
     /// # Cancel safety
     /// May be dropped.
     pub async fn ended(&self) {
-        let _ = self.0.subscribe().wait_for(|state| !matches!(state, Connectivity::Up(_))).await;
+        let _ = self.0.connectivity.subscribe().wait_for(|state| !matches!(state, Connectivity::Up(_))).await;
     }
 }
 
@@ -200,6 +247,64 @@ mod tests {
         assert_eq!(supervisor.close(), Some(5));
         assert_eq!(pass(Duration::ZERO), Poll::Ready(()));
         assert!(supervisor.is_closed() && supervisor.fail(Some("late")).is_none() && supervisor.is_closed());
+    }
+
+    #[test]
+    fn an_attempt_begins_after_the_call_that_asks_for_one() {
+        let (clock, supervisor) = (Clock::manual(), Supervisor::<u64, u64>::default());
+        let hurry = supervisor.clone();
+        // During the third attempt somebody asks for one that begins later.
+        let connect = |number| {
+            if number == 3 {
+                hurry.try_now();
+            }
+            async move { if number < 5 { Err(number) } else { Ok(number) } }
+        };
+        let mut run =
+            pin!(supervisor.run(&clock, Backoff::new(MS, MS), connect, async |_| supervisor.ended().await));
+        let mut pass = || assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let failed =
+            || supervisor.look(|state| matches!(state, Connectivity::Down(Some(number)) if *number == 1));
+        pass();
+        pass();
+        assert!(failed(), "it pauses");
+        supervisor.try_now();
+        supervisor.look(|state| assert!(matches!(state, Connectivity::Down(None))));
+        pass();
+        supervisor.look(|state| assert!(matches!(state, Connectivity::Down(Some(2))), "{state:?}"));
+        supervisor.try_now();
+        pass();
+        supervisor.look(|state| assert!(matches!(state, Connectivity::Down(Some(4))), "{state:?}"));
+        supervisor.try_now();
+        pass();
+        assert_eq!(supervisor.up(), Some(5));
+        supervisor.try_now();
+        assert_eq!(supervisor.up(), Some(5), "there is a connection");
+    }
+
+    #[test]
+    fn a_connection_that_ended_is_made_again_at_once_where_that_is_asked_for() {
+        let (clock, supervisor) = (Clock::manual(), Supervisor::<u64, u64>::default());
+        // The third attempt fails.
+        let connect = |number| async move { if number == 3 { Err(number) } else { Ok(number) } };
+        let mut run =
+            pin!(supervisor.run(&clock, Backoff::new(MS, MS), connect, async |_| supervisor.ended().await));
+        let mut pass = || assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        pass();
+        for number in [1, 2] {
+            supervisor.reconnect_now();
+            assert_eq!(supervisor.cut(|_| true), Some(number), "there was a connection");
+            pass();
+            assert_eq!(supervisor.up(), None, "it pauses");
+            supervisor.reconnect_now();
+            pass();
+        }
+        supervisor.reconnect_now();
+        pass();
+        supervisor.look(|state| assert!(matches!(state, Connectivity::Down(Some(3))), "{state:?}"));
+        clock.advance_to(clock.now() + MS);
+        pass();
+        assert_eq!(supervisor.up(), Some(4));
     }
 
     #[test]

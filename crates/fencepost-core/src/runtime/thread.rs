@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
@@ -34,12 +34,13 @@ pub(crate) fn is_own() -> bool {
 
 /// A thread with a tokio runtime of its own.
 pub(crate) struct Thread {
-    stop: Arc<Notify>,
+    /// Sends how long it goes on cleaning up.
+    stop: Mutex<Option<oneshot::Sender<Duration>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Thread {
-    /// Starts the thread. It ends when told to stop, once the cleaner is idle or a minute has gone.
+    /// Starts the thread. It ends when it is told to stop, once the cleaner is idle or the time for that is over.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -74,15 +75,14 @@ impl Thread {
             }
         };
         let runtime = Runtime::new(clock.clone(), Arc::new(HandleSpawner(tokio.handle().clone())));
-        let stop = Arc::new(Notify::new());
+        let (stop, told) = oneshot::channel();
         let cleaner = runtime.cleaner().clone();
-        let told = Arc::clone(&stop);
         let run = move || {
             tokio.block_on(async move {
                 let last = clock.clone();
                 tokio::spawn(drive(clock, timer));
-                told.notified().await;
-                let until = last.now() + LAST_CLEANUP;
+                let limit = told.await.unwrap_or(LAST_CLEANUP);
+                let until = last.now() + limit;
                 last.within(until, cleaner.idle()).await;
                 last.stop();
             });
@@ -91,12 +91,14 @@ impl Thread {
         };
         // It waits for this, so it is there to take it.
         let _ = start.send(Box::new(run));
-        Ok((Thread { stop, thread: Mutex::new(Some(thread)) }, runtime))
+        Ok((Thread { stop: Mutex::new(Some(stop)), thread: Mutex::new(Some(thread)) }, runtime))
     }
 
-    /// Tells the thread to stop; it may go on cleaning up for a while.
-    pub(crate) fn stop(&self) {
-        self.stop.notify_one();
+    /// Tells the thread to stop. It goes on cleaning up for `limit` at most. The first call counts.
+    pub(crate) fn stop(&self, limit: Duration) {
+        let stop = self.stop.lock().take();
+        // One that has ended is not there to take it.
+        let _ = stop.map(|stop| stop.send(limit));
     }
 
     /// Has the thread ended? Joins it if so.
@@ -112,7 +114,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(LAST_CLEANUP);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,8 +17,12 @@ use crate::time::moment::Moment;
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
+    /// Tells the process that made the clock from one that was forked off it.
+    fork: forkguard::Guard,
     source: Source,
     schedule: Mutex<Schedule>,
+    /// Its client is being closed, or is closed.
+    closed: AtomicBool,
 }
 
 enum Source {
@@ -41,7 +45,7 @@ struct Schedule {
 impl Clock {
     /// `CLOCK_BOOTTIME`. Timers fire only while somebody calls [`Clock::poll_drive`] (the client's thread does that).
     pub fn boot() -> Clock {
-        Clock(Arc::new(Inner { source: Source::Boot, schedule: Mutex::default() }))
+        Clock::with(Source::Boot)
     }
 
     /// A clock for tests: it starts at 1,000 s and stands still until [`advance_to`](Clock::advance_to).
@@ -50,7 +54,17 @@ impl Clock {
             now: AtomicU64::new(1_000_000_000_000),
             wall: AtomicI64::new(1_700_000_000_000_000),
         };
-        Clock(Arc::new(Inner { source, schedule: Mutex::default() }))
+        Clock::with(source)
+    }
+
+    fn with(source: Source) -> Clock {
+        let (fork, schedule, closed) = (forkguard::new(), Mutex::default(), AtomicBool::new(false));
+        Clock(Arc::new(Inner { fork, source, schedule, closed }))
+    }
+
+    /// Returns whether this process was forked off the one that made the clock. The client of that process does nothing here.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.0.fork.clone().detected_fork()
     }
 
     /// The moment now.
@@ -174,6 +188,19 @@ impl Clock {
         self.schedule().timers.plan(cx.waker());
         self.fire();
         Some(self.schedule().timers.plan(cx.waker())).filter(|at| *at != Moment::NEVER)
+    }
+
+    /// Its client is being closed: the holders of its grants are told. The timers go on.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        // Each task that sleeps looks again, and goes on sleeping if it waits for something else.
+        let all = self.schedule().timers.items().cloned().collect::<Vec<Waker>>();
+        all.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns whether its client is being closed, or is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::SeqCst)
     }
 
     /// Nobody will drive the timers any more: all of them fire now, and so does every later one.

@@ -58,6 +58,11 @@ impl<T> DueQueue<T> {
         }
     }
 
+    /// Returns all items, in no order.
+    pub fn items(&self) -> impl Iterator<Item = &T> {
+        self.recent.iter().map(|(_, item)| item).chain(self.older.values())
+    }
+
     fn position(&self, key: DueKey) -> Option<usize> {
         self.recent.iter().rposition(|(recent, _)| *recent == key)
     }

@@ -19,6 +19,10 @@ pub enum Loss {
     MaxHold,
     /// Its own holder released it.
     Released,
+    /// Its client was [closed](crate::Client::close).
+    Closed,
+    /// This process was forked off its holder's, which may still hold it.
+    Forked,
 }
 
 impl fmt::Display for Loss {
@@ -30,6 +34,8 @@ impl fmt::Display for Loss {
             Loss::SessionEnded => "the session it lived on ended",
             Loss::MaxHold => "it was held for as long as max_hold allows",
             Loss::Released => "it was released",
+            Loss::Closed => "its client was closed",
+            Loss::Forked => "this process was forked off its holder's",
         })
     }
 }

@@ -10,6 +10,5 @@ mod watch;
 pub use failure::RenewalFailure;
 pub(crate) use loss::GrantObserver;
 pub use loss::{Loss, State};
-pub(crate) use record::left;
 pub use record::{Validity, margin};
 pub use watch::Watch;

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::sync::{Mutex, RwLock};
-use crate::time::{Clock, Moment, nanos};
+use crate::time::{Clock, Moment};
 use crate::validity::failure::Status;
 use crate::validity::loss::{GrantObserver, Loss, State};
 
@@ -165,9 +165,36 @@ impl Validity {
         self.ended().or_else(|| (!self.is_valid(now)).then(|| self.why_invalid()))
     }
 
-    /// How the grant stands for those who look on.
-    pub(crate) fn seen(&self, now: Moment) -> State {
-        if self.is_given_back() { State::Lost(Loss::Released) } else { self.state(now) }
+    /// How the grant stands for those who look on. Takes no lock in a forked process: a thread that is not there may have it.
+    pub(crate) fn seen(&self, clock: &Clock) -> State {
+        if clock.is_forked() {
+            State::Lost(Loss::Forked)
+        } else if self.is_given_back() {
+            State::Lost(Loss::Released)
+        } else {
+            let now = clock.now();
+            if clock.is_closed() && self.loss_at(now).is_none() {
+                self.end(Loss::Closed);
+            }
+            self.state(now)
+        }
+    }
+
+    /// How long it is still valid for those who look on, if nobody renews it. Zero: it is lost. [`Duration::MAX`]: it has no end
+    /// of its own.
+    pub(crate) fn remaining(&self, clock: &Clock) -> Duration {
+        match self.valid_until(clock) {
+            Moment::NEVER => Duration::MAX,
+            until => until.since(clock.now()),
+        }
+    }
+
+    /// Until when it is valid for those who look on, if nobody renews it. Zero: it is lost.
+    pub(crate) fn valid_until(&self, clock: &Clock) -> Moment {
+        match self.seen(clock) {
+            State::Lost(_) => Moment::ZERO,
+            State::Held | State::Suspect => self.until(),
+        }
     }
 
     /// Until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
@@ -208,8 +235,7 @@ impl Validity {
             let until = self.until();
             let mut sleep = clock.sleep_until(until);
             let lost = poll_fn(|cx| {
-                watch.set(cx.waker());
-                if let State::Lost(why) = self.seen(clock.now()) {
+                if let State::Lost(why) = watch.seen(clock, cx.waker()) {
                     return Poll::Ready(Some(why));
                 }
                 // Renewed meanwhile, or one of those that it rests on has ended: sleep again.
@@ -245,8 +271,7 @@ impl Validity {
             let until = self.until().min(self.suspect_at());
             let mut sleep = clock.sleep_until(until);
             let state = poll_fn(|cx| {
-                watch.set(cx.waker());
-                let state = self.seen(clock.now());
+                let state = watch.seen(clock, cx.waker());
                 if state != State::Held {
                     return Poll::Ready(Some(state));
                 }
@@ -327,11 +352,6 @@ impl FetchMaxFirst for AtomicU64 {
             Some(if old == u64::MAX { value } else { old.max(value) })
         });
     }
-}
-
-/// The time left at `now` before `until`, or `None` for a validity without an end of its own.
-pub(crate) fn left(until: Moment, now: Moment) -> Option<Duration> {
-    (until != Moment::NEVER).then(|| Duration::from_nanos(nanos(until.since(now))))
 }
 
 #[derive(Default)]

@@ -218,10 +218,10 @@ fn a_validity_without_an_end_ends_when_it_is_told() {
     let validity = Validity::forever();
     let later = after(&clock, TTL * 1_000_000);
     assert!(validity.is_confirmed());
-    assert_eq!((validity.state(later), left(validity.until(), later)), (State::Held, None));
-    assert_eq!(left(later + TTL, later), Some(TTL));
+    assert_eq!((validity.state(later), validity.remaining(&clock)), (State::Held, Duration::MAX));
     validity.end(Loss::SessionEnded);
     assert_eq!(validity.state(later), State::Lost(Loss::SessionEnded));
+    assert_eq!(validity.remaining(&clock), Duration::ZERO);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::Waker;
 
-use crate::time::Moment;
+use crate::time::{Clock, Moment};
 use crate::validity::failure::RenewalFailure;
-use crate::validity::loss::{GrantObserver, Loss};
+use crate::validity::loss::{GrantObserver, Loss, State};
 use crate::validity::record::{Optional, Validity};
 
 impl Validity {
@@ -171,6 +171,16 @@ impl Watch<'_> {
         if self.validity.end.get().is_some() || self.validity.is_given_back() {
             waker.wake_by_ref();
         }
+    }
+}
+
+impl Watch<'_> {
+    /// Wakes `waker` as [`set`](Watch::set) does, and returns how the grant stands for those who look on.
+    pub(super) fn seen(&mut self, clock: &Clock, waker: &Waker) -> State {
+        if !clock.is_forked() {
+            self.set(waker);
+        }
+        self.validity.seen(clock)
     }
 }
 

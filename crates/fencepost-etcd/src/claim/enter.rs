@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::backend::admission::Held;
-use fencepost_core::{ClaimRecord, Loss, Mode};
+use fencepost_core::{ClaimRecord, Mode};
 
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
@@ -229,7 +229,7 @@ pub(crate) async fn hold(
         lease_change::move_key(client, state, revision, &own).await? && claim.confirm(own.sent(), ttl)
     };
     if !held {
-        state.lose(Loss::SessionEnded);
+        state.lose(claim.runtime.session_loss());
         return Ok(false);
     }
     state.set_phase(Phase::Holding(revision));

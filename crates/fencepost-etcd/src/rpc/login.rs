@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Backoff, Runtime, SingleFlight};
+use fencepost_core::{Backoff, Clock, ErrorKind, Moment, Runtime, SingleFlight};
 
 use crate::config::{Config, Credentials};
 use crate::error::Failure;
 use crate::keys;
 use crate::rpc::channel::{AuthToken, Member};
-use crate::rpc::proto::{AuthenticateRequest, RangeRequest};
+use crate::rpc::proto::{AuthenticateReply, AuthenticateRequest, RangeRequest};
 
 /// After this time without a reply a request has its token checked, and again after twice that time.
 const CHECK: Duration = Duration::from_millis(100);
@@ -59,9 +59,16 @@ impl Login {
             if let Some(token) = &*known.lock() {
                 return Ok(token.clone());
             }
-            let authenticated = own.call(AuthenticateRequest { name, password }, None);
-            let reply = clock.within(clock.now() + timeout, authenticated).await;
-            let reply = reply.unwrap_or_else(|| Err(Failure::timeout(&own.address)))?;
+            let until = clock.now() + timeout;
+            let text = password.text();
+            let mut reply = authenticate(&own, &name, &text, &clock, until).await;
+            if let Err(failure) = &reply
+                && failure.kind == ErrorKind::Denied
+                && let Some(text) = password.after_refusal(&text)
+            {
+                reply = authenticate(&own, &name, &text, &clock, until).await;
+            }
+            let reply = reply?;
             let mut token: AuthToken = reply.token.parse().map_err(|_| Failure::malformed())?;
             token.set_sensitive(true);
             *known.lock() = Some(token.clone());
@@ -107,6 +114,19 @@ impl Login {
             }
         }
     }
+}
+
+/// Logs in at a member.
+async fn authenticate(
+    member: &Member,
+    name: &str,
+    password: &str,
+    clock: &Clock,
+    until: Moment,
+) -> Result<AuthenticateReply, Failure> {
+    let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
+    let reply = clock.within(until, member.call(request, None)).await;
+    reply.unwrap_or_else(|| Err(Failure::timeout(&member.address)))
 }
 
 fn forget(known: &Mutex<Option<AuthToken>>, token: &AuthToken) {

@@ -3,7 +3,8 @@
 use crate::kit::{SHORT, connect, stand, users};
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::needs;
-use fencepost_testkit::wait::all_along;
+use fencepost_testkit::server::TempDir;
+use fencepost_testkit::wait::{all_along, eventually};
 
 /// Two kinds of tokens: simple ones stay valid after a change of users, JWT tokens do not.
 fn kinds() -> [Config; 2] {
@@ -69,5 +70,31 @@ async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
             assert_eq!(logins(&etcd) - before, 1);
         }
         locks.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_password_ends_no_lock_and_no_wait() {
+    needs!(ETCD);
+    for config in kinds() {
+        let (etcd, _) = start(&config);
+        let folder = TempDir::new("rotated").unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "hunter2\n").unwrap();
+        let url = format!("etcd://app@{}?prefix=locks/&password_file={}", etcd.address(), file.display());
+        let (one, two) = (connect(&url).await, connect(&url).await);
+        let guard = one.mutex("stock").unwrap().lock().ttl(3 * SHORT).await.unwrap();
+        let waiting = stand(&two, "stock", 2).await;
+
+        std::fs::write(&file, "hunter3\n").unwrap();
+        let root = etcd.look().of("root:topsecret");
+        // The server forgets all tokens of a deleted user.
+        for command in [&["delete", "app"][..], &["add", "app:hunter3"], &["grant-role", "app", "locks"]] {
+            root.run(&[&["user"], command].concat());
+        }
+        let before = guard.valid_until();
+        eventually(60 * SHORT, "it is renewed", async || guard.valid_until() > before).await;
+        guard.release().await.unwrap();
+        waiting.granted().await.release().await.unwrap();
     }
 }

@@ -20,14 +20,12 @@ use mysql_common::proto::{Binary, MySerialize, Text};
 use mysql_common::row::{Row, RowDeserializer};
 use mysql_common::value::{ServerSide, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
 use tokio::sync::oneshot;
 
+use crate::conn::packet::{SPLIT, frame, take_packet, unexpected};
 use crate::conn::socket::Socket;
 use crate::error::Unanswered;
-
-/// A packet of this length has a second part. No statement of this client and no row of a reply is so long.
-const SPLIT: usize = 0xff_ffff;
 
 /// The server's error for a packet that is too long.
 const TOO_LONG: u16 = 1153;
@@ -46,16 +44,38 @@ pub(crate) struct Answer {
     /// The number that `LAST_INSERT_ID` returned in the statement.
     pub(crate) insert_id: u64,
     pub(crate) rows: Vec<Row>,
-    /// The number of a prepared statement.
-    pub(crate) statement: u32,
-    /// How many parameters a prepared statement has.
-    pub(crate) parameters: u16,
+    /// The statement that was prepared.
+    pub(crate) prepared: Option<PreparedStatement>,
     /// A transaction is open after the statement.
     pub(crate) in_transaction: bool,
 }
 
 /// Takes the reply to a statement.
 pub(crate) type ReplySender = oneshot::Sender<Result<Answer, Unanswered>>;
+
+/// A prepared statement. The server forgets it when this is dropped, even if the reply that brings it finds nobody who waits.
+#[derive(Debug)]
+pub(crate) struct PreparedStatement {
+    /// Its number on the connection.
+    pub(crate) number: u32,
+    /// How many parameters it has.
+    #[cfg_attr(
+        not(feature = "mysql_async"),
+        expect(dead_code, reason = "only users' statements are checked")
+    )]
+    pub(crate) parameters: u16,
+    /// Takes the message that closes it. It keeps no connection open.
+    requests: WeakUnboundedSender<Request>,
+}
+
+impl Drop for PreparedStatement {
+    fn drop(&mut self) {
+        if let Some(requests) = self.requests.upgrade() {
+            let payload = [&[Command::COM_STMT_CLOSE as u8], &self.number.to_le_bytes()[..]].concat();
+            let _ = requests.send(Request { payload, kind: Kind::Close, reply: reply().0, _then: None });
+        }
+    }
+}
 
 struct Request {
     payload: Vec<u8>,
@@ -85,6 +105,7 @@ impl Channel {
         let mut task = Task {
             socket,
             capabilities,
+            closes: requests.downgrade(),
             requests: received,
             out: BytesMut::new(),
             input: BytesMut::with_capacity(4096),
@@ -110,11 +131,14 @@ impl Channel {
     }
 
     /// Prepares a statement.
-    pub(crate) fn prepare(&self, text: &str) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+    pub(crate) fn prepare(
+        &self,
+        text: &str,
+    ) -> impl Future<Output = Result<PreparedStatement, Unanswered>> + use<> {
         let payload = [&[Command::COM_STMT_PREPARE as u8], text.as_bytes()].concat();
         let (reply, received) = reply();
         self.send(Kind::Prepare, payload, reply, None);
-        received
+        async { received.await?.prepared.ok_or(Unanswered::Ended) }
     }
 
     /// Runs a prepared statement, which has as many parameters as there are values.
@@ -144,13 +168,6 @@ impl Channel {
         self.send(Kind::Execute, payload, reply, then);
     }
 
-    /// Forgets a prepared statement.
-    pub(crate) fn close(&self, statement: u32) {
-        let number = statement.to_le_bytes();
-        let payload = [&[Command::COM_STMT_CLOSE as u8], &number[..]].concat();
-        self.send(Kind::Close, payload, reply().0, None);
-    }
-
     /// Sends now. The reply may be dropped: the statement takes effect.
     fn send(&self, kind: Kind, payload: Vec<u8>, reply: ReplySender, then: Option<Box<dyn Send>>) {
         if payload.len() >= SPLIT {
@@ -173,6 +190,8 @@ struct Task {
     socket: Socket,
     capabilities: CapabilityFlags,
     requests: UnboundedReceiver<Request>,
+    /// Given to prepared statements.
+    closes: WeakUnboundedSender<Request>,
     out: BytesMut,
     input: BytesMut,
     /// Requests that were sent and have no reply yet.
@@ -238,7 +257,7 @@ impl Task {
             && let Some(packet) = take_packet(&mut self.input)?
         {
             let Some(first) = self.pending.front_mut() else { return Ok(()) };
-            if let Some(answer) = first.packet(&packet, self.capabilities)? {
+            if let Some(answer) = first.packet(&packet, self.capabilities, &self.closes)? {
                 let pending = self.pending.pop_front();
                 let _ = pending.map(|pending| pending.request.reply.send(answer));
             }
@@ -263,31 +282,6 @@ impl Drop for Task {
             let _ = self.poll_write(&mut Context::from_waker(Waker::noop()));
         }
     }
-}
-
-/// Adds a request to `out`. Each begins with the number 0.
-fn frame(out: &mut BytesMut, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("no request is that long");
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(payload);
-}
-
-/// Takes a packet, if all of it is there.
-fn take_packet(input: &mut BytesMut) -> io::Result<Option<BytesMut>> {
-    let Some(&[a, b, c, _]) = input.first_chunk() else { return Ok(None) };
-    let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
-    if length == SPLIT {
-        return Err(unexpected());
-    }
-    if input.len() < 4 + length {
-        return Ok(None);
-    }
-    input.advance(4);
-    Ok(Some(input.split_to(length)))
-}
-
-fn unexpected() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "an unexpected packet")
 }
 
 /// A request that was sent, and its reply as far as it has arrived.
@@ -318,7 +312,12 @@ impl Pending {
     }
 
     /// Reads the next packet of the reply. Returns the outcome after the last one.
-    fn packet(&mut self, packet: &[u8], capabilities: CapabilityFlags) -> io::Result<Option<Outcome>> {
+    fn packet(
+        &mut self,
+        packet: &[u8],
+        capabilities: CapabilityFlags,
+        closes: &WeakUnboundedSender<Request>,
+    ) -> io::Result<Option<Outcome>> {
         let is_end = packet.first() == Some(&0xfe) && packet.len() < 9;
         if packet.first() == Some(&0xff) {
             return match ParseBuf(packet).parse::<ErrPacket<'_>>(capabilities)? {
@@ -332,8 +331,9 @@ impl Pending {
         match (&mut self.stage, self.request.kind) {
             (Stage::First, Kind::Prepare) => {
                 let prepared: StmtPacket = ParseBuf(packet).parse(())?;
-                self.answer.statement = prepared.statement_id();
-                self.answer.parameters = prepared.num_params();
+                let (number, parameters) = (prepared.statement_id(), prepared.num_params());
+                let requests = closes.clone();
+                self.answer.prepared = Some(PreparedStatement { number, parameters, requests });
                 let parts = [prepared.num_params(), prepared.num_columns()];
                 let rest =
                     parts.into_iter().filter(|count| *count > 0).map(|count| u64::from(count) + 1).sum();

@@ -119,12 +119,26 @@ impl Connector {
 
     /// Greets a server, and checks its version. Runs on the client's own thread.
     pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<Greeted, Failure> {
+        let credentials = &self.config.server.credentials;
+        let password = credentials.password();
+        let refused = match self.greet_with(host, password.as_deref()).await {
+            Err(failure) if failure.kind == ErrorKind::Denied => failure,
+            greeted => return greeted,
+        };
+        match credentials.after_refusal(password.as_deref()) {
+            Some(password) => self.greet_with(host, Some(&password)).await,
+            None => Err(refused),
+        }
+    }
+
+    /// The same with this password.
+    async fn greet_with(&self, host: &(String, u16), password: Option<&str>) -> Result<Greeted, Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let clock = self.runtime.clock();
         let greeting = async {
             let stream = dial(host, self.config.server.pinned).await.map_err(Refused::Io)?;
             let client = format!("fencepost_{:016x}", self.runtime.client());
-            greet(stream, &host.0, &self.config, &self.security, &client).await
+            greet(stream, &host.0, &self.config, &self.security, password, &client).await
         };
         let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;
         let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;

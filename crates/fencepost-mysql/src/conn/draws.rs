@@ -24,7 +24,7 @@ const MAX_HOLDER: usize = 512;
 /// The draws of the claims of one connection: those under way, and those that wait.
 pub(crate) struct Draws {
     channel: Channel,
-    statements: Statements,
+    statements: Arc<Statements>,
     runtime: Runtime,
     groups: Groups<Draw>,
 }
@@ -46,7 +46,7 @@ impl Drop for UnderWay {
 }
 
 impl Draws {
-    pub(crate) fn new(channel: Channel, statements: Statements, runtime: Runtime) -> Arc<Draws> {
+    pub(crate) fn new(channel: Channel, statements: Arc<Statements>, runtime: Runtime) -> Arc<Draws> {
         Arc::new(Draws { channel, statements, runtime, groups: Groups::new(MAX_GROUP) })
     }
 
@@ -89,7 +89,7 @@ impl Draws {
     fn send_one(&self, draw: Draw, then: Option<Box<dyn Send>>) {
         let MysqlTry { lock, name, holder, permits: [low, high] } = draw.lock;
         let values = [lock.clone(), name, holder, lock.clone(), low, high, lock].map(Value::Bytes);
-        self.channel.execute_for(self.statements.try_lock, &values, draw.reply, then);
+        self.channel.execute_for(self.statements.try_lock.number, &values, draw.reply, then);
     }
 
     /// Gives each claim its reply. If the connection has ended, all replies are dropped.
@@ -117,7 +117,7 @@ impl Draws {
     /// Releases a lock that a group may have taken without a token. Then the claim has a statement, and a result, of its own.
     fn again(&self, draw: Draw) {
         let lock = Value::Bytes(draw.lock.lock.clone());
-        drop(self.channel.execute(self.statements.release, &[lock]));
+        drop(self.channel.execute(self.statements.release.number, &[lock]));
         self.send_one(draw, None);
     }
 }

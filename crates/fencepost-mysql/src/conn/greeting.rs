@@ -68,6 +68,7 @@ pub(crate) async fn greet(
     host: &str,
     config: &Config,
     security: &Security,
+    password: Option<&str>,
     client: &str,
 ) -> Result<Greeted, Refused> {
     let mut number = 0;
@@ -101,7 +102,6 @@ pub(crate) async fn greet(
         payload.clear();
     }
     let mut socket = security.secure(stream, host).await?;
-    let password = config.server.credentials.password.as_deref();
     let proof = plugin.gen_data(password, &nonce).map(|proof| bytes_of(&proof));
     let attributes = HashMap::from([("program_name".to_owned(), client.to_owned())]);
     HandshakeResponse::new(

@@ -8,11 +8,11 @@ use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
 use fencepost_sql::mysql_tokens::{self, MysqlTry};
 use fencepost_sql::{Failure, MysqlPermits, mysql_high};
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
 
-use crate::conn::channel::{Answer, Channel};
+use crate::conn::channel::{Answer, Channel, PreparedStatement};
 use crate::conn::connect::Connector;
 use crate::conn::draws::Draws;
 use crate::conn::statements::Statements;
@@ -26,7 +26,7 @@ const GATE_ATTEMPTS: u64 = 20;
 pub(crate) struct MysqlSession {
     pub(crate) connector: Arc<Connector>,
     pub(crate) channel: Channel,
-    statements: Statements,
+    statements: Arc<Statements>,
     draws: Arc<Draws>,
     /// Held while the statements about permits of one claim are sent. They use variables of the session and the lock of the name, so
     /// those of another claim must not come between them.
@@ -42,13 +42,14 @@ impl MysqlSession {
         statements: Statements,
         number: u64,
     ) -> MysqlSession {
-        let draws = Draws::new(channel.clone(), statements, connector.runtime.clone());
+        let statements = Arc::new(statements);
+        let draws = Draws::new(channel.clone(), Arc::clone(&statements), connector.runtime.clone());
         MysqlSession { connector, channel, statements, draws, permits: Mutex::new(()), number }
     }
 
     /// Runs a prepared statement, which the first poll sends.
-    async fn execute(&self, statement: u32, values: &[Value]) -> Result<Answer, Failure> {
-        let reply = self.channel.execute(statement, values).await;
+    async fn execute(&self, statement: &PreparedStatement, values: &[Value]) -> Result<Answer, Failure> {
+        let reply = self.channel.execute(statement.number, values).await;
         reply.map_err(|error| error::read(error, &self.connector.server))
     }
 
@@ -62,13 +63,11 @@ impl MysqlSession {
     pub(crate) async fn ask(&self, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
         let prepared = self.channel.prepare(text).await;
         let prepared = prepared.map_err(|error| error::read(error, &self.connector.server))?;
-        let answer = self.execute(prepared.statement, values).await;
-        self.channel.close(prepared.statement);
-        Ok(answer?.rows)
+        Ok(self.execute(&prepared, values).await?.rows)
     }
 
     /// Runs a statement that returns one number. `None`: it is `NULL`.
-    async fn number(&self, statement: u32, values: &[Value]) -> Result<Option<i64>, Failure> {
+    async fn number(&self, statement: &PreparedStatement, values: &[Value]) -> Result<Option<i64>, Failure> {
         Ok(first_number(self.execute(statement, values).await?.rows))
     }
 
@@ -153,7 +152,7 @@ impl Session for MysqlSession {
                 return self.try_permits(claim, permits(key, of), n).await;
             }
             if self.statements.draw.is_none() {
-                return match self.number(self.statements.try_lock, &[text(&key.text)]).await? {
+                return match self.number(&self.statements.try_lock, &[text(&key.text)]).await? {
                     Some(1) => Ok(Some(Taken::default())),
                     Some(_) => Ok(None),
                     None => Err(self.interrupted()),
@@ -188,13 +187,13 @@ impl Session for MysqlSession {
         idle: Duration,
     ) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
-            let Some(draw) = self.statements.draw else {
+            let Some(draw) = &self.statements.draw else {
                 self.set_idle(idle).await?;
                 return Ok(Some(Token::default()));
             };
             let [low, high] = range(key).map(Value::Bytes);
             let values = [text(&key.text), text(&key.name), Value::Bytes(record(claim)), low, high];
-            let answer = self.execute(draw, &values).await?;
+            let (_, answer) = try_join(self.set_idle(idle), self.execute(draw, &values)).await?;
             if answer.affected == 0 {
                 self.clean(key).await?;
                 return Ok(None);
@@ -209,24 +208,24 @@ impl Session for MysqlSession {
                 let released = self.release_permits(permits(&locked.keys, of), &locked.permits).await?;
                 return Ok(released == i64::try_from(locked.permits.len()).ok());
             }
-            Ok(self.number(self.statements.release, &[text(&locked.keys.text)]).await? == Some(1))
+            Ok(self.number(&self.statements.release, &[text(&locked.keys.text)]).await? == Some(1))
         })
     }
 
     fn clean<'a>(&'a self, key: &'a Key) -> locks::Answer<'a, ()> {
-        Box::pin(async { self.number(self.statements.release, &[text(&key.text)]).await.map(drop) })
+        Box::pin(async { self.number(&self.statements.release, &[text(&key.text)]).await.map(drop) })
     }
 
     fn is_queued<'a>(&'a self, other: &'a MysqlSession) -> locks::Answer<'a, bool> {
         Box::pin(async {
-            let count = self.number(self.statements.is_queued, &[other.number.into()]).await?;
+            let count = self.number(&self.statements.is_queued, &[other.number.into()]).await?;
             Ok(count.is_some_and(|count| count > 0))
         })
     }
 
     fn set_idle(&self, idle: Duration) -> locks::Answer<'_, ()> {
         let seconds = idle.as_secs();
-        Box::pin(async move { self.execute(self.statements.set_idle, &[seconds.into()]).await.map(drop) })
+        Box::pin(async move { self.execute(&self.statements.set_idle, &[seconds.into()]).await.map(drop) })
     }
 }
 

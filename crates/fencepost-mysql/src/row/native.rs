@@ -96,15 +96,10 @@ impl RowTransaction {
         let prepared = self.0.lend(|client| client.channel.prepare(&text));
         let prepared = self.read(prepared.ok_or(DriverError::ConnectionClosed)?.await)?;
         if usize::from(prepared.parameters) != values.len() {
-            self.0.lend(|client| client.channel.close(prepared.statement));
             let (required, supplied) = (prepared.parameters, values.len());
             return Err(DriverError::StmtParamsMismatch { required, supplied }.into());
         }
-        let sent = self.0.lend(|client| {
-            let sent = client.channel.execute(prepared.statement, &values);
-            client.channel.close(prepared.statement);
-            sent
-        });
+        let sent = self.0.lend(|client| client.channel.execute(prepared.number, &values));
         self.finish(sent.ok_or(DriverError::ConnectionClosed)?.await)
     }
 
@@ -117,7 +112,7 @@ impl RowTransaction {
         Ok(Executed { rows: answer.rows, affected_rows: answer.affected, last_insert_id: answer.insert_id })
     }
 
-    fn read(&self, reply: std::result::Result<Answer, Unanswered>) -> mysql_async::Result<Answer> {
+    fn read<T>(&self, reply: std::result::Result<T, Unanswered>) -> mysql_async::Result<T> {
         reply.map_err(|error| match error {
             Unanswered::Refused { code, message } => {
                 if code == DEADLOCK {

@@ -39,7 +39,7 @@ type Replied<T> = Result<T, Unanswered>;
 /// An open transaction.
 pub(crate) type MysqlRow = OpenTransaction<Connector>;
 
-/// Returns the statement that sets after what time the server ends the connection.
+/// Returns the text that sets after what time the server ends the connection.
 fn set_idle(idle: Duration) -> String {
     format!("SET SESSION wait_timeout = {}", whole_seconds(idle).as_secs())
 }
@@ -61,6 +61,10 @@ impl RowServer for Connector {
 
     fn before_wait(&self) -> Vec<Statement> {
         texts(&[NO_LIMITS])
+    }
+
+    fn set_idle(&self, idle: Duration) -> Statement {
+        Statement::new(set_idle(idle), Vec::new())
     }
 
     fn interrupt(&self, connection: i64) -> Statement {

@@ -118,13 +118,14 @@ fn refused(error: Unanswered, server: &str) -> Failure {
 }
 
 impl PlainClient {
-    /// Prepares those of the texts that are not prepared yet, in one round trip. `texts`: as the server reads them, by key.
-    pub(crate) async fn prepare(&self, texts: Vec<(Arc<str>, Prepared, String)>) -> Result<(), Unanswered> {
+    /// Prepares those of the texts that are not prepared yet, in one round trip. `texts`: by key, the places of the parameters and the
+    /// text as the server reads it.
+    pub(crate) async fn prepare(&self, texts: Vec<(Arc<str>, Vec<usize>, String)>) -> Result<(), Unanswered> {
         let preparing: Vec<_> = texts.iter().map(|(_, _, text)| self.channel.prepare(text)).collect();
-        let answers = try_join_all(preparing).await?;
+        let statements = try_join_all(preparing).await?;
         let mut prepared = self.prepared.lock();
-        for ((key, statement, _), answer) in texts.into_iter().zip(answers) {
-            prepared.insert(key, Prepared { number: answer.statement, ..statement });
+        for ((key, places, _), statement) in texts.into_iter().zip(statements) {
+            prepared.insert(key, Prepared { statement: Arc::new(statement), places: places.into() });
         }
         Ok(())
     }

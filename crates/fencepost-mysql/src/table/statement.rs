@@ -10,18 +10,17 @@ use mysql_common::packets::Column;
 use mysql_common::row::Row as DriverRow;
 use mysql_common::value::Value as DriverValue;
 
-use crate::conn::channel::Answer;
+use crate::conn::channel::{Answer, PreparedStatement};
 use crate::error::{self, NO_TABLE, Unanswered};
 use crate::table::connection::PlainClient;
 
 /// How many statements are sent before the first reply is read.
 const MAX_PIPELINED: usize = 25;
 
-/// A prepared statement.
+/// A prepared statement, and the places of its parameters.
 #[derive(Clone)]
 pub(crate) struct Prepared {
-    /// Its number on the connection.
-    pub(crate) number: u32,
+    pub(crate) statement: Arc<PreparedStatement>,
     /// For each place in the text: which parameter stands there.
     pub(crate) places: Arc<[usize]>,
 }
@@ -52,7 +51,7 @@ async fn prepare(connection: &PlainClient, statements: &[Statement]) -> Result<(
         for Statement { text, values, .. } in statements {
             if !values.is_empty() && !known.contains_key(text) && seen.insert(text) {
                 let (translated, places) = translate(text);
-                new.push((Arc::clone(text), Prepared { number: 0, places: places.into() }, translated));
+                new.push((Arc::clone(text), places, translated));
             }
         }
     }
@@ -73,7 +72,7 @@ fn send(
                 .iter()
                 .map(|place| statement.values.get(*place).map_or(DriverValue::NULL, value))
                 .collect();
-            (None, Some(connection.channel.execute(prepared.number, &values)))
+            (None, Some(connection.channel.execute(prepared.statement.number, &values)))
         }
     };
     async move {

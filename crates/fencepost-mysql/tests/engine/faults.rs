@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::{MariaDb, hold_through_jumps};
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, await_waiting, connect, locks};
+use crate::{SOON, await_waiting, connect, locks, registry};
 
 /// A client that is killed while its statement waits leaves no claim in the queue, and holds up nobody behind it.
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_client_killed_in_its_wait_leaves_nothing() {
     let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
     // It holds one lock, and waits for another in its next life.
     let mut held = Holder::start(&server.url(), "own", ttl);
-    let mut waits = Holder::waiting(&server.url(), "lock", ttl);
+    let mut waits = Holder::waiting(&server.url(), "lock", ttl, 1);
     await_waiting(&server, 1).await;
     let next = behind.mutex("lock").expect("a good name");
     let next = tokio::spawn(async move { next.lock().await });
@@ -49,4 +49,11 @@ async fn a_clock_that_jumps_ends_no_lease() {
     assert_eq!(hold_through_jumps(&client, &other, &mut server).await, 0, "locks were lost");
     client.close().await;
     other.close().await;
+}
+
+#[tokio::test]
+async fn a_stopped_process_holds_up_nobody_for_its_lease() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    fencepost_testkit::sql::a_stopped_process_holds_up_nobody_for_its_lease(&registry(), &server.url()).await;
 }

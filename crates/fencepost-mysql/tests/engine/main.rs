@@ -1,5 +1,6 @@
 //! Tests of the MySQL engine on real servers: statements, tokens, ended connections, users, TLS.
 
+mod dropped;
 mod ends;
 mod faults;
 mod groups;
@@ -34,6 +35,11 @@ async fn try_connect(url: &str) -> Result<Client> {
 
 async fn connect(url: &str) -> Client {
     try_connect(url).await.expect("it answers")
+}
+
+/// Makes a client that gives a busy server a long time for each reply.
+async fn connect_patient(url: &str) -> Client {
+    Client::builder().attempt_timeout(SOON).connect(&registry(), url).await.expect("it answers")
 }
 
 /// Counts the locks of a server that are held.

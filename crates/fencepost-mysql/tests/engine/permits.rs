@@ -9,7 +9,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, locks};
+use crate::{SOON, connect, connect_patient, locks};
 
 async fn try_take(client: &Client, n: u32, of: u32) -> Option<Guard> {
     let semaphore = client.semaphore("pool", of).expect("a good name");
@@ -27,7 +27,7 @@ async fn permits_are_counted_across_clients() {
     let server = MariaDb::start().expect("a server starts");
     // 4,096 locks are released at once, which takes a busy server long.
     let url = format!("{}?timeout=20s", server.url());
-    let (one, two) = (connect(&url).await, connect(&url).await);
+    let (one, two) = (connect_patient(&url).await, connect_patient(&url).await);
     let first = take(&one, 2, 5).await;
     let second = take(&two, 2, 5).await;
     assert!(second.token() > first.token());
@@ -155,7 +155,7 @@ async fn permits_are_never_exceeded() {
 async fn claims_for_permits_of_several_names_do_not_mix() {
     needs!(MARIADB);
     let server = MariaDb::start().expect("a server starts");
-    let client = connect(&server.url()).await;
+    let client = connect_patient(&server.url()).await;
     let holders: Arc<[AtomicU32; 8]> = Arc::default();
     let tasks: Vec<_> = (0..32)
         .map(|task| {

@@ -8,6 +8,7 @@ use fencepost_core::{Guard, Loss};
 use fencepost_mysql::mysql_async::RowTransaction;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::rows::{self, RowServer, SELL, SOON, lock};
+use fencepost_testkit::wait::eventually;
 use mysql_async::params;
 
 use crate::driver::Rows;
@@ -114,4 +115,42 @@ async fn a_deadlock_ends_the_lock() {
     kept.release().await.expect("it was held");
     assert_eq!(server.run("SELECT pieces FROM stock ORDER BY id"), "7\n7");
     client.close().await;
+}
+
+/// A statement with parameters is prepared. It does not stay at the server, at whichever moment its call was dropped.
+#[tokio::test]
+async fn a_dropped_statement_is_not_left_prepared() {
+    needs!(MARIADB);
+    let server = server().await;
+    let client = server.connect().await;
+    // No renewal prepares a statement meanwhile.
+    let mutex = client.mutex("stock/42").expect("a good name");
+    let mut guard = mutex.lock().ttl(Duration::from_secs(3_600)).await.expect("it is free");
+    let open = transaction(&mut guard);
+    let prepared = || server.run("SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'");
+    let before = prepared();
+    for number in 0..200 {
+        let moment = Duration::from_micros(number * 97 % 2_000);
+        let _ =
+            tokio::time::timeout(moment, open.execute("SELECT pieces FROM stock WHERE id = ?", (42,))).await;
+    }
+    eventually(SOON, "all are closed", || async { prepared() == before }).await;
+    sell(&mut guard).await;
+    guard.release().await.expect("it was held");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_stopped_process_holds_up_nobody_for_its_lease() {
+    needs!(MARIADB);
+    let server = server().await;
+    let registry = fencepost_mysql::register(fencepost_core::Registry::new());
+    fencepost_testkit::sql::a_stopped_process_holds_up_nobody_for_its_lease(&registry, &server.url()).await;
+}
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    let registry = fencepost_mysql::register(fencepost_core::Registry::new());
+    fencepost_testkit::conformance::hold_elsewhere(&registry);
 }

@@ -85,9 +85,6 @@ impl Connector {
             .user(&config.server.credentials.user)
             .dbname(&config.server.database)
             .application_name(session_name(&runtime));
-        if let Some(password) = &config.server.credentials.password {
-            driver.password(password);
-        }
         driver.ssl_mode(if config.server.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         let server = config.server.to_string().into();
         let keeps_plans = AtomicBool::new(config.prepare);
@@ -149,8 +146,30 @@ impl Connector {
 
     /// Connects to a server and starts the driver's task.
     pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<(Client, ConnectionTask), Failure> {
+        let credentials = &self.config.server.credentials;
+        let password = credentials.password();
+        let refused = match self.greet_with(host, password.as_deref()).await {
+            Err(failure) if failure.kind == ErrorKind::Denied => failure,
+            greeted => return greeted,
+        };
+        match credentials.after_refusal(password.as_deref()) {
+            Some(password) => self.greet_with(host, Some(&password)).await,
+            None => Err(refused),
+        }
+    }
+
+    /// The same with this password.
+    async fn greet_with(
+        &self,
+        host: &(String, u16),
+        password: Option<&str>,
+    ) -> Result<(Client, ConnectionTask), Failure> {
         let stream = self.dial(host, self.config.server.pinned).await?;
-        let greeted = self.security.connect(&self.driver, &host.0, stream).await;
+        let mut driver = self.driver.clone();
+        if let Some(password) = password {
+            driver.password(password);
+        }
+        let greeted = self.security.connect(&driver, &host.0, stream).await;
         let (client, driver) = greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1)))?;
         Ok((client, run(driver, &self.runtime, self.inbox.clone())))
     }

@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Row};
 
 use crate::conn::connect::{Connector, DriverClient};
-use crate::conn::statements::{NAMED, Sql, Statements, WRITE_NAMES};
+use crate::conn::statements::{NAMED, REMOVE_NAMES, Sql, Statements, WRITE_NAMES};
 use crate::error;
 use crate::keys::Keys;
 
@@ -74,14 +74,15 @@ impl PostgresSession {
         Ok(rows.iter().map(|row| (row.get(4), Backend::read(row))).collect())
     }
 
-    /// Writes names to the table, if they are not there.
+    /// Writes names to the table, and removes some that nobody has used for long.
     pub(crate) async fn write_names(
         &self,
         prefix: &str,
         keys: &[i64],
         names: &[String],
     ) -> Result<(), Failure> {
-        self.once(WRITE_NAMES, &[&prefix, &keys, &names]).await.map(drop)
+        self.once(WRITE_NAMES, &[&prefix, &keys, &names]).await?;
+        self.once(REMOVE_NAMES, &[]).await.map(drop)
     }
 
     /// Returns the names of the sessions of all clients of the database.

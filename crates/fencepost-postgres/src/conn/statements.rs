@@ -119,9 +119,15 @@ pub(crate) const NAMED: &str = "SELECT coalesce(a.application_name, ''), l.pid, 
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
     AND n.prefix = $1 AND starts_with(n.name, $2) AND n.name COLLATE \"C\" > $3 ORDER BY n.name COLLATE \"C\"";
 
-/// Writes names to the table.
-pub(crate) const WRITE_NAMES: &str = "INSERT INTO fencepost.name (key, prefix, name) \
-    SELECT key, $1, name FROM unnest($2::int8[], $3::text[]) AS new (key, name) ON CONFLICT DO NOTHING";
+/// Writes names to the table, in one order for all clients.
+pub(crate) const WRITE_NAMES: &str = "INSERT INTO fencepost.name AS old (key, prefix, name) \
+    SELECT key, $1, name FROM unnest($2::int8[], $3::text[]) AS new (key, name) ORDER BY key \
+    ON CONFLICT (key) DO UPDATE SET used = current_date WHERE old.used < current_date";
+
+/// Removes some names that nobody has used for 30 days. A lock may be held for longer.
+pub(crate) const REMOVE_NAMES: &str = "DELETE FROM fencepost.name WHERE key IN (SELECT key FROM fencepost.name \
+    WHERE used < current_date - 30 AND key NOT IN (SELECT l.classid::int8 << 32 | l.objid::int8 FROM pg_locks l \
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1) LIMIT 1000 FOR UPDATE SKIP LOCKED)";
 
 /// A statement of a connection.
 #[derive(Clone, Copy)]

@@ -1,9 +1,10 @@
 //! The table of names: the server knows only keys.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
+use fencepost_core::{Moment, Name};
 use fencepost_sql::Failure;
 
 use crate::conn::session::PostgresSession;
@@ -11,13 +12,18 @@ use crate::conn::session::PostgresSession;
 /// How many names a client remembers that it has written. After that it may write one again.
 const MAX_SEEN: usize = 100_000;
 
-/// The names that a client writes to the table `fencepost.name`, each once.
+/// How long a client remembers that it has written a name: others remove names that nobody has written for 30 days.
+const SEEN: Duration = Duration::from_secs(24 * 3600);
+
+/// The names that a client writes to the table `fencepost.name`, each once a day.
 #[derive(Default)]
 pub(crate) struct Names(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     seen: HashSet<i64>,
+    /// The names seen since then.
+    since: Moment,
     pending: Vec<(i64, String)>,
     is_writing: bool,
     /// The table exists, and the user may write to it.
@@ -29,7 +35,9 @@ impl Names {
     pub(crate) async fn find(&self, session: &PostgresSession) -> Result<(), Failure> {
         let text = "SELECT CASE WHEN coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) \
                     THEN coalesce(has_table_privilege(to_regclass('fencepost.name')::oid, 'SELECT') \
-                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'INSERT'), false) ELSE false END";
+                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'INSERT') \
+                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'UPDATE') \
+                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'DELETE'), false) ELSE false END";
         let is_usable = session.one_row(text).await?.get(0);
         self.0.lock().is_usable = is_usable;
         Ok(())
@@ -40,13 +48,14 @@ impl Names {
     }
 
     /// Notes a name that a claim holds. `true`: the caller starts to write.
-    pub(crate) fn note(&self, key: i64, name: &Name) -> bool {
+    pub(crate) fn note(&self, key: i64, name: &Name, now: Moment) -> bool {
         let mut known = self.0.lock();
+        if known.seen.len() >= MAX_SEEN || now >= known.since + SEEN {
+            known.seen.clear();
+            known.since = now;
+        }
         if !known.is_usable || known.seen.contains(&key) {
             return false;
-        }
-        if known.seen.len() >= MAX_SEEN {
-            known.seen.clear();
         }
         known.seen.insert(key);
         known.pending.push((key, name.as_str().to_owned()));

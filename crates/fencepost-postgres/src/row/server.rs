@@ -28,6 +28,8 @@ const SETTINGS: &str = "SELECT pg_backend_pid(), pg_current_xact_id()::xid::text
     set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true), \
     CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN set_config('transaction_timeout', '0', true) END";
 
+const SET_IDLE: &str = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)";
+
 const RENEW: &str = "SELECT pg_current_xact_id_if_assigned()::xid::text::int8, \
     set_config('idle_in_transaction_session_timeout', $1, true)";
 
@@ -67,6 +69,10 @@ impl RowServer for Connector {
     /// A failure of the savepoint would free the lock.
     fn before_wait(&self) -> Vec<Statement> {
         texts(&[FREE])
+    }
+
+    fn set_idle(&self, idle: Duration) -> Statement {
+        text(SET_IDLE, vec![millis(idle)])
     }
 
     fn interrupt(&self, connection: i64) -> Statement {

@@ -18,18 +18,22 @@ END
 $$;
 COMMENT ON SEQUENCE fencepost.token IS 'Fencing tokens. Never set it back or drop it: tokens must grow.';
 
--- The names of locks: the server knows only their keys. A client writes a name when it first holds the lock, and later
--- acquisitions cost no write. Rows may be deleted at any time; a deleted one comes back with the next client.
+-- The names of locks: the server knows only their keys. A client writes a name when it first holds the lock on a day, and
+-- later acquisitions cost no write. Clients remove names that nobody has used for 30 days. Rows may be deleted at any
+-- time; a deleted one comes back with the next client.
 CREATE TABLE IF NOT EXISTS fencepost.name (
     key bigint PRIMARY KEY,
     prefix text NOT NULL,
-    name text NOT NULL
+    name text NOT NULL,
+    used date NOT NULL DEFAULT current_date
 );
+CREATE INDEX IF NOT EXISTS name_used ON fencepost.name (used);
 COMMENT ON TABLE fencepost.name IS 'Names of locks, for listings. No lock depends on it.';
 COMMENT ON COLUMN fencepost.name.key IS 'Key of the advisory lock, a hash of prefix and name.';
+COMMENT ON COLUMN fencepost.name.used IS 'The last day on which a client has written the name.';
 
 -- Each user that takes locks needs these rights:
 --     GRANT USAGE ON SCHEMA fencepost TO app;
 --     GRANT USAGE ON SEQUENCE fencepost.token TO app;
---     GRANT SELECT, INSERT ON fencepost.name TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost.name TO app;
 COMMIT;

@@ -10,7 +10,7 @@ use fencepost_testkit::server::Proxy;
 use fencepost_testkit::sql::{Postgres, ProxiedPostgres, hold_through_jumps};
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, locks};
+use crate::{SOON, connect, locks, registry};
 
 /// A client that is killed while its statement waits leaves no claim in the queue.
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_client_killed_in_its_wait_leaves_nothing() {
     let server = Postgres::start().expect("a server starts");
     let holder = connect(&server.url()).await;
     let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
-    let mut waits = Holder::waiting(&server.url(), "lock", Duration::from_secs(30));
+    let mut waits = Holder::waiting(&server.url(), "lock", Duration::from_secs(30), 1);
     eventually(SOON, "it waits", || async { locks(&server).trim() == "2" }).await;
     waits.kill();
     eventually(SOON, "its claim is gone", || async { locks(&server).trim() == "1" }).await;
@@ -144,4 +144,11 @@ async fn a_clock_that_jumps_makes_no_second_holder() {
     println!("{lost} of 4 grants were lost");
     client.close().await;
     other.close().await;
+}
+
+#[tokio::test]
+async fn a_stopped_process_holds_up_nobody_for_its_lease() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    fencepost_testkit::sql::a_stopped_process_holds_up_nobody_for_its_lease(&registry(), &server.url()).await;
 }

@@ -4,6 +4,7 @@ mod faults;
 mod operators;
 mod pooler;
 mod quiet;
+mod rotated;
 
 use std::time::Duration;
 

@@ -3,8 +3,9 @@
 use fencepost_core::{Client, Page};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
+use fencepost_testkit::wait::eventually;
 
-use crate::{connect, registry};
+use crate::{SOON, connect, registry};
 
 /// The database's encoding has few characters, and the texts of claims may have any.
 #[tokio::test]
@@ -26,4 +27,36 @@ async fn claims_are_shown_in_a_database_without_unicode() {
     guard.release().await.expect("it was held");
     client.close().await;
     operator.close().await;
+}
+
+/// Names that nobody has used for 30 days are removed, but not while their locks are held. One that is used again is kept.
+#[tokio::test]
+async fn idle_names_are_removed() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    Client::builder().apply_schema(&registry(), &server.url()).await.expect("the superuser may make it");
+    let run = |statement: &str| server.run(statement).expect("the server answers").trim().to_owned();
+    let names = || run("SELECT coalesce(string_agg(name, ' ' ORDER BY name), '') FROM fencepost.name");
+    let cycle = async |name: &str| {
+        let client = connect(&server.url()).await;
+        let lock = client.mutex(name).expect("a good name");
+        lock.lock().await.expect("it is free").release().await.expect("it was held");
+        client
+    };
+    let client = connect(&server.url()).await;
+    let held = client.mutex("held").expect("a good name").lock().await.expect("it is free");
+    let idle = cycle("idle").await;
+    let used = cycle("used").await;
+    eventually(SOON, "they are written", || async { names() == "held idle used" }).await;
+    run("UPDATE fencepost.name SET used = current_date - 31");
+    let again = cycle("used").await;
+    let today = "SELECT name FROM fencepost.name WHERE used = current_date";
+    eventually(SOON, "the idle one is removed", || async { run(today) == "used" && names() == "held used" })
+        .await;
+    held.release().await.expect("it was held");
+    let new = cycle("new").await;
+    eventually(SOON, "it is idle now", || async { names() == "new used" }).await;
+    for client in [client, idle, used, again, new] {
+        client.close().await;
+    }
 }

@@ -102,3 +102,18 @@ async fn the_lease_is_the_server_s() {
     guard.release().await.expect("it was held");
     client.close().await;
 }
+
+#[tokio::test]
+async fn a_stopped_process_holds_up_nobody_for_its_lease() {
+    needs!(POSTGRES);
+    let server = server().await;
+    let registry = fencepost_postgres::register(fencepost_core::Registry::new());
+    fencepost_testkit::sql::a_stopped_process_holds_up_nobody_for_its_lease(&registry, &server.url()).await;
+}
+
+/// Runs in the other process of a test; does nothing in this one.
+#[test]
+fn hold_elsewhere() {
+    let registry = fencepost_postgres::register(fencepost_core::Registry::new());
+    fencepost_testkit::conformance::hold_elsewhere(&registry);
+}

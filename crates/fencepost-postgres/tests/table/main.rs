@@ -1,5 +1,6 @@
 //! Tests of the lease table on real servers: statements, renewal, wake-ups, tokens, poolers, schema.
 
+mod deleted;
 mod pooler;
 mod unpolled;
 
@@ -86,7 +87,7 @@ async fn an_uncontended_cycle_is_two_statements() {
 
 /// One statement renews all locks of a process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_locks_are_renewed_by_one_statement() {
+async fn two_thousand_locks_are_renewed_by_one_statement() {
     needs!(POSTGRES);
     let (server, url) = start().await;
     server.run("CREATE EXTENSION pg_stat_statements").expect("the extension is there");
@@ -100,7 +101,7 @@ async fn ten_thousand_locks_are_renewed_by_one_statement() {
         let client = client.clone();
         tasks.push(tokio::spawn(async move {
             let mut guards = Vec::new();
-            for number in 0..200 {
+            for number in 0..40 {
                 let mutex = client.mutex(&format!("lock/{part}/{number}")).expect("a good name");
                 guards.push(mutex.lock().await.expect("it is free"));
             }
@@ -138,7 +139,7 @@ async fn a_release_tells_the_next_waiter_and_only_then() {
     // The first wait opens the connection for messages.
     let mut guard = mine.lock().await.expect("it is free");
     let mut times = Vec::new();
-    for _ in 0..50 {
+    for _ in 0..20 {
         let theirs = theirs.clone();
         let waiting = tokio::spawn(async move { theirs.lock().await.map(|guard| (guard, Instant::now())) });
         let waits = "SELECT count(*) FROM fencepost_lock_queue WHERE token = 0";
@@ -273,7 +274,8 @@ async fn names_are_removed_by_age_and_their_tokens_grow() {
     );
     run(&format!("{age} '2 days' WHERE name = ''"));
     clean().await;
-    eventually(SOON, "the mark is raised", || async { number(&server, mark) == 5 }).await;
+    eventually(SOON, "the mark is raised", || async { number(&server, mark) == first.get().cast_signed() })
+        .await;
     assert_eq!(number(&server, names), 1, "a statement that has read the old mark may still run");
     run(&format!("{age} '2 days' WHERE name = ''"));
     clean().await;

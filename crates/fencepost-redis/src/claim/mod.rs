@@ -1,6 +1,5 @@
 //! The claims of one client: their state here, their renewal, and their withdrawal.
 
-pub(crate) mod kept;
 pub(crate) mod session;
 pub(crate) mod spread;
 pub(crate) mod unanswered;

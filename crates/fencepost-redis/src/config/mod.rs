@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Error, Result};
+use fencepost_core::{BackendUrl, Error, Result, Secret};
 use fencepost_tls::Tls;
 
 use crate::error::ENGINE;
@@ -88,7 +88,7 @@ impl fmt::Display for Address {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Secret>,
 }
 
 impl fmt::Debug for Login {
@@ -167,7 +167,7 @@ impl Config {
                 let login = Login {
                     user: address.option("sentinel_user").map(str::to_owned),
                     password: match address.option("sentinel_password") {
-                        Some(password) => Some(password.to_owned()),
+                        Some(password) => Some(password.to_owned().into()),
                         None => address.secret("sentinel_password")?,
                     },
                 };
@@ -257,7 +257,7 @@ fn login(user: Option<&str>, address: &BackendUrl, option: &str) -> Result<Login
     };
     let user = user.filter(|user| !user.is_empty()).map(BackendUrl::decode).transpose()?;
     let password = match password.filter(|password| !password.is_empty()) {
-        Some(password) => Some(BackendUrl::decode(password)?),
+        Some(password) => Some(BackendUrl::decode(password)?.into()),
         None => address.secret(option)?,
     };
     if user.is_some() && password.is_none() {

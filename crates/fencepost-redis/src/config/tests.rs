@@ -15,7 +15,7 @@ fn one(url: &str) -> (Address, Login, i64, bool) {
 }
 
 fn known(user: Option<&str>, password: &str) -> Login {
-    Login { user: user.map(str::to_owned), password: Some(password.to_owned()) }
+    Login { user: user.map(str::to_owned), password: Some(password.to_owned().into()) }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Task};
+use fencepost_core::{ErrorKind, Secret, Task};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value};
 use rustix::net::sockopt;
@@ -60,6 +60,25 @@ pub(crate) async fn connect(
     connect_options: &ConnectOptions,
     inbox: Option<Inbox>,
 ) -> Result<(MultiplexedConnection, Task), Failure> {
+    let secret = connect_options.login.password.as_ref();
+    let password = secret.map(Secret::text);
+    let connected = connect_with(address, connect_options, password.as_deref(), inbox.clone()).await;
+    match (connected, secret, password) {
+        (Err(failure), Some(secret), Some(refused)) if failure.kind == ErrorKind::Denied => {
+            let Some(password) = secret.after_refusal(&refused) else { return Err(failure) };
+            connect_with(address, connect_options, Some(&password), inbox).await
+        }
+        (connected, ..) => connected,
+    }
+}
+
+/// Connects with this password.
+async fn connect_with(
+    address: &Address,
+    connect_options: &ConnectOptions,
+    password: Option<&str>,
+    inbox: Option<Inbox>,
+) -> Result<(MultiplexedConnection, Task), Failure> {
     let shown = address.to_string();
     let security = connect_options.security.as_ref();
     let of_tls =
@@ -74,7 +93,7 @@ pub(crate) async fn connect(
     if let Some(user) = &connect_options.login.user {
         info = info.set_username(user);
     }
-    if let Some(password) = &connect_options.login.password {
+    if let Some(password) = password {
         info = info.set_password(password);
     }
     // No timeouts of the driver's: they are tokio's, and a call may be made where there is no runtime.

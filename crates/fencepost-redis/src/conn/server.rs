@@ -21,6 +21,7 @@ use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
 use crate::error::{Answer, Failure, broken, crowded, demoted, elsewhere, read_only, silent};
+use crate::script::queue::{ENTER, LEAVE};
 
 /// One server, or the master that sentinels name.
 pub(crate) struct Server {
@@ -121,6 +122,11 @@ impl Server {
         self.caller.run()
     }
 
+    /// Attempts to connect the lanes that are down, without the rest of their pauses.
+    pub(crate) fn try_now(&self) {
+        self.lanes().into_iter().for_each(PersistentConnection::try_now);
+    }
+
     /// A command that is no script.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, CallError> {
         self.persist(Lane::Renewer, Request { command, wait: None, stays: false }, None).await
@@ -193,6 +199,10 @@ impl Server {
         until: Moment,
         progress: &mut CallProgress,
     ) -> Result<Value, AttemptError> {
+        if lane == Lane::Renewer {
+            // The inbox comes back with the requests that take its place meanwhile.
+            self.caller.reconnect_now();
+        }
         let (mut until, mut turn) = (until, None);
         let persistent = match (lane, request.wait) {
             (Lane::Caller, None) => &self.caller,
@@ -238,13 +248,20 @@ impl Server {
                 Some(Answer::NoScript) => {
                     let script = call.and_then(|call| call.script);
                     let Some(script) = script else { return Err(AttemptError::Astray(silent(&self.shown))) };
-                    let load = script.load();
-                    let load = Request { command: &load, wait: None, stays: false };
-                    match Box::pin(self.ask(persistent, &connection, load, false, until)).await {
-                        Some(Answer::Value(_)) => continue,
-                        Some(Answer::Failed(failure)) => Err(AttemptError::Ends(progress.ends(&failure))),
-                        _ => Err(AttemptError::Astray(silent(&self.shown))),
+                    // The program may end with its release, so that nobody waits for a reply that the script is not known.
+                    let release = std::ptr::eq(script, &ENTER).then_some(&LEAVE);
+                    for script in std::iter::once(script).chain(release) {
+                        let load = script.load();
+                        let load = Request { command: &load, wait: None, stays: false };
+                        match Box::pin(self.ask(persistent, &connection, load, false, until)).await {
+                            Some(Answer::Value(_)) => {}
+                            Some(Answer::Failed(failure)) => {
+                                return Err(AttemptError::Ends(progress.ends(&failure)));
+                            }
+                            _ => return Err(AttemptError::Astray(silent(&self.shown))),
+                        }
                     }
+                    continue;
                 }
                 Some(Answer::Lost(failure)) => {
                     if let Some(call) = call {

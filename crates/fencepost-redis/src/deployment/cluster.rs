@@ -110,6 +110,9 @@ impl Cluster {
         request: Request<'_>,
         call: &Call,
     ) -> Result<Value, CallError> {
+        if lane == Lane::Renewer {
+            self.inbox.reconnect_now();
+        }
         let clock = self.options.runtime.clock();
         let until = clock.now() + self.options.timeout;
         let mut progress = CallProgress::default();
@@ -177,6 +180,11 @@ impl Cluster {
 
     fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read())
+    }
+
+    /// Attempts to make the connections that are down, without the rest of their pauses.
+    pub(super) fn try_now(&self) {
+        self.servers().values().for_each(|server| server.try_now());
     }
 
     fn servers(&self) -> MutexGuard<'_, HashMap<Address, Arc<Server>>> {

@@ -152,6 +152,14 @@ impl Deployment {
         }
     }
 
+    /// Attempts to make the connections that are down, without the rest of their pauses.
+    pub(crate) fn try_now(&self) {
+        match &self.topology {
+            Topology::One(server) | Topology::Sentinel { server, .. } => server.try_now(),
+            Topology::Cluster(cluster) => cluster.try_now(),
+        }
+    }
+
     /// Closes all connections.
     pub(crate) async fn close(&self) {
         match &self.topology {

@@ -31,6 +31,7 @@ impl RedisEntry {
         Ok(match self.ask_turn(TurnTo::Exclusive { mark: join }).await? {
             Turned::Exclusive(token) => {
                 self.turn.is_asked = false;
+                self.token = Some(token);
                 Attempt::Granted(token)
             }
             Turned::Beside { others, again } => {
@@ -55,6 +56,7 @@ impl RedisEntry {
         self.lone = false;
         match self.ask_turn(TurnTo::Shared { token }).await? {
             Turned::Shared { more } => {
+                self.token = Some(token);
                 if more {
                     self.client.tend(&self.claim.want().name);
                 }

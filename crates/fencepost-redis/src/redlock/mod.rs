@@ -216,7 +216,7 @@ impl Backend for Node {
         Reply::coming(async move {
             let redis = self.handle.redis().await?;
             let names = std::slice::from_ref(name);
-            let info = operator::inspect_claims(&redis.client, name);
+            let info = operator::inspect(&redis.client, name);
             let (info, refused) = join(info, refused(&redis.client, names)).await;
             let mut info = info?;
             info.claims.extend(refused?.into_iter().flatten());

@@ -38,16 +38,16 @@ impl<'a> Terms<'a> {
 }
 
 /// Reads numbers off the front of a field.
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.bytes(1).map(|bytes| bytes[0])
     }
 
@@ -56,9 +56,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A number that Lua had as a double: whole and below 2^53.
-    fn number(&mut self) -> Option<u64> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
         self.bytes(8)?.try_into().ok().map(|bytes| f64::from_be_bytes(bytes) as u64)
     }
+}
+
+/// The text at the end of terms: the holder's line, and the reason.
+pub(crate) fn text(reader: &mut Reader<'_>) -> (String, Option<String>) {
+    let length = reader.u32().unwrap_or(0) as usize;
+    let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
+    let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
+    (holder, reason)
 }
 
 /// A claim as its record says.
@@ -89,12 +97,10 @@ impl Record {
             (_, n, of) => Mode::Permits { n, of },
         };
         let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
-        let length = reader.u32().unwrap_or(0) as usize;
         if state == 4 {
             reader.0 = reader.0.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default();
         }
-        let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
-        let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
+        let (holder, reason) = text(&mut reader);
         let detached = process == *NOBODY;
         Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
     }

@@ -54,7 +54,7 @@ impl Setting {
         refused: bool,
     ) -> Cmd {
         LEAVE.command(&[key], |command| {
-            self.leaves(command, claim.id, tombstone);
+            self.leaves(command, claim.id, tombstone, None);
             if refused {
                 let made = (made(vote) as f64).to_be_bytes();
                 self.terms(claim).put(command, &[&made[..], &claim.id.as_u128().to_be_bytes()].concat());
@@ -67,7 +67,7 @@ impl Setting {
     /// Tells those whom the node has refused that an eviction has freed the lock: the request to leave of a claim that is not there.
     pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
         LEAVE.command(&[key], |command| {
-            self.leaves(command, ClaimId::from_u128(0), false);
+            self.leaves(command, ClaimId::from_u128(0), false, None);
             command.arg("-");
         })
     }

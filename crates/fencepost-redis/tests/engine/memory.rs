@@ -1,6 +1,8 @@
 //! A server whose memory is full.
 
 use crate::kit::{LONG, SOON, connect, eventually, granted, lock, wait};
+use crate::runs::keeper;
+use fencepost_core::Firing;
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Look, Redis};
 use fencepost_testkit::wait::all_along;
@@ -56,4 +58,33 @@ async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     redis.look().ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     lock(&other, "new").await.release().await.unwrap();
     lock(&other, "lock").await.release().await.unwrap();
+}
+
+/// The record of its run never decides about a lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_run_is_kept_is_granted_and_released() {
+    needs!(REDIS);
+    let redis = Redis::start(&Config::new().memory(8_000_000, "noeviction")).unwrap();
+    let locks = keeper(&redis.url(), Duration::from_secs(86_400)).await;
+    let guard = lock(&locks, "lock").await;
+    let (first, waiting) = (guard.token(), wait(&locks, "lock", 1).await);
+    fill(&mut redis.look());
+    guard.report(0);
+    guard.release().await.expect("a release needs no room");
+    let next = granted(waiting, SOON).await;
+    let runs = locks.inspect("lock").await.unwrap().runs.unwrap();
+    assert_eq!(runs.good.map(|run| run.token), Some(first));
+    assert_eq!(runs.running.map(|run| run.token), Some(next.token()));
+    next.report(3);
+    next.release().await.expect("a release needs no room");
+    let runs = locks.inspect("lock").await.unwrap().runs.unwrap();
+    assert_eq!(runs.last.and_then(|run| run.exit_code), Some(3));
+    // A firing rests on the record of its run: without room for that it does not begin.
+    let once = locks.once("job", LONG).unwrap();
+    let error = once.begin().wait(Duration::from_millis(500)).await.expect_err("there is no room");
+    let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+    assert!(said.contains("memory"), "the error says what is the matter: {said}");
+    redis.look().ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    let Firing::First(guard) = once.begin().await.unwrap() else { panic!("it has not run") };
+    guard.release().await.unwrap();
 }

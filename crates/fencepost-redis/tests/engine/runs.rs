@@ -3,10 +3,21 @@
 use std::time::Duration;
 
 use fencepost_core::{Client, ClientBuilder, Firing, Registry};
+use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
-use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::redis::{Config, Proxied, Redis};
 
+use crate::kit::{LONG, SOON, eventually, granted, lock, registry, wait};
 use crate::strangers::{allow, enough};
+
+fn days(n: u64) -> Duration {
+    Duration::from_secs(n * 86_400)
+}
+
+/// A client whose runs the server keeps for so long.
+pub(crate) async fn keeper(url: &str, keep: Duration) -> Client {
+    Client::builder().ttl(LONG).history(keep).connect(&registry(), url).await.unwrap()
+}
 
 async fn cycle(locks: &Client, exit_code: i32) {
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
@@ -24,11 +35,10 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
         let builder = history.into_iter().fold(Client::builder(), ClientBuilder::history);
         builder.connect(&registry, &server.url()).await.unwrap()
     };
-    let kept = "fencepost:\u{1}runs:lock";
+    let key = "fencepost:lock";
     cycle(&connect(None).await, 0).await;
-    assert_eq!(server.look().ask::<i64>(&["EXISTS", kept]), 0, "nobody asked");
-    let days = |n: u64| Duration::from_secs(n * 86_400);
-    let look = || server.look().ask::<u64>(&["PTTL", kept]) / 1_000;
+    assert_eq!(server.look().ask::<i64>(&["HEXISTS", key, "hl"]), 0, "nobody asked");
+    let look = || server.look().ask::<u64>(&["PTTL", key]) / 1_000;
     cycle(&connect(Some(days(31))).await, 0).await;
     let left = look();
     assert!(left > days(31).as_secs() - 60 && left <= days(31).as_secs(), "{left} s");
@@ -36,6 +46,14 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
     let locks = connect(Some(days(1))).await;
     cycle(&locks, 3).await;
     assert!(look() > days(30).as_secs());
+    // Nor does one that asks for none, with a lease that moves the key's end.
+    let guard = lock(&connect(None).await, "lock").await;
+    let waiting = wait(&locks, "lock", 1).await;
+    guard.release().await.unwrap();
+    drop(granted(waiting, SOON).await);
+    eventually("it is dropped", async || locks.inspect("lock").await.unwrap().claims.is_empty()).await;
+    assert!(look() > days(30).as_secs());
+    cycle(&locks, 3).await;
     let info = locks.inspect("lock").await.unwrap();
     let runs = info.runs.unwrap();
     assert_eq!(runs.last.unwrap().exit_code, Some(3));
@@ -44,28 +62,28 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
     assert!(listing.resources.is_empty(), "{listing:?}");
 }
 
-/// Its connection may fail between the release and the report, and the next holder may be done before it is asked again.
-#[test]
-fn a_report_that_comes_late_does_not_hide_a_later_run() {
+/// The host's release has arrived, and no later word of the host does. The next holder sees the good end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_dies_with_its_release_has_not_lost_its_good_end() {
     needs!(REDIS);
-    let server = Redis::start(&Config::new()).unwrap();
-    let script = include_str!("../../src/script/lua/history.lua");
-    let note = |words: &[&str]| {
-        let keep = "60000";
-        let [step, token, rest @ ..] = words else { panic!("{words:?}") };
-        let head = format!(r#"{{"token":{token}"#);
-        let words = ["EVAL", script, "1", "runs", step, token, &head, keep];
-        server.look().ask::<Vec<i64>>(&[&words[..], rest].concat());
-    };
-    let last = || server.look().ask::<u64>(&["HGET", "runs", "last_token"]);
-    for (others, seen) in [("0", 10), ("1", 9)] {
-        server.look().ask::<u64>(&["DEL", "runs"]);
-        note(&["begin", "9", others]);
-        note(&["begin", "10", others]);
-        note(&["end", "10", r#","exit_code":3"#, "0", "5", others]);
-        note(&["end", "9", r#","exit_code":0"#, "1", "4", others]);
-        assert_eq!(last(), seen, "others: {others}");
-    }
+    let mut proxied = Proxied::start(&Config::new()).unwrap();
+    let far = keeper(&proxied.url(), days(1)).await;
+    let near = keeper(&proxied.direct_url(), days(1)).await;
+    let guard = lock(&far, "job").await;
+    let token = guard.token();
+    let waiting = wait(&near, "job", 1).await;
+    guard.report(0);
+    proxied.delay(Duration::from_millis(300)).unwrap();
+    let release = tokio::spawn(guard.release());
+    let next = granted(waiting, SOON).await;
+    // The reply to the release is under way to the host.
+    proxied.cut().unwrap();
+    let runs = near.inspect("job").await.unwrap().runs.unwrap();
+    assert_eq!(runs.good.map(|run| run.token), Some(token), "the end came with the release");
+    assert_eq!(runs.last.map(|run| (run.token, run.exit_code)), Some((token, Some(0))));
+    assert_eq!(runs.running.map(|run| run.token), Some(next.token()));
+    release.abort();
+    next.release().await.unwrap();
 }
 
 /// A server deletes a key whose expiry is no number that it can have, and the job would run again.

@@ -11,7 +11,8 @@ use fencepost_core::{
 use crate::connection_locks::{ConnectionLocks, Server};
 use crate::failure::named;
 
-/// At most `MAX_QUEUED` claims of a process wait for a name at the server, each on a connection; the others wait in the process.
+/// At most `MAX_QUEUED` claims of a process for a name are in its clients, of which one for each client waits at the server; the others wait
+/// in core.
 const MAX_QUEUED: u32 = 8;
 
 /// A server whose locks operators can look at.

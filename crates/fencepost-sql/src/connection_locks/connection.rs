@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Moment, Runtime, Token, Validity};
+use fencepost_core::{Claim, ClaimId, Moment, Runtime, Token, Validity};
 
 use crate::connection_locks::server::{Answer, Locked, Server, Session};
 use crate::connection_locks::task::ConnectionTask;
@@ -100,7 +100,8 @@ impl<S: Server> Connection<S> {
         };
         self.ended.store(true, SeqCst);
         // The holders are told before the server can hear that the connection ends.
-        claims.values().for_each(|claim| claim.validity.end(Loss::SessionEnded));
+        let why = self.runtime.session_loss();
+        claims.values().for_each(|claim| claim.validity.end(why));
         drop(task);
     }
 

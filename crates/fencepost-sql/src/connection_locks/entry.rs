@@ -96,6 +96,10 @@ impl<S: Server> LockEntry<S> {
                     return Err(failure.into());
                 }
                 Some(Ok(Grant::Fresh(grant))) => self.hold(grant),
+                Some(Ok(Grant::TakenBack)) => {
+                    self.phase = Phase::Gone;
+                    return Ok(Attempt::Gone);
+                }
                 Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
                     let connection = Arc::clone(&exclusive.connection);
                     let (keys, mode) = (self.keys.clone(), self.claim.want().mode);

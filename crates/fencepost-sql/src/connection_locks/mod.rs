@@ -6,8 +6,9 @@
 //! - A server gives a connection a lock again that the connection has. So the client keeps a table of the names in use.
 //! - A claim that is blocked waits in the server's queue on a connection of its own, and keeps that connection until its release. A
 //!   connection that holds never waits: its ping would queue behind the wait.
-//! - A claim that finds others of its client in that queue joins it without a try, which would fail.
-//! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement.
+//! - A claim that finds another one of its client in that queue waits for its turn, without a try, which would fail.
+//! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement. A claim that sends it too
+//!   late begins again: the server has ended its connection.
 //! - If no connection is free to wait, or the server has no queue for the mode, the claim waits quietly: it tries, pauses and is told of
 //!   releases.
 
@@ -47,6 +48,7 @@ use crate::connection_locks::entry::LockEntry;
 use crate::connection_locks::in_queue::InQueue;
 use crate::connection_locks::keys::KeysInUse;
 use crate::failure::Failure;
+use crate::turns::Turns;
 
 /// The lease for which the first connection is opened: core's default.
 const FIRST_TTL: Duration = Duration::from_secs(30);
@@ -70,6 +72,7 @@ pub struct ConnectionLocks<S: Server> {
     pub quiet: QuietWaiters<S>,
     keys: KeysInUse,
     in_queue: InQueue,
+    turns: Turns,
 }
 
 impl<S: Server> ConnectionLocks<S> {
@@ -83,8 +86,8 @@ impl<S: Server> ConnectionLocks<S> {
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
         let pool = Pool::new(Arc::clone(&server), runtime.clone());
         let (listed, quiet, keys) = (ListedClaims::default(), QuietWaiters::default(), KeysInUse::default());
-        let in_queue = InQueue::default();
-        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, in_queue });
+        let (in_queue, turns) = (InQueue::default(), Turns::default());
+        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, in_queue, turns });
         locks.connection().await?;
         Ok(locks)
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{Claim, Moment, Token, Waiter};
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use tokio::sync::Notify;
 
@@ -15,6 +16,7 @@ use crate::connection_locks::connection::Connection;
 use crate::connection_locks::pool::Exclusive;
 use crate::connection_locks::{ConnectionLocks, Server, Session};
 use crate::failure::Failure;
+use crate::turns::WAIT_IDLE;
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
@@ -50,6 +52,8 @@ pub(super) enum Grant<S: Server> {
     },
     /// It was free when the claim tried again.
     Fresh(FreshGrant<S>),
+    /// The server granted it and took it back, because this process was stopped meanwhile.
+    TakenBack,
 }
 
 impl<S: Server> Wait<S> {
@@ -118,6 +122,21 @@ async fn wait<S: Server>(
     keys: &Keys<S>,
 ) -> Option<Result<Grant<S>, Failure>> {
     let is_quiet = locks.server.waits_quietly(claim.want().mode);
+    let queued = || inner.slot.tell(|slot| slot.queued = true);
+    let own = Arc::clone(locks);
+    let reach = move || {
+        let own = Arc::clone(&own);
+        async move { own.reach().await }.boxed()
+    };
+    let turn = locks.turns.take(&claim.want().name, &locks.runtime, reach, queued);
+    let _turn = match is_quiet {
+        true => None,
+        false => match select(pin!(turn), pin!(inner.cancelled.notified())).await {
+            Either::Left((Ok(turn), _)) => Some(turn),
+            Either::Left((Err(failure), _)) => return Some(Err(failure)),
+            Either::Right(_) => return None,
+        },
+    };
     let permit = match locks.pool.try_permit() {
         Some(permit) if !is_quiet => permit,
         _ => {
@@ -131,7 +150,8 @@ async fn wait<S: Server>(
         }
     };
     let ttl = claim.ttl();
-    let connecting = pin!(locks.pool.exclusive(permit, ttl));
+    let idle = ttl.min(WAIT_IDLE);
+    let connecting = pin!(locks.pool.exclusive(permit, idle));
     let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
@@ -147,7 +167,14 @@ async fn wait<S: Server>(
                 let sent = clock.now();
                 match connection.confirm(claim, keys, token, ttl).await {
                     Ok(Some(token)) => return Some(Ok(Grant::Exclusive { exclusive, token, sent })),
-                    Ok(None) => {}
+                    Ok(None) => {
+                        if let Err(failure) = connection.set_idle(idle).await {
+                            return Some(Err(failure));
+                        }
+                    }
+                    Err(failure) if failure.closed || connection.has_ended() => {
+                        return Some(Ok(Grant::TakenBack));
+                    }
                     Err(failure) => return Some(Err(failure)),
                 }
             }

@@ -38,8 +38,8 @@ pub struct Dialect {
     pub(crate) upserts: bool,
     /// The end of an `INSERT` into the table `{}` that does nothing if the row is there.
     pub(crate) or_nothing: &'static str,
-    /// A number that the next token of a lock reaches at least.
-    pub(crate) floor: &'static str,
+    /// Whether a name is a line of the text `{}`. `None`: a statement that lists names has them in its text.
+    pub(crate) names: Option<&'static str>,
     /// Sends the text `$2` to the channel `$1`. `None`: there are no messages.
     pub(crate) notify: Option<&'static str>,
     /// Returns a row with the layout's number, and none if the table is missing.

@@ -9,7 +9,7 @@ use crate::names::TableName;
 /// `UTC_TIMESTAMP` does not depend on the session's time zone. It stands still during a statement, so after a wait for a row it is
 /// earlier than the time: a lease becomes shorter, but not shorter than its client believes, and nothing is dead too early.
 ///
-/// No session can make commits durable. So a token is at least the time in microseconds: it grows after a crash, too.
+/// No session can make commits durable. The tokens grow all the same, because they are at least the time.
 pub const MYSQL: Dialect = Dialect {
     quote: '`',
     now: "UTC_TIMESTAMP(6)",
@@ -22,7 +22,7 @@ pub const MYSQL: Dialect = Dialect {
     upserts: false,
     // It locks the row as an update does. `INSERT IGNORE` would share it, and two of them could not go on.
     or_nothing: "ON DUPLICATE KEY UPDATE {0}.token = {0}.token",
-    floor: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    names: None,
     notify: None,
     layout,
     missing: "the lease table is missing, or this user has no rights on it; run fencepost schema --apply with this URL, and grant \

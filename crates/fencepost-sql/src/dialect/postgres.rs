@@ -17,7 +17,7 @@ pub const POSTGRES: Dialect = Dialect {
                 ELSE current_setting('synchronous_commit') END, true)",
     upserts: true,
     or_nothing: "ON CONFLICT (name) DO NOTHING",
-    floor: "0::int8",
+    names: Some("= ANY (string_to_array({}, E'\\n'))"),
     notify: Some("SELECT pg_notify($1, $2) IS NULL"),
     layout,
     missing: "the lease table is missing; run fencepost schema --apply with this URL",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fencepost_core::{Claim, ClaimRecord, ErrorKind, Mode, Token, Waiter};
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use crate::database::{Results, Value};
@@ -15,6 +16,7 @@ use crate::row::client::RowClient;
 use crate::row::database::RowTransaction;
 use crate::row::held::Held;
 use crate::row::statements::with;
+use crate::turns::Turn;
 
 /// A claim that tries or waits. Its task runs on the client's own thread, to its end. Dropping this cancels it.
 pub(crate) struct Acquiring(Arc<Shared>);
@@ -35,7 +37,7 @@ struct Slot {
     done: bool,
 }
 
-/// `None`: another transaction has the row, and the claim does not wait.
+/// `None`: another transaction has the row, and the claim does not wait. One that waits begins again.
 type Outcome = Result<Option<Arc<Held>>, Failure>;
 
 impl Acquiring {
@@ -91,6 +93,14 @@ impl Drop for Acquiring {
 }
 
 async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -> Outcome {
+    // Before the transaction begins: the server would end it while it does nothing.
+    let _turn = match claim.join {
+        true => match turn(shared, client, claim).await? {
+            Some(turn) => Some(turn),
+            None => return Ok(None),
+        },
+        false => None,
+    };
     let (row, is_shared) = (client.stored(claim.want().name.as_str()), claim.want().mode == Mode::Shared);
     let mut is_made = false;
     let (transaction, sent) = loop {
@@ -143,13 +153,41 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
     }
     // The lease counts from here: the reply may have been on its way for long.
     let sent = claim.runtime.clock().now();
+    match transaction.keep().await {
+        // The server granted it and took it back, because this process was stopped meanwhile.
+        Err(failure) if failure.closed || transaction.has_ended() => {
+            client.forget(note);
+            return Ok(None);
+        }
+        kept => kept?,
+    }
     let token = async {
-        transaction.keep().await?;
         let grant = client.statements.grant.iter().map(|text| with(text, vec![note.into()]));
         client.run(grant.collect()).await
     };
     let token = noted(client, note, token.await)?;
     Ok(Some(Held::new(client, claim, transaction, (note, token), sent)))
+}
+
+/// Waits for the turn of a claim. `None`: the claim has given up.
+async fn turn(shared: &Shared, client: &Arc<RowClient>, claim: &Claim) -> Result<Option<Turn>, Failure> {
+    let queued = || shared.slot.tell(|slot| slot.queued = true);
+    let name = &claim.want().name;
+    let own = Arc::clone(client);
+    let reach = move || {
+        let own = Arc::clone(&own);
+        async move { own.reach().await }.boxed()
+    };
+    let turn = pin!(client.turns.take(name, &client.runtime, reach, queued));
+    let cancelled = pin!(poll_fn(|cx| shared.cancelled.poll(cx, |cancelled| *cancelled)));
+    match select(turn, cancelled).await {
+        Either::Left((turn, _)) => {
+            // From now on it may be granted.
+            shared.slot.with(|slot| slot.queued = false);
+            turn.map(Some)
+        }
+        Either::Right(_) => Ok(None),
+    }
 }
 
 /// Waits in the server's queue. `false`: the claim has given up.

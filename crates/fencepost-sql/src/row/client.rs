@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ClaimId, Loss, Runtime};
+use fencepost_core::{ClaimId, Runtime};
 
 use crate::database::{Results, Statement};
 use crate::failure::Failure;
@@ -14,6 +14,7 @@ use crate::row::database::RowDatabase;
 use crate::row::held::Held;
 use crate::row::server::mix;
 use crate::row::statements::{RowStatements, with};
+use crate::turns::Turns;
 
 /// How often a statement is tried while other transactions are in its way.
 const MAX_CONFLICTS: u32 = 10;
@@ -34,6 +35,7 @@ pub(crate) struct RowClient {
     /// The notes that are, or may be, in the table.
     notes: Mutex<BTreeSet<i64>>,
     held: Mutex<HashMap<ClaimId, Weak<Held>>>,
+    pub(crate) turns: Turns,
 }
 
 impl RowClient {
@@ -53,7 +55,13 @@ impl RowClient {
             last_note: AtomicU64::new(1),
             notes: Mutex::default(),
             held: Mutex::default(),
+            turns: Turns::default(),
         })
+    }
+
+    /// Asks whether the server answers.
+    pub(crate) async fn reach(&self) -> Result<(), Failure> {
+        self.run(vec![with(&self.statements.check, Vec::new())]).await.map(drop)
     }
 
     /// Returns the number of a new note. It is no secret.
@@ -118,7 +126,7 @@ impl RowClient {
         let held = std::mem::take(&mut *self.held.lock());
         for held in held.into_values().filter_map(|held| held.upgrade()) {
             // The holder is told before another one can be granted the lock.
-            held.claim.validity.end(Loss::SessionEnded);
+            held.claim.validity.end(held.claim.runtime.session_loss());
             held.transaction.end();
         }
         let notes = std::mem::take(&mut *self.notes.lock());

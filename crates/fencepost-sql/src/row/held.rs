@@ -133,7 +133,7 @@ async fn watch(claim: Arc<Claim>, ended: BoxFuture<'static, ()>, held: Weak<Held
     let is_ended = matches!(select(ended, pin!(lease)).await, Either::Left(_));
     let Some(held) = held.upgrade().filter(|held| held.finishing.get().is_none()) else { return };
     if is_ended {
-        claim.validity.end(Loss::SessionEnded);
+        claim.validity.end(claim.runtime.session_loss());
     }
     let _ = held.finish(false).await;
 }

@@ -2,7 +2,7 @@
 //!
 //! - A row is made and committed before it is locked. The server's queue is the row's.
 //! - Each claim has a connection while it tries, waits and holds. Its transaction ends when the connection does.
-//! - The server ends a connection that is silent for the `ttl`. A renewal is a statement on it.
+//! - The server ends a connection that is silent for the `ttl`, or for less after a wait. A renewal is a statement on it.
 //! - A note of each claim tells operators who waits and holds. It is committed by another connection, which draws the token with it.
 //!   No grant depends on it. A note counts as long as its transaction is open.
 
@@ -40,7 +40,8 @@ pub use server::RowServer;
 pub use statements::RowDialect;
 pub use transaction::{OpenTransaction, ended_early};
 
-/// At most `MAX_QUEUED` claims of a process wait for a row at the server, each on a connection; the others wait in the process.
+/// At most `MAX_QUEUED` claims of a process for a name are in its clients, of which one for each client waits at the server; the others wait
+/// in core.
 const MAX_QUEUED: u32 = 8;
 
 /// How row locks are used.
@@ -131,10 +132,7 @@ impl Backend for RowLocks {
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            let reach = Statement::new(Arc::clone(&self.client.statements.check), Vec::new());
-            self.client.run(vec![reach]).await.map(drop).map_err(|failure| self.error(failure))
-        })
+        Reply::coming(async { self.client.reach().await.map_err(|failure| self.error(failure)) })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -30,6 +30,9 @@ pub trait RowServer: Connect + Sized {
     /// Returns the statements that come before one that waits for a lock.
     fn before_wait(&self) -> Vec<Statement>;
 
+    /// Returns the statement that makes the server end the transaction after `idle` without a statement.
+    fn set_idle(&self, idle: Duration) -> Statement;
+
     /// Returns the statement that interrupts the one that a connection runs.
     fn interrupt(&self, connection: i64) -> Statement;
 

@@ -15,6 +15,7 @@ use crate::driver::Used;
 use crate::failure::Failure;
 use crate::row::database::{Renewed, RowDatabase, RowTransaction};
 use crate::row::server::{RowServer, Rows};
+use crate::turns::WAIT_IDLE;
 
 /// How long the server may take to end a statement.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -156,7 +157,8 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
         self.busy.store(true, Ordering::SeqCst);
         async move {
             let mut statements = self.server.before_wait();
-            statements.push(statement);
+            // The first statement after the grant raises it again.
+            statements.extend([self.server.set_idle(self.idle().min(WAIT_IDLE)), statement]);
             let results = self.server.run(&self.client, &statements).await;
             self.busy.store(false, Ordering::SeqCst);
             Ok(results.map_err(|failure| self.server.explain(failure))?.pop().unwrap_or_default())
@@ -177,7 +179,9 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
     }
 
     fn keep(&self) -> Answer<'_, ()> {
-        async { self.run(self.server.keep()).await.map(drop) }.boxed()
+        let set_idle = self.server.set_idle(self.idle());
+        let statements = std::iter::once(set_idle).chain(self.server.keep()).collect();
+        async { self.run(statements).await.map(drop) }.boxed()
     }
 
     fn renew(&self, idle: Duration, look: Statement) -> Answer<'_, Renewed> {

@@ -9,6 +9,7 @@ use fencepost_core::Waiters;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::client::Client;
+use crate::db::idle;
 use crate::db::queue;
 use crate::db::rows;
 use crate::error::Failure;
@@ -40,6 +41,37 @@ pub(crate) async fn listen(fifo: OwnedFd, claims: Arc<Waiters<TrackedClaim>>, cl
                 tracing::debug!(?checked, "told to look at the database's files");
             }
         });
+    }
+}
+
+/// How long a name stays after its last grant.
+const KEEP_NAME: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How often a client looks at all names.
+const LOOK_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+
+/// How long a client pauses before it looks at the next names.
+const NEXT_LOOK: Duration = Duration::from_secs(1);
+
+/// Removes names that nobody uses, until the client is dropped.
+pub(crate) async fn remove_idle_names(client: Weak<Client>) {
+    loop {
+        let Some(client) = client.upgrade() else { return };
+        let clock = client.runtime.clock().clone();
+        let before = client.now().wall.saturating_sub(KEEP_NAME.as_micros() as u64);
+        let pause = match idle::remove(&client.database, before) {
+            Ok(true) | Err(Failure::Busy) => NEXT_LOOK,
+            Ok(false) => LOOK_INTERVAL,
+            Err(error) => {
+                tracing::debug!(?error, "names that nobody uses stay");
+                LOOK_INTERVAL
+            }
+        };
+        drop(client);
+        clock.sleep_until(clock.now() + pause).await;
+        if clock.is_stopped() {
+            return;
+        }
     }
 }
 

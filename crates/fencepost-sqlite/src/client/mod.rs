@@ -6,6 +6,7 @@ pub(crate) mod session;
 use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(crate) struct Client {
     making: Mutex<()>,
     /// The holder of the last claim as it is written down; mostly all claims of a client have the same.
     holder: Mutex<Option<(Arc<HolderInfo>, Arc<str>)>>,
+    /// It has warned that runs cannot be recorded.
+    pub(crate) warned_of_runs: AtomicBool,
 }
 
 impl Client {
@@ -59,6 +62,7 @@ impl Client {
             heartbeat: OnceLock::new(),
             making: Mutex::new(()),
             holder: Mutex::new(None),
+            warned_of_runs: AtomicBool::new(false),
         })
     }
 
@@ -139,6 +143,7 @@ impl Client {
             // A process that opens the database after this check sees the side file.
             self.check_in_place()?;
             self.runtime.spawn(background::remove_dead_clients(Arc::downgrade(self)));
+            self.runtime.spawn(background::remove_idle_names(Arc::downgrade(self)));
         }
         Ok(self.heartbeat.get().ok_or_else(|| io::Error::other("the side file was not made"))?)
     }

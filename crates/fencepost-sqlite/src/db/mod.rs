@@ -12,6 +12,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 pub(crate) mod files;
+pub(crate) mod idle;
 pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod queue;

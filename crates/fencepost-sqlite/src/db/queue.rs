@@ -16,6 +16,7 @@ use fencepost_core::Mode;
 use fencepost_core::backend::admission::Held;
 use rusqlite::Connection;
 
+use crate::db::idle;
 use crate::db::rows::{self, NewRow, Row, columns};
 use crate::error::Failure;
 use crate::process::heartbeat_file::ClientKey;
@@ -136,7 +137,7 @@ fn answer(
         let blockers = std::mem::take(&mut scan.blockers);
         return Ok((Outcome::Blocked { seq, ahead: scan.ahead, blockers }, to_wake));
     }
-    let mut token = scan.last_token.unwrap_or(0);
+    let mut token = scan.greatest_token(db)?;
     let mut next_token = || {
         token = liveness.now.wall.max(token + 1);
         token
@@ -273,6 +274,11 @@ impl<'a> Scan<'a> {
             impossible: Vec::new(),
             repairs: Vec::new(),
         }
+    }
+
+    /// Returns the token above which the next one is: the last one of the resource, or of all resources whose rows were removed.
+    fn greatest_token(&self, db: &Connection) -> rusqlite::Result<u64> {
+        self.last_token.map_or_else(|| idle::greatest_removed(db), Ok)
     }
 
     /// Reads up to the claim's own row, or to the end if it has none. `goes` is asked for each living waiter in front

@@ -3,6 +3,8 @@
 //! They have a table of their own, which the first such claim makes. Clients of versions that do not know it share the file: they
 //! neither read nor change it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fencepost_core::{Claim, Removed, Runs, Token};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -25,6 +27,25 @@ pub(crate) enum End {
     Released,
     /// Nobody has learned of the grant: it was no run.
     Withdrawn,
+}
+
+/// Notes something by `note`. If that fails, it is undone, and the rest of the transaction goes on. Warns unless `warned` says that it has.
+pub(crate) fn dispensable(
+    db: &Connection,
+    warned: &AtomicBool,
+    note: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let run = |sql| db.prepare_cached(sql)?.execute([]).map(drop);
+    run("SAVEPOINT run")?;
+    let noted = note();
+    if let Err(error) = &noted {
+        // It fails where the error has undone the whole transaction.
+        run("ROLLBACK TO run")?;
+        if !warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "runs are not recorded; the locks work without that");
+        }
+    }
+    run("RELEASE run")
 }
 
 /// Notes that the claim was granted its row `seq`.

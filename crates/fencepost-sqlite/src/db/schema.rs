@@ -32,7 +32,7 @@ CREATE TABLE line (
     boot     BLOB,               -- detached: the boot that `until` belongs to
     wall     INTEGER,            -- detached: the same end on the wall clock, for after a restart of the machine
     missing  INTEGER,            -- since when (CLOCK_BOOTTIME) the side file is not to be found
-    last     INTEGER,            -- row 0: the last token that was granted
+    last     INTEGER,            -- row 0: the last token that was granted; of the empty name: the greatest one of removed names
     PRIMARY KEY (resource, seq)
 ) WITHOUT ROWID;
 ";

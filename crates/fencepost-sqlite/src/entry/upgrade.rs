@@ -25,7 +25,8 @@ impl ClaimState {
             let mut liveness = client.liveness(now);
             let upgraded = upgrade::upgrade(db, &mut liveness, resource, &id, join)?;
             if let (Upgraded::Granted { token }, Some(before), Some(_)) = (&upgraded, before, claim.history) {
-                runs::renumber(db, claim, before, *token, now.wall)?;
+                let note = || runs::renumber(db, claim, before, *token, now.wall);
+                runs::dispensable(db, &client.warned_of_runs, note)?;
             }
             Ok((upgraded, liveness.dead_processes().collect()))
         })?;
@@ -54,7 +55,8 @@ impl ClaimState {
         let next = client.database.write(|db| {
             let next = upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token)?;
             if let (Some(_), Some(before), Some(_)) = (&next, before, claim.history) {
-                runs::renumber(db, claim, before, token, now.wall)?;
+                let note = || runs::renumber(db, claim, before, token, now.wall);
+                runs::dispensable(db, &client.warned_of_runs, note)?;
             }
             Ok(next)
         })?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Database, SOON, connect, eventually, renewed};
-use fencepost_core::{DetachedLease, Page, State};
+use fencepost_core::{Client, DetachedLease, Firing, Page, Registry, State};
 
 const NAME: &str = "stock/42";
 
@@ -216,4 +216,36 @@ async fn a_database_that_was_removed_confirms_nothing_any_more() {
     guard.lost().await;
     let error = locks.mutex(NAME).unwrap().try_lock().await.unwrap_err();
     assert!(error.is_configuration() && error.to_string().contains("removed or replaced"), "{error}");
+}
+
+/// The record of its run never decides about a lock. A firing rests on it.
+#[tokio::test]
+async fn a_run_that_cannot_be_recorded_costs_a_firing_and_no_lock() {
+    let database = Database::new();
+    let day = Duration::from_secs(86_400);
+    let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
+    let locks = Client::builder().history(day).connect(&registry, &database.url()).await.unwrap();
+    locks.mutex(NAME).unwrap().lock().await.unwrap().release().await.unwrap();
+    database.maintain("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no room'); END");
+    let guard = locks.mutex(NAME).unwrap().lock().wait(SOON).await.expect("it is free");
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.mutex(NAME)?.lock().wait(SOON).await }
+    });
+    eventually("it waits", async || locks.inspect(NAME).await.unwrap().waiters().count() == 1).await;
+    guard.report(0);
+    guard.release().await.expect("it was held");
+    waiting.await.unwrap().expect("it is its turn").release().await.expect("it was held");
+    let once = locks.once("job", day).unwrap();
+    let error = once.begin().await.expect_err("there is no room for its record");
+    let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+    assert!(said.contains("no room"), "the error says why: {said}");
+    // It has left no lock.
+    drop(locks.mutex("job").unwrap().try_lock().await.unwrap().expect("it is free"));
+    database.maintain("DROP TRIGGER full");
+    let Firing::First(guard) = once.begin().wait(SOON).await.unwrap() else { panic!("it has not run") };
+    guard.report(0);
+    // Its work is done, so its end is no reason to keep the lock.
+    database.maintain("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no room'); END");
+    guard.release().await.expect("it was held");
 }

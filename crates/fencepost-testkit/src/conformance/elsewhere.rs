@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The environment variables that give the other process its task.
-const ROLE: [&str; 3] = ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS"];
+const ROLE: [&str; 4] =
+    ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS", "FENCEPOST_HOLD_CLAIMS"];
 
 /// The test binary, started a second time to hold a lock, as
 /// [`Namespace::elsewhere`](super::Namespace::elsewhere) requires.
@@ -24,8 +25,17 @@ impl Holder {
     /// # Panics
     /// Panics if it does not acquire the lock.
     pub fn start(url: &str, name: &str, ttl: Duration) -> Holder {
-        let mut holder = Holder::waiting(url, name, ttl);
-        let stderr = holder.0.stderr.take().expect("it was piped");
+        let mut holder = Holder::waiting(url, name, ttl, 1);
+        holder.await_held();
+        holder
+    }
+
+    /// Returns when the other process holds.
+    ///
+    /// # Panics
+    /// Panics if it does not acquire the lock, or if this was called before.
+    pub fn await_held(&mut self) {
+        let stderr = self.0.stderr.take().expect("it was piped");
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let mut said = Vec::new();
         if !lines.any(|line| {
@@ -33,20 +43,19 @@ impl Holder {
             said.push(line);
             held
         }) {
-            holder.kill();
-            panic!("the other process did not come to hold {name:?}:\n{}", said.join("\n"));
+            self.kill();
+            panic!("the other process did not come to hold the lock:\n{}", said.join("\n"));
         }
-        holder
     }
 
-    /// Starts the other process, which waits for `name` if another claim holds it.
+    /// Starts the other process, whose `claims` wait for `name` if another claim holds it. The first one that is granted keeps it.
     ///
     /// # Panics
     /// Panics if the process does not start.
-    pub fn waiting(url: &str, name: &str, ttl: Duration) -> Holder {
+    pub fn waiting(url: &str, name: &str, ttl: Duration, claims: u32) -> Holder {
         let child = Command::new(std::env::current_exe().expect("a test knows its program"))
             .args(["hold_elsewhere", "--exact", "--nocapture"])
-            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string()]))
+            .envs(ROLE.into_iter().zip([url, name, &ttl.as_millis().to_string(), &claims.to_string()]))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -92,16 +101,23 @@ impl Drop for Holder {
 /// # Panics
 /// Panics if the lock is not granted.
 pub fn hold_elsewhere(registry: &Registry) {
-    let [Ok(url), Ok(name), Ok(ttl)] = ROLE.map(std::env::var) else { return };
+    let [Ok(url), Ok(name), Ok(ttl), Ok(claims)] = ROLE.map(std::env::var) else { return };
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let locks = Client::builder().connect(registry, &url).await.expect("it connects");
-        let guard = locks.mutex(&name).expect("a name").lock().ttl(ttl).await.expect("it is granted");
+        let mutex = locks.mutex(&name).expect("a name");
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..claims.parse().expect("a number") {
+            let mutex = mutex.clone();
+            waiting.spawn(async move { mutex.lock().ttl(ttl).await });
+        }
+        let guard =
+            waiting.join_next().await.expect("there is one").expect("no panic").expect("it is granted");
         eprintln!("held");
         let (end, ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || end.send(std::io::stdin().read_line(&mut String::new())));
         let _ = ended.await;
-        drop(guard);
+        drop((guard, waiting));
     });
 }

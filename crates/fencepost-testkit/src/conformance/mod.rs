@@ -230,7 +230,7 @@ macro_rules! conformance {
             a_detached_lease_ends a_detached_lease_that_has_ended_cannot_be_released what_is_attached_heeds_its_secret
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed
             lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so
-            a_forked_child_releases_nothing crash_frees stop_and_continue engine_out_of_reach
+            a_forked_child_releases_nothing a_forked_child_holds_nothing crash_frees stop_and_continue engine_out_of_reach
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
             inspect list_by_prefix_and_page a_longest_time_stands_beside_the_grant odd_texts_are_shown_whole
             who_waits_evicts_an_overdue_holder evict_wants_the_right_token evict_marks evict_now evict_says_who_and_why
@@ -243,9 +243,11 @@ macro_rules! conformance {
             a_latch_opens_with_its_last_count a_count_under_way_opens_nothing members_enter_and_leave_together a_dead_member_holds_nobody_up
             what_the_engine_cannot_do_is_refused
             the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
+            the_next_holder_sees_how_the_run_before_it_ended
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing
-            a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close the_last_client_waits_for_its_releases a_process_that_ends_frees what_is_held_is_seen_at_the_engine
+            a_close_lets_nobody_in_beside_a_holder who_waits_is_told_of_a_close the_last_client_waits_for_its_releases a_process_that_ends_frees
+            a_close_tells_its_guards_and_releases_them a_close_does_not_wait_for_a_holder what_is_held_is_seen_at_the_engine
         }
     };
 }

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 /// The limit for "at once" on a busy machine. A lock that is handed over only at the end of a lease of
 /// [`LONG`] takes longer.
-pub(super) const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(9);
 /// A lease that does not expire within a case by itself.
 pub(super) const LONG: Duration = Duration::from_secs(40);
 /// How long runs are kept.

@@ -1,17 +1,21 @@
 //! SQL servers: one PostgreSQL, with a pooler, one MariaDB.
 
+mod deleted;
 mod fixture;
 mod jumps;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
 pub mod rows;
+mod stopped;
 
+pub use deleted::DeletedRows;
 pub use fixture::{SqlMode, SqlServer};
 pub use jumps::hold_through_jumps;
 pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
+pub use stopped::a_stopped_process_holds_up_nobody_for_its_lease;
 
 use crate::server::{Proxied, Standalone};
 use fencepost_core::sync::Mutex;

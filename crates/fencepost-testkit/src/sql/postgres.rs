@@ -82,7 +82,8 @@ impl Postgres {
 }
 
 pub(super) fn run(port: u16, statements: &str) -> io::Result<String> {
-    let mut psql = Command::new("psql");
+    // Not the one of the search path, which Debian makes a Perl script that takes ten times as long.
+    let mut psql = Command::new(programs()?.join("psql"));
     psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1", "--file=-"]);
     psql.args(["--host=127.0.0.1", "--username", USER, "--dbname=postgres"]).arg(format!("--port={port}"));
     output(&mut psql, statements)

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Claim, Clock, Error, Loss, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
+    Claim, Clock, Error, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
     session_renewal_failed,
 };
 use zookeeper_client as zk;
@@ -92,8 +92,8 @@ impl Session {
 
     /// Ends the session for good. The driver closes it at the server as well: its nodes must not stay because the connection is
     /// made again.
-    pub(crate) fn end(&self, why: Loss) {
-        self.validity.end(why);
+    pub(crate) fn end(&self) {
+        self.validity.end(self.runtime.session_loss());
         drop(self.driver.lock().take());
     }
 
@@ -181,8 +181,7 @@ impl Session {
             }
             self.probe().await;
         }
-        let why = self.validity.ended().unwrap_or(Loss::SessionEnded);
-        self.end(why);
+        self.end();
     }
 
     /// Sends one request that a quorum answers.
@@ -196,7 +195,7 @@ impl Session {
                 tracing::debug!(%error, "a probe of the session failed");
                 self.renewal_failed(failure(&error));
                 if is_over(&error) {
-                    self.end(Loss::SessionEnded);
+                    self.end();
                 }
                 self.sleep_until(sent + self.length / 20).await;
             }
@@ -213,7 +212,7 @@ impl Session {
         loop {
             let state = states.changed().await;
             if state.is_terminated() {
-                self.end(Loss::SessionEnded);
+                self.end();
                 return;
             }
             if state == zk::SessionState::Disconnected {

@@ -1,8 +1,8 @@
 -- Changes of locks: collected, and written by `save`. The fields to set, each with its value, and to delete; whether this call has written.
 local sets, dels, written = {}, {}, false
 -- How many fields the call may still scan; a call for many locks leaves the last of them to the next call. For hand_over.lua the processes
--- that are known, by name; and its results.
-local budget, processes, all_served, more = SCAN, {}, true, false
+-- that are known, by name; the claims whose states the reply tells, which need no message; and its results.
+local budget, processes, asked, all_served, more = SCAN, {}, {}, true, false
 
 -- Reads a claim. `shortened`: a clock that was set back would have lengthened it.
 local function unpack_claim(record)

@@ -1,6 +1,6 @@
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
--- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua. The others ask a node of a quorum for its vote: 2 the token that
--- the quorum proposes, or 0; 3 the longest lease in ms; 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has
+-- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 how long to keep its run in ms, or nothing: there is no run to keep.
+-- The others, in place of 2, ask a node of a quorum for its vote: 2 the token that the quorum proposes, or 0; 3 the longest lease in ms; 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has
 -- refused it before; 6 the run of the server, `/` and the longest lease, or nothing, see vote.lua.
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
 --        WAIT ahead again number token: waits behind so many claims. `again`: ms until another look is worth it, or -1. `number`: in
@@ -9,8 +9,8 @@
 --        AWAY ms: this node of a quorum stays out for so long.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
-local mode, permits, of, process = struct.unpack(TERMS, ARGV[1], terms)
-local vote, proposal = ARGV[6], 0
+local mode, permits, of, process, text = struct.unpack(TERMS, ARGV[1], terms)
+local vote, proposal, keep, since, alone = ARGV[6], 0, not ARGV[6] and ARGV[2], now, true
 local summary, last_vote, has_refused, made, refused_key, refusal, status
 if vote then
   summary, last_vote, has_refused = unpack(redis.call('HMGET', key, 's', 'e', 'r'))
@@ -21,6 +21,11 @@ if vote then
   if not summary or last_vote ~= vote then
     -- include vote
   end
+elseif keep then
+  local kept
+  summary, kept = unpack(redis.call('HMGET', key, 's', 'hk'))
+  -- No shorter than another claim has asked before.
+  keep = math.max(math.floor(now / 1000) + keep, kept and struct.unpack(MILLIS, kept) or 0)
 else
   summary = redis.call('HGET', key, 's')
 end
@@ -28,9 +33,10 @@ end
 if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
   -- The usual case: nobody holds the lock or waits.
   token = proposal > token and proposal or math.max(token + 1, now)
-  local moved = expiry(expires, now + lease, token, retention)
+  local moved = math.max(expiry(expires, now + lease, token, retention), keep or 0)
   -- A node of a quorum tells of the release whom it has refused: HDEL does not.
-  local hdel = not vote or summary and last_vote == vote and not has_refused
+  -- The end of a run that is kept comes with the release.
+  local hdel = not vote and not keep or vote and summary and last_vote == vote and not has_refused
   summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
   if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
   if moved > expires then redis.call('PEXPIREAT', key, moved) end
@@ -53,6 +59,7 @@ else
   if not claim or waits then
     if waits then
       touch(lock)
+      asked[id] = true
       processes[process] = unpack_process(alive)
       processes[process].alive, processes[process].changed = now + LIVE, true
       expire(lock, now + LIVE, retention)
@@ -109,8 +116,18 @@ else
   end
   -- Saved even if it has a longer lease: the client waits until replicas have the write.
   confirm(lock, own_field, claim, lease, retention)
+  if keep and keep > lock.expires then lock.expires, lock.moved = keep, true end
   save(lock, known)
-  status, token = 'HELD', claim.token
+  status, token, since, alone = 'HELD', claim.token, claim.since, lock.holders == 1
+end
+if keep then
+  local under_way = redis.call('HGET', key, 'hr')
+  if not under_way or struct.unpack('>d', under_way) ~= token then
+    -- Nobody else holds the lock: the run before this one has ended without a report.
+    if under_way and alone then redis.call('HSET', key, 'hl', under_way) end
+    under_way = struct.pack(RUN, token, since, 0, 0, 0) .. string.sub(ARGV[1], text)
+  end
+  redis.call('HSET', key, 'hr', under_way, 'hk', struct.pack(MILLIS, keep))
 end
 if vote and vote ~= '' and last_vote ~= vote then redis.call('HSET', key, 'e', vote) end
 if vote and ARGV[5] == '1' then redis.call('ZREM', refused_key, refusal) end

@@ -1,5 +1,5 @@
 -- Hands the lock on: walks the line from its front, removes the claims of dead processes, and makes holders of the claims that fit, up
--- to the first that does not. The process of each gets a message. The claims of a process that no message reaches keep their places
+-- to the first that does not. The process of each gets a message, unless this call's reply tells it. The claims of a process that no message reaches keep their places
 -- and are passed over: within LIVE it sends a request, or it is dead. A server of a cluster counts only its own subscribers, so there
 -- every process counts as reached. `all_served`: no claim that can be reached waits any more. `more`: another call has more to do.
 all_served, more = lock.waiting == 0, false
@@ -36,7 +36,7 @@ if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
           if not written then touch(lock) end
           local token = math.max(lock.token + 1, now)
           -- An error, of a user who may not publish, must not end the script half-way: then the claim asks by itself within a second.
-          local reached = redis.pcall('PUBLISH', inbox .. name, 'G' .. id .. struct.pack('>d', token))
+          local reached = asked[id] or redis.pcall('PUBLISH', inbox .. name, 'G' .. id .. struct.pack('>d', token))
           if reached == 0 and not cluster then
             set(fields[i], place)
             process.unreached, process.claims = true, process.claims + 1

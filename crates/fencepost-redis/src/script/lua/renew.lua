@@ -21,6 +21,11 @@ for _, key in ipairs(KEYS) do
   else
     -- include clear
     local alive, fields = waits and redis.call('HGET', key, 'p' .. name), {}
+    asked = {}
+    for i = 1, claims do
+      local id = ARGV[argument + 2 * i]
+      fields[i], asked[id] = 'c' .. id, true
+    end
     if alive then
       touch(lock)
       processes[name] = unpack_process(alive)
@@ -31,7 +36,6 @@ for _, key in ipairs(KEYS) do
       -- include hand_over
       if #sets > 0 or #dels > 0 then save(lock) end
     end
-    for i = 1, claims do fields[i] = 'c' .. ARGV[argument + 2 * i] end
     local states = ''
     for i, record in ipairs(claims > 0 and redis.call('HMGET', key, unpack(fields)) or {}) do
       local claim, state, token = record and unpack_claim(record), 0, 0

@@ -54,7 +54,7 @@ pub(crate) fn upgrade(
         }
         return Ok(Upgraded::Blocked { others: scan.blockers });
     }
-    let token = liveness.now.wall.max(scan.last_token.unwrap_or(0) + 1);
+    let token = liveness.now.wall.max(scan.greatest_token(db)? + 1);
     rows::make_exclusive(db, resource, own.seq, token)?;
     rows::set_last_token(db, resource, token, scan.last_token.is_some())?;
     Ok(Upgraded::Granted { token })

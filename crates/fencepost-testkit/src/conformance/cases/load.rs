@@ -46,7 +46,7 @@ pub(super) async fn many_locks(stage: Stage) {
     let ttl = Duration::from_secs(3).max(stage.client().await.capabilities().min_ttl);
     let client = stage.client_of(ttl).await;
     let mut guards = Vec::new();
-    for number in 0..300 {
+    for number in 0..100 {
         guards.push(lock(&client, &format!("many/{number}"), X).await.expect("it is free"));
     }
     // Longer than a lease: all of them depend on renewal.

@@ -2,8 +2,10 @@
 
 mod barging;
 mod cancel;
+mod closed;
 mod closing;
 mod coordination;
+mod forked;
 mod gathering;
 mod leases;
 mod line;
@@ -18,6 +20,7 @@ mod reentry;
 mod runs;
 mod secrets;
 mod server;
+mod succession;
 mod upgrade;
 
 use super::{Case, Need};
@@ -90,6 +93,7 @@ cases! {
     loss::release_after_loss []
     loss::a_release_that_comes_too_late_says_so []
     loss::a_forked_child_releases_nothing []
+    forked::a_forked_child_holds_nothing []
     loss::crash_frees [Elsewhere]
     loss::stop_and_continue [Elsewhere]
     loss::engine_out_of_reach [Faults]
@@ -132,6 +136,7 @@ cases! {
     runs::the_last_run_is_kept [Inspect, History]
     runs::runs_that_share_or_end_unseen [Inspect, History]
     runs::a_report_arrives_once [Inspect, History]
+    succession::the_next_holder_sees_how_the_run_before_it_ended []
     names::odd_names []
     names::bad_names []
     load::counter []
@@ -145,5 +150,7 @@ cases! {
     closing::who_waits_is_told_of_a_close []
     closing::the_last_client_waits_for_its_releases []
     closing::a_process_that_ends_frees [Elsewhere]
+    closed::a_close_tells_its_guards_and_releases_them []
+    closed::a_close_does_not_wait_for_a_holder []
     load::what_is_held_is_seen_at_the_engine []
 }

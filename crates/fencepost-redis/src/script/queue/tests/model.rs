@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use fencepost_core::backend::admission::{Place, Verdict, admit};
 use fencepost_core::{Mode, Removed, Token};
 
 use super::layout::{Id, Record, Seen, State, Told};
@@ -134,6 +133,9 @@ struct Model<'a> {
     /// The claims that were granted the lock, in the order of their tokens.
     granted: Vec<Id>,
     told: Vec<(String, Told)>,
+    /// The claims that wait and whose states the reply tells.
+    asked: BTreeSet<Id>,
+    /// The claims that were handed the lock by a message.
     handed: Vec<Id>,
     /// The call has changed nothing.
     idle: bool,
@@ -160,6 +162,7 @@ impl<'a> Model<'a> {
             ended: false,
             granted: Vec::new(),
             told: Vec::new(),
+            asked: BTreeSet::new(),
             handed: Vec::new(),
             idle: false,
             wish: None,
@@ -217,58 +220,6 @@ impl<'a> Model<'a> {
         self.line.iter().position(|waiter| waiter.id == id)
     }
 
-    /// Those who count for admission: all who hold, then the living in their order, without processes that were passed over.
-    fn places(&self, passed: &BTreeSet<String>) -> Vec<Place<Id>> {
-        let holders = self.held.iter().map(|(id, held)| Place { key: *id, mode: held.mode, holds: true });
-        let living =
-            self.line.iter().filter(|at| !self.is_dead(&at.process) && !passed.contains(&at.process));
-        holders.chain(living.map(|at| Place { key: at.id, mode: at.mode, holds: false })).collect()
-    }
-
-    /// Returns the claims that are handed the lock now, and the processes that no message reaches.
-    fn winners(&self) -> (Vec<Id>, BTreeSet<String>) {
-        let mut passed = BTreeSet::new();
-        loop {
-            let places = self.places(&passed);
-            let won: Vec<Id> = places
-                .iter()
-                .filter(|at| !at.holds && admit(&places, &at.key, at.mode) == Verdict::Granted)
-                .map(|at| at.key)
-                .collect();
-            let unreached: BTreeSet<String> = won
-                .iter()
-                .filter_map(|id| self.waiter(*id).map(|at| self.line[at].process.clone()))
-                .filter(|process| !self.world.cluster && !self.world.reached.contains(process))
-                .collect();
-            if unreached.is_empty() {
-                return (won, passed);
-            }
-            passed.extend(unreached);
-        }
-    }
-
-    /// Every waiter that may hold the lock is handed it.
-    fn settle(&mut self) -> BTreeSet<String> {
-        let (won, passed) = self.winners();
-        for id in won {
-            let Some(at) = self.waiter(id) else { continue };
-            let Waiter { mode, process, .. } = self.line.remove(at);
-            let until = exactly(self.alive[&process]);
-            self.held.insert(id, Held { states: vec![State::Handed], until, token: None, mode, process });
-            self.granted.push(id);
-            self.handed.push(id);
-        }
-        passed
-    }
-
-    /// The same, if it shows that the call did so: it need not.
-    fn settle_as(&mut self, after: &Seen) {
-        let shows = |id: &Id| after.claims.get(id).is_some_and(Record::holds);
-        if self.winners().0.iter().any(shows) {
-            self.settle();
-        }
-    }
-
     /// A grant is confirmed. Returns whether there is one.
     fn confirm(&mut self, id: Id, ttl: u64, shorter: bool) -> bool {
         let Some(held) = self.held.get_mut(&id) else { return false };
@@ -322,6 +273,7 @@ impl<'a> Model<'a> {
             }
             Act::Keep { claims, .. } if !before.present => Answer::Kept(vec![Standing::Gone; claims.len()]),
             Act::Keep { process, waits, claims, ttl } => {
+                self.asked.extend(claims);
                 if *waits && self.line.iter().any(|at| at.process == *process) {
                     self.hear(process);
                 }
@@ -396,5 +348,6 @@ impl<'a> Model<'a> {
 }
 
 mod enter;
+mod hand_over;
 mod verdict;
 pub(super) use verdict::judge;

@@ -14,6 +14,7 @@ impl Model<'_> {
         let mut passed = BTreeSet::new();
         if self.waiter(who.id).is_some() {
             self.hear(&who.process);
+            self.asked.insert(who.id);
             passed = self.settle();
             if let Some(held) = self.held.get_mut(&who.id) {
                 (held.states, held.until) = (vec![State::Holds], exactly(self.world.now + ttl));
@@ -64,7 +65,7 @@ impl Model<'_> {
                     let there =
                         |at: &&Waiter| after.claims.contains_key(&at.id) && !self.is_dead(&at.process);
                     let front = self.line[..at].iter().filter(there);
-                    front.filter(|at| !passed.contains(&at.process)).count() as u32
+                    front.filter(|at| !passed.contains(&at.id)).count() as u32
                 });
                 let ahead_is_so = (before.saturating_add(holders)
                     ..=holders + self.line.len().saturating_sub(1) as u32)

@@ -1,0 +1,100 @@
+//! The end of a claim: its release or its withdrawal.
+
+use fencepost_core::{Error, ErrorKind, Found, Removed, Reply, Result};
+use redis::Value;
+
+use super::{At, RedisEntry};
+use crate::conn::call::{Call, CallError, Lane};
+use crate::error::ENGINE;
+use crate::script::answer::{Departed, nonsense};
+use crate::script::history::{End, run_end};
+use crate::script::queue::{LEAVE, Setting};
+
+impl RedisEntry {
+    pub(super) fn remove(&mut self, how: End) -> Reply<'_, Result<Removed>> {
+        match self.at {
+            // Asked again because the answer was lost: the first one still holds.
+            At::Left(left) => Reply::ready(Ok(left)),
+            At::Nowhere if self.tracked.is_none() => Reply::ready(Ok(Removed::Nothing)),
+            _ => Reply::coming(async move {
+                let left = self.leave(how).await?;
+                self.at = At::Left(left);
+                Ok(left)
+            }),
+        }
+    }
+
+    /// Sends the request to leave with the first poll.
+    pub(super) async fn leave(&mut self, how: End) -> Result<Removed> {
+        if let Some(tracked) = &self.tracked {
+            self.client.tracked.leave(tracked);
+        }
+        let again = self.withdrawal.start(self.claim.is_valid());
+        // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
+        // connection the second time: the caller's runtime may be gone or blocked.
+        let unanswered = self.tracked.clone().filter(|tracked| !tracked.unanswered.is_over());
+        let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
+        let (key, slot) = self.client.key(&self.claim.want().name);
+        let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
+        if self.lone && unanswered.is_none() && !again && !asked_for {
+            let call = Call::plain(slot, Setting::end(&key, self.claim.id));
+            // Dropped here, it has ended or not: as below.
+            match self.ask_to_leave(lane, &call).await? {
+                // By the server's clock its lease may have ended before.
+                Value::Int(1) => return Ok(self.withdrawal.removed(Found::There, true)),
+                // Somebody asked for it, and that is not known here yet, or an answer was lost.
+                Value::Int(_) => self.withdrawal.repeated(call.was_repeated()),
+                other => return Err(nonsense(&other)),
+            }
+        }
+        let mut call = self.departure(&key, slot, false, how);
+        if let Some(tracked) = &unanswered {
+            call = call.leaving(tracked, self.departure(&key, slot, true, how).command);
+        }
+        // Dropped here, it has left or not: the next call finds out.
+        let value = self.ask_to_leave(lane, &call).await?;
+        let Departed { what, more, full } = Departed::read(&value)?;
+        if full {
+            let call = self.departure(&key, slot, true, how);
+            self.client.withdrawals.later(key, call);
+        }
+        if more {
+            self.client.tend(&self.claim.want().name);
+        }
+        self.withdrawal.repeated(call.was_repeated());
+        if what.is_none() && self.withdrawal.is_repeated() && self.at == At::Detached {
+            // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
+            self.at = At::Left(Removed::Nothing);
+            let message = "an answer was lost: the lease was ended by this release, or had ended before it";
+            return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
+        }
+        Ok(match what {
+            Some(left) => self.withdrawal.removed(Found::Valid, left == Removed::Released),
+            None => self.withdrawal.removed(Found::Missing, self.claim.validity.is_confirmed()),
+        })
+    }
+
+    /// The script that ends the grant or gives up the place, and may leave a tombstone.
+    fn departure(&self, key: &[u8], slot: u16, tombstone: bool, how: End) -> Call {
+        let setting = &self.client.setting;
+        match &self.claim.vote {
+            None => {
+                let run = run_end(&self.claim, self.token, how);
+                Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone, run))
+            }
+            Some(vote) => {
+                let command = setting.take_back(key, &self.claim, vote, tombstone, self.refused);
+                Call::new(&LEAVE, slot, command)
+            }
+        }
+    }
+
+    async fn ask_to_leave(&mut self, lane: Lane, call: &Call) -> Result<Value> {
+        let answer = self.client.deployment.call(lane, call).await;
+        if let Err(CallError::Foreign(_)) = answer {
+            // Nothing of it is left there, and asking again changes nothing.
+            self.at = At::Left(Removed::Nothing);
+        }
+        answer.map_err(CallError::into_error)
+    }
+}

@@ -1,0 +1,83 @@
+//! One claim of a client for each name waits in the server's queue. The server would grant the claims of a process that is stopped one after
+//! the other, each to nobody, until the idle timeout of its connection.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Name, Runtime};
+use futures_util::future::{BoxFuture, Either, select};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::Failure;
+
+/// The idle timeout of a connection that waits for a lock: how long a process that is stopped keeps a lock that the server grants to it.
+/// The first statement after the grant raises it to the lease.
+pub(crate) const WAIT_IDLE: Duration = Duration::from_secs(2);
+
+/// How often a claim that waits for its turn asks whether the server answers.
+const REACH: Duration = Duration::from_secs(3);
+
+/// The turns of a client's claims, by name. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Turns(Arc<Mutex<HashMap<Name, Weak<Semaphore>>>>);
+
+/// The turn of a claim, until this is dropped.
+pub(crate) struct Turn {
+    turns: Turns,
+    name: Name,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Turns {
+    /// Waits for the turn of a claim, first come, first served. Calls `queued` if it has to wait and the server answers.
+    ///
+    /// # Errors
+    /// Those of `reach`, which asks the server.
+    pub(crate) async fn take(
+        &self,
+        name: &Name,
+        runtime: &Runtime,
+        reach: impl Fn() -> BoxFuture<'static, Result<(), Failure>>,
+        queued: impl Fn(),
+    ) -> Result<Turn, Failure> {
+        let turn = {
+            let mut turns = self.0.lock();
+            let known = turns.get(name).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let turn = Arc::new(Semaphore::new(1));
+                turns.insert(name.clone(), Arc::downgrade(&turn));
+                turn
+            })
+        };
+        let clock = runtime.clock();
+        let mut permit = match Arc::clone(&turn).try_acquire_owned() {
+            Ok(permit) => return Ok(self.turn(name, permit)),
+            Err(_) => Box::pin(turn.acquire_owned()),
+        };
+        loop {
+            reach().await?;
+            queued();
+            match select(permit, pin!(clock.sleep_until(clock.now() + REACH))).await {
+                Either::Left((taken, _)) => return Ok(self.turn(name, taken.map_err(|_| Failure::closed())?)),
+                Either::Right((_, waiting)) => permit = waiting,
+            }
+        }
+    }
+
+    fn turn(&self, name: &Name, permit: OwnedSemaphorePermit) -> Turn {
+        Turn { turns: self.clone(), name: name.clone(), permit: Some(permit) }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut turns = self.turns.0.lock();
+        self.permit = None;
+        if turns.get(&self.name).is_some_and(|turn| turn.strong_count() == 0) {
+            turns.remove(&self.name);
+        }
+    }
+}
