@@ -148,6 +148,11 @@ impl Holding {
         })
     }
 
+    /// Returns the texts of leases with which another process can release all of it. `None`: the engine has no such leases.
+    pub(crate) fn leases(&self) -> Option<Vec<String>> {
+        self.0.iter().map(|guard| guard.to_lease().ok().map(|lease| lease.to_secret())).collect()
+    }
+
     /// Notes the exit code of the work, for the engine to keep with its release.
     pub(crate) fn report(&self, exit_code: u8) {
         self.0.iter().for_each(|guard| guard.report(exit_code.into()));

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::exit::LOST;
 use crate::guardian::{
-    self, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace, nanos, now,
+    self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace, nanos,
+    now,
 };
 use crate::holding::Pin;
 use crate::signals::{Signals, ends, stop_self};
@@ -59,6 +60,7 @@ pub(crate) struct Job<'a> {
     pub(crate) limit: Option<u64>,
     pub(crate) on_lost: OnLost,
     pub(crate) pin: Pin,
+    pub(crate) abandoned: Option<Abandoned>,
     /// Children that this process had before it did anything: not ours to touch.
     pub(crate) strangers: &'a HashSet<i32>,
 }
@@ -138,6 +140,8 @@ pub(crate) async fn supervise(
         limit: job.limit,
         foreground,
         blocked: signals.blocked().to_vec(),
+        // The mark in its file ends a pinned grant.
+        abandoned: job.abandoned.filter(|_| job.pin.over.is_none()),
         over: job.pin.over,
     };
     let link = Link::begin(job.guardian?, &Plan { begin, lock: job.pin.lock })?;

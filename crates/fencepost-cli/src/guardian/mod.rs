@@ -2,13 +2,14 @@
 //!
 //! It holds the timer. The wrapper reports every confirmed renewal, and the guardian answers. When no report comes (the wrapper
 //! was stopped, it starves, the engine is away) the guardian ends the program and all that descends from it before the
-//! lease can end. When no answer comes the wrapper kills the guardian. When the wrapper dies the socket between them closes, and the guardian kills at once.
+//! lease can end. When no answer comes the wrapper kills the guardian. When the wrapper dies the socket between them closes, and the guardian kills at once. Then it releases the locks.
 //! When the guardian itself dies the kernel kills the program (PR_SET_PDEATHSIG), and what is left of its
 //! descendants falls to the wrapper, which is a subreaper too.
 //!
 //! It is a re-execution of this binary, never a fork: the wrapper has threads. Its signals are blocked for
 //! good, except those that cannot be.
 
+mod abandoned;
 mod child;
 mod fault;
 mod link;
@@ -35,6 +36,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getppid};
 
+pub(crate) use abandoned::Abandoned;
 pub(crate) use child::main as child_main;
 pub(crate) use fault::fault_point;
 pub(crate) use link::{IdleGuardian, Link, Plan};
@@ -206,6 +208,11 @@ impl Guardian {
             {
                 error!("cannot mark the lock as free in {}: {error}", file.display());
             }
+        }
+        if let Some(abandoned) = self.begin.abandoned.take().filter(|_| !self.attached)
+            && let Err(failure) = abandoned.release()
+        {
+            note(&format!("the lock is not released and ends with its lease: {}", failure.message));
         }
         self.say(Event::Gone);
         Ok(())

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use super::abandoned::Abandoned;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -36,6 +37,8 @@ pub(crate) struct Begin {
     pub(crate) blocked: Vec<i32>,
     /// The file in which the end of the grant is written when the wrapper cannot release it.
     pub(crate) over: Option<Vec<u8>>,
+    /// How the guardian releases the locks after its wrapper was killed, if the engine has a way.
+    pub(crate) abandoned: Option<Abandoned>,
     /// The program finds this in its environment besides what its caller set.
     pub(crate) environment: Vec<(String, String)>,
 }
@@ -303,6 +306,7 @@ mod tests {
             foreground: false,
             blocked: vec![15],
             over: Some(b"/a\xff".to_vec()),
+            abandoned: Some(Abandoned { url: "redis://host".to_owned(), leases: vec!["fp2-".to_owned()] }),
             environment: vec![("NAME".to_owned(), "a\nb".to_owned())],
         };
         let (reader, writer) = io::pipe().unwrap();

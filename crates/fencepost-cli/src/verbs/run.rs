@@ -12,11 +12,11 @@ use nix::sys::prctl;
 use crate::acquire::{Answer, OncePer, Request, busy, warn};
 use crate::cli::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
 use crate::connect::{
-    Options, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
+    Options, choose, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
 };
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
-use crate::guardian::{IdleGuardian, grace, nanos, now, own_children};
+use crate::guardian::{Abandoned, IdleGuardian, grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
@@ -191,6 +191,8 @@ struct Prepared<'a> {
     /// `None`: the guardian starts after the grant, because it inherits the connection that keeps the grant.
     guardian: Option<io::Result<IdleGuardian>>,
     strangers: &'a HashSet<i32>,
+    /// The engine's URL.
+    url: String,
 }
 
 /// One grant, from the wait to the release.
@@ -221,7 +223,7 @@ async fn round(
     };
     let by_connection = args.on_lost != OnLost::Ignore && granted_to_connections(settings)?;
     let guardian = (!by_connection).then(|| IdleGuardian::start(&args.program));
-    let prepared = Prepared { label, ttl, guardian, strangers };
+    let prepared = Prepared { label, ttl, guardian, strangers, url: choose(settings)?.url };
     // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
         match args.on_lost {
@@ -267,7 +269,7 @@ async fn held(
     end: &mut End,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
-    let Prepared { label, ttl, guardian, strangers } = prepared;
+    let Prepared { label, ttl, guardian, strangers, url } = prepared;
     let since = now();
     // A signal that came while the grant was on its way: no program is started only to be ended.
     while let Some(signal) = signals.pending() {
@@ -305,6 +307,7 @@ async fn held(
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
         on_lost: args.on_lost,
         pin,
+        abandoned: holding.leases().map(|leases| Abandoned { url, leases }),
         strangers,
     };
     let Ended { status, lost, asked_to_end } = match supervise(job, &holding, signals).await {

@@ -7,7 +7,7 @@ use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 use fencepost_testkit::faults::Faults;
 
 use crate::faults::{
-    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
+    guardian_releases, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
     strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
@@ -61,10 +61,10 @@ fn over_tls() {
 }
 
 #[test]
-fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+fn the_guardian_releases_the_lock_of_a_killed_wrapper() {
     needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
-    killed_wrapper(&Place::at(&server.url()), &["--ttl", "2s"], LEASE + Duration::from_secs(1));
+    guardian_releases(&Place::at(&server.url()));
 }
 
 #[test]

@@ -9,6 +9,17 @@ use nix::sys::signal::Signal;
 
 use crate::kit::{HOLD, Kid, LONG, Place, alive, child_of, event, eventually};
 
+/// The guardian releases the lock of a killed wrapper, long before its lease ends.
+pub(crate) fn guardian_releases(place: &Place) {
+    killed_wrapper(place, &["--ttl", "30s"], Duration::from_secs(10));
+    let mut holder = place.running(&["--ttl", "30s", "a"], "b", HOLD).kid;
+    holder.send(Signal::SIGKILL);
+    holder.end();
+    eventually("both locks are free", Duration::from_secs(20), || {
+        place.output(["ls"]).expect(0).out.is_empty().then_some(())
+    });
+}
+
 /// A killed wrapper frees the lock `within` this time, and its program is gone before.
 pub(crate) fn killed_wrapper(place: &Place, options: &[&str], within: Duration) {
     // A machine that is busy with other things may be late now and then.

@@ -6,7 +6,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 
-use crate::faults::{killed_wrapper, nobody_there, program_inherits_the_connection};
+use crate::faults::{guardian_releases, killed_wrapper, nobody_there, program_inherits_the_connection};
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
 use crate::redis::verbs::{evicting, waiting, watching};
@@ -21,6 +21,15 @@ fn every_verb() {
     watching(&place);
     restarts_in_the_queue(&place);
     place.output(["doctor"]).expect(0);
+}
+
+#[test]
+fn the_guardian_releases_the_lock_of_a_killed_wrapper_on_tables() {
+    needs!(MARIADB);
+    let server = MariaDb::start().unwrap();
+    let place = Place::at(&format!("{}?mode=table", server.url()));
+    place.output(["schema", "--apply"]).expect(0);
+    guardian_releases(&place);
 }
 
 /// The connection ends with the wrapper, and the program inherits it.

@@ -277,6 +277,18 @@ impl Guard {
         }
     }
 
+    /// Returns a lease that names this grant. The grant stays with this client, which renews it. No I/O.
+    ///
+    /// A supervisor [releases](crate::Client::release) the grant with the lease after this process has died. Others then do not wait
+    /// until the lease ends.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) where the engine has no [detached leases](crate::Capabilities::detach).
+    pub fn to_lease(&self) -> Result<DetachedLease> {
+        self.owned.client.require(self.owned.client.capabilities.detach, "detached leases")?;
+        Ok(DetachedLease::new(&self.owned.claim, self.token))
+    }
+
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Killed wrappers, and servers that go, hang and come back.
 
 use fencepost_testkit::needs;
+use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::faults::Faults;
@@ -8,21 +9,37 @@ use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 
 use crate::busy::leaves_no_gap;
 use crate::faults::{
-    killed_wrapper, restart_waits, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
+    guardian_releases, restart_waits, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
     watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
-use crate::kit::{Kid, Place};
+use crate::kit::{HOLD, Kid, Place};
 
 /// The shortest lease that the command takes.
 const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
-fn a_killed_wrapper_frees_the_lock_with_its_lease_and_its_program_is_gone_before() {
+fn the_guardian_releases_the_lock_of_a_killed_wrapper() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
+    guardian_releases(&Place::at(&server.url()));
+    let masters = Masters::start(3, &Config::new()).unwrap();
+    let place = Place::at(&masters.url());
+    place.output(["doctor", "--init", "--yes"]).expect(0);
+    guardian_releases(&place);
+}
+
+/// The engine is away: the guardian says so, and the lease decides.
+#[test]
+fn a_guardian_that_cannot_release_says_so() {
+    needs!(REDIS);
+    let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
-    killed_wrapper(&place, &["--ttl", "2s"], LEASE + Duration::from_secs(1));
+    let holder = place.running(&["--ttl", "60s"], "backup", HOLD);
+    server.kill().unwrap();
+    holder.kid.send(Signal::SIGKILL);
+    let said = holder.kid.said();
+    said.complains(&["was killed: killed the program", "is not released and ends with its lease", "redis"]);
 }
 
 #[test]
