@@ -157,7 +157,7 @@ impl Request<'_> {
 
     /// The engine said nothing for as long as an answer may take.
     fn silent(&self) -> Failure {
-        let names = show::plain(&self.names.join("', '"));
+        let names = show::visible(&self.names.join("', '"));
         Failure::new(UNREACHABLE, format!("'{names}': the engine does not answer; check it, and try again"))
     }
 
@@ -202,7 +202,7 @@ impl Request<'_> {
             let asked = tokio::time::timeout(LOOK, self.locks.inspect(name));
             let Ok(Ok(info)) = asked.await else { return Ok(()) };
             if info.holders().any(|holder| runs_under(name, holder) && !fits(holder.mode, mode)) {
-                let name = show::plain(name);
+                let name = show::visible(name);
                 return Err(Failure::usage(format!(
                     "this command runs under '{name}' itself, so waiting for it would deadlock; use -n or another name"
                 )));

@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::log;
-use crate::show::plain;
+use crate::show::visible;
 use crate::time::utc;
 
 /// An eviction, as the audit line tells it.
@@ -24,9 +24,9 @@ pub(crate) struct Evicted {
 /// Prints the audit line: who did what to whom, when and why. `what` is "evicted", for example.
 pub(crate) fn line(what: &str, evicted: &Evicted) {
     let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let by = plain(&HolderInfo::this_process().to_string());
-    let (name, token, holder) = (plain(&evicted.name), evicted.token, plain(&evicted.holder));
-    let reason = evicted.reason.as_deref().map_or_else(|| "none given".to_owned(), plain);
+    let by = visible(&HolderInfo::this_process().to_string());
+    let (name, token, holder) = (visible(&evicted.name), evicted.token, visible(&evicted.holder));
+    let reason = evicted.reason.as_deref().map_or_else(|| "none given".to_owned(), visible);
     let text =
         format!("audit: {time} {by} {what}: '{name}' token {token}, held by {holder}; reason: {reason}");
     log::line(log::Level::Audit, &text, &[]);

@@ -204,7 +204,7 @@ impl Holding {
                 if error.is_lost() { Outcome::Lost } else { Outcome::Unconfirmed }
             }
             Err(_) => {
-                let (names, limit) = (show::plain(&names), duration::show(limit));
+                let (names, limit) = (show::visible(&names), duration::show(limit));
                 error!(
                     "'{names}': the engine has not confirmed the release within {limit}; the lock ends with its lease"
                 );
@@ -240,7 +240,7 @@ impl HeldLocks for Holding {
                             format!("'{name}': {why}: {trouble}")
                         }
                         _ => match guard.loss_detail() {
-                            Some(detail) => format!("'{name}': {why} ({})", show::plain(&detail)),
+                            Some(detail) => format!("'{name}': {why} ({})", show::visible(&detail)),
                             None => format!("'{name}': {why}"),
                         },
                     });
@@ -252,6 +252,6 @@ impl HeldLocks for Holding {
     }
 
     fn last_renewal_error(&self) -> Option<String> {
-        self.0.iter().find_map(Guard::last_renewal_error).map(|trouble| show::plain(&trouble))
+        self.0.iter().find_map(Guard::last_renewal_error).map(|trouble| show::visible(&trouble))
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::GlobalArgs;
 use crate::duration;
 use crate::exit::Failure;
-use crate::show::{millis, plain};
+use crate::show::{millis, visible};
 use crate::time::utc;
 
 /// Prints a line as it is: a question, or a hint behind another message.
@@ -260,7 +260,7 @@ fn text_line(now: Duration, subject: &Subject, message: &str) -> String {
         _ => message,
     };
     if !subject.names.is_empty() {
-        text.push_str(&format!(" '{}'", plain(&subject.names.join("', '"))));
+        text.push_str(&format!(" '{}'", visible(&subject.names.join("', '"))));
     }
     if !subject.tokens.is_empty() {
         let tokens: Vec<String> = subject.tokens.iter().map(u64::to_string).collect();
@@ -304,7 +304,7 @@ mod tests {
     fn lines_name_time_lock_and_token() {
         let time = Duration::from_secs(951_782_400);
         let mut subject = Subject { names: vec!["a\n".to_owned()], tokens: Vec::new(), reported: false };
-        assert_eq!(text_line(time, &subject, "waits"), "2000-02-29T00:00:00Z fencepost 'a\u{fffd}': waits");
+        assert_eq!(text_line(time, &subject, "waits"), "2000-02-29T00:00:00Z fencepost 'a\\u{a}': waits");
         subject = Subject { names: vec!["a".to_owned(), "b".to_owned()], tokens: vec![7, 8], ..subject };
         assert_eq!(text_line(time, &subject, "x"), "2000-02-29T00:00:00Z fencepost 'a', 'b' token 7, 8: x");
         let line = json_line(time, Level::Info, &subject, "x", &[("code", 3.into())]);

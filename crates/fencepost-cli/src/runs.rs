@@ -6,14 +6,14 @@ use fencepost_core::{Run, Runs};
 use serde_json::{Value, json};
 
 use crate::duration;
-use crate::show::plain;
+use crate::show::visible;
 use crate::time::utc;
 
 /// One run as a phrase: how it ended, who, from when to when.
 pub(crate) fn phrase(run: &Run, runs: &Runs) -> String {
-    let holder = plain(&run.holder.to_string());
+    let holder = visible(&run.holder.to_string());
     let reason =
-        run.reason.as_deref().map_or_else(String::new, |reason| format!(", reason: {}", plain(reason)));
+        run.reason.as_deref().map_or_else(String::new, |reason| format!(", reason: {}", visible(reason)));
     let since = utc(Duration::from_micros(run.since_micros));
     let times = match run.ended_micros {
         Some(ended) => {

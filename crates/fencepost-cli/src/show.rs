@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+pub(crate) use fencepost_core::visible;
 use fencepost_core::{ClaimInfo, Info, Mode};
 use serde_json::{Value, json};
 
@@ -11,11 +12,6 @@ use crate::exit::{Failure, OWN};
 
 /// Characters of a cell: what other programs wrote about themselves may be a kilobyte long.
 const CELL: usize = 100;
-
-/// Text that others chose, without what could steer a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
 
 /// The beginning of a text that is too long for a table.
 pub(crate) fn short(text: &str) -> String {
@@ -57,7 +53,7 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
 
 /// Returns the claim's owner as one phrase: `ann@web1/backup (host web1, pid 12)`.
 pub(crate) fn who(claim: &ClaimInfo) -> String {
-    plain(&claim.holder.to_string())
+    visible(&claim.holder.to_string())
 }
 
 /// A claim as one phrase: who, how, since when, what for.
@@ -67,7 +63,7 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
         text.push_str(&format!(" for {since}"));
     }
     if let Some(reason) = &claim.reason {
-        text.push_str(&format!(", reason: {}", plain(reason)));
+        text.push_str(&format!(", reason: {}", visible(reason)));
     }
     if let Some(max_hold) = claim.max_hold {
         let overdue = if claim.is_overdue() { " (overdue)" } else { "" };
@@ -237,6 +233,7 @@ mod tests {
 
     #[test]
     fn nothing_steers_the_terminal() {
-        assert_eq!(plain("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(visible("a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\u{a}");
+        assert_eq!(visible("pay\u{202e}or\u{200b}ll कि"), "pay\\u{202e}or\\u{200b}ll कि");
     }
 }

@@ -197,5 +197,5 @@ fn text(error: &Error, kind: ContextKind) -> Option<String> {
 }
 
 fn quoted(text: &str) -> String {
-    format!("'{}'", crate::show::short(&crate::show::plain(text)))
+    format!("'{}'", crate::show::short(&crate::show::visible(text)))
 }

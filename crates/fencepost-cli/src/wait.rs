@@ -38,6 +38,11 @@ impl Wait {
         self.bound.map(|bound| self.rest(bound))
     }
 
+    /// Returns how long to try to connect. A command that does not wait makes one attempt, which has a limit.
+    pub(crate) fn connecting(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.left() }
+    }
+
     /// Returns how long the answer of an attempt may still take.
     pub(crate) fn left_of_attempt(&self) -> Duration {
         self.rest(self.bound.unwrap_or_default().max(ATTEMPT))

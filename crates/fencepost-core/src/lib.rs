@@ -73,7 +73,7 @@ pub use lock::{LockBug, plant};
 #[cfg(feature = "planted")]
 pub use memory::Bug;
 pub use memory::Memory;
-pub use name::Name;
+pub use name::{Name, visible};
 pub use operator::checks;
 pub use operator::holder::{ClaimInfo, HolderInfo};
 pub use operator::info::{Eviction, Info, Listing, Page};

@@ -134,6 +134,21 @@ async fn an_engine_that_says_nothing_does_not_say_busy() {
     }
 }
 
+/// Its limit is that of an attempt.
+#[tokio::test]
+async fn a_call_that_does_not_wait_ends_although_the_engine_says_nothing() {
+    let locks = client(&Memory::new(), Mute::Attempts);
+    let (mutex, both) = (locks.mutex("a").unwrap(), locks.multi(["a", "b"]).unwrap());
+    let (table, pool) = (locks.rwlock("t").unwrap(), locks.semaphore("s", 2).unwrap());
+    for call in [mutex.try_lock(), table.try_read(), table.try_write(), pool.try_acquire()] {
+        let error = bounded(call).await.unwrap_err();
+        assert!(error.is_unreachable() && error.effect() == Effect::Unknown, "{error}");
+        assert!(error.to_string().contains("200ms"), "{error}");
+    }
+    let error = bounded(both.try_lock()).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+}
+
 #[tokio::test]
 async fn one_attempt_is_made_without_a_waiting_time() {
     let locks = client(&Memory::new(), Mute::Slow);

@@ -26,6 +26,12 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
             Configuration,
             format!("{server} has no such database; create it or correct the URL"),
         ),
+        &SqlState::INVALID_SCHEMA_NAME => Failure::new(
+            Configuration,
+            format!(
+                "{server} has no schema for the tables; set search_path of this user, for example by ALTER ROLE name SET search_path = public"
+            ),
+        ),
         &SqlState::INSUFFICIENT_PRIVILEGE => Failure::new(
             Denied,
             format!(

@@ -271,6 +271,10 @@ impl Entry for RedisEntry {
         }
     }
 
+    fn why_silent(&self) -> Option<Error> {
+        self.tracked.as_ref()?.trouble().map(|failure| failure.error().unknown())
+    }
+
     fn renewal(&self) -> Option<Renewal> {
         if !matches!(self.at, At::Waiting | At::Holding) {
             return None;

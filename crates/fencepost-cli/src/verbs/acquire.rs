@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let options = Options {
         label: settings.label(),
         ttl: Some(ttl),
-        wait: wait.left(),
+        wait: wait.connecting(),
         require_fair: args.wait.require_fair,
         history: true,
         ..Options::default()

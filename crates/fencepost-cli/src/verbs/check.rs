@@ -233,7 +233,7 @@ fn line(name: &Name, verdict: &Verdict, limits: Limits) -> String {
     let held = verdict.held.map(|held| format!("held={}s;{}", held.as_secs(), seconds(limits.held)));
     let data: Vec<String> = [age, held].into_iter().flatten().collect();
     let line = if data.is_empty() { text } else { format!("{text} | {}", data.join(" ")) };
-    show::plain(&line)
+    show::visible(&line)
 }
 
 fn json(name: &Name, verdict: &Verdict, runs: Option<&Runs>) -> String {

@@ -37,12 +37,12 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<u8, Failure> {
     }
     let cells: Vec<Vec<String>> = rows
         .into_iter()
-        .map(|(key, row)| vec![key, show::plain(&shown(&row.value)), show::plain(&row.source)])
+        .map(|(key, row)| vec![key, show::visible(&shown(&row.value)), show::visible(&row.source)])
         .collect();
     show::print(&show::table(&["SETTING", "VALUE", "FROM"], &cells))?;
     for (path, found) in &settings.files {
         let state = if *found { "read" } else { "not there" };
-        show::line(&format!("{}: {state}", show::plain(&path.display().to_string())))?;
+        show::line(&format!("{}: {state}", show::visible(&path.display().to_string())))?;
     }
     Ok(0)
 }

@@ -227,7 +227,7 @@ fn text(report: &Report) -> String {
         let severity = if finding.severity >= Severity::Warning { show::bold(&severity) } else { severity };
         let place = if places == 0 { String::new() } else { format!("{:places$}  ", place(finding)) };
         let advice = finding.advice.as_deref().map_or_else(String::new, |advice| format!("; {advice}"));
-        let rest = show::plain(&format!("{place}{:subjects$}  {}{advice}", finding.subject, finding.says));
+        let rest = show::visible(&format!("{place}{:subjects$}  {}{advice}", finding.subject, finding.says));
         format!("{severity}  {rest}\n")
     };
     report.findings.iter().map(line).collect()

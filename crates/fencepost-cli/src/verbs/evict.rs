@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 
 async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
-    let name = show::plain(&args.name);
+    let name = show::visible(&args.name);
     let (mut found, mut failed) = (0, None);
     // Where clients tell their tokens, that of a client that does not reply is shown as zero. It may be the one that is meant.
     let known = info.holders().any(|claim| claim.token == args.token);
@@ -132,7 +132,7 @@ fn confirm(args: &Args, holder: &ClaimInfo, token: Token) -> Result<(), Failure>
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Failure::usage("there is no terminal to ask on: say --yes to evict without being asked"));
     }
-    let name = show::plain(&args.name);
+    let name = show::visible(&args.name);
     say!("'{name}' (token {token}) is held by {}", show::phrase(holder));
     if args.now {
         say!("With --now the next holder starts while this one may still be at work.");

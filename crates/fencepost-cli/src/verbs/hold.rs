@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let options = Options {
         label: settings.label(),
         ttl: Some(ttl),
-        wait: wait.left(),
+        wait: wait.connecting(),
         require_fair: args.wait.require_fair,
         release,
         degrade,
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
 async fn hold(args: &Args, holding: Holding, end: &mut End, signals: &mut Signals) -> Result<u8, Failure> {
     let since = Instant::now();
     for (name, token) in holding.names().lines().zip(holding.tokens().lines()) {
-        show::line(&format!("holding {} token {token}", show::plain(name)))?;
+        show::line(&format!("holding {} token {token}", show::visible(name)))?;
     }
     let (tell, mut ended) = oneshot::channel();
     // A thread of its own, never joined: a read of a terminal cannot be interrupted.

@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     } else if found.is_empty() && args.prefix.is_empty() {
         info!("nothing is held or waited for");
     } else if found.is_empty() {
-        info!("nothing that begins with '{}' is held or waited for", show::plain(&args.prefix));
+        info!("nothing that begins with '{}' is held or waited for", show::visible(&args.prefix));
     } else if args.long {
         show::print(&show::table(&LONG, &rows(&found, true)))?;
     } else {
@@ -100,7 +100,7 @@ fn rows(found: &[Info], long: bool) -> Vec<Vec<String>> {
 
 fn row(info: &Info, claim: Option<&ClaimInfo>, waiters: usize, long: bool) -> Vec<String> {
     let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let mut row = vec![show::plain(info.name.as_str())];
+    let mut row = vec![show::visible(info.name.as_str())];
     if long {
         row.push(cell(claim.and_then(|claim| claim.token).map(|token| token.to_string())));
     }
@@ -108,8 +108,10 @@ fn row(info: &Info, claim: Option<&ClaimInfo>, waiters: usize, long: bool) -> Ve
     row.push(cell(claim.and_then(show::since)));
     row.push(cell(claim.and_then(left)));
     row.push(waiters.to_string());
-    row.push(cell(claim.map(|claim| if long { show::who(claim) } else { show::plain(&claim.holder.label) })));
-    row.push(cell(claim.and_then(|claim| claim.reason.as_deref()).map(show::plain)));
+    row.push(cell(
+        claim.map(|claim| if long { show::who(claim) } else { show::visible(&claim.holder.label) }),
+    ));
+    row.push(cell(claim.and_then(|claim| claim.reason.as_deref()).map(show::visible)));
     row
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     if args.json {
         show::line(&json!({ "name": args.name, "stored_permits": stored }).to_string())?;
     } else {
-        show::line(&format!("'{}': {}", show::plain(&args.name), phrase(stored)))?;
+        show::line(&format!("'{}': {}", show::visible(&args.name), phrase(stored)))?;
     }
     Ok(0)
 }

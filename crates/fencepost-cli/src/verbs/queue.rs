@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         .waiters()
         .enumerate()
         .map(|(place, claim)| {
-            let reason = claim.reason.as_deref().map_or_else(|| "-".to_owned(), show::plain);
+            let reason = claim.reason.as_deref().map_or_else(|| "-".to_owned(), show::visible);
             vec![
                 (place + 1).to_string(),
                 show::since(claim).unwrap_or_else(|| "-".to_owned()),
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         })
         .collect();
     if rows.is_empty() {
-        info!("nobody waits for '{}'", show::plain(&args.name));
+        info!("nobody waits for '{}'", show::visible(&args.name));
     } else {
         show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows))?;
     }

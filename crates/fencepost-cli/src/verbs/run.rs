@@ -209,7 +209,7 @@ async fn round(
     let options = Options {
         label: Some(label.clone()),
         ttl: Some(ttl),
-        wait: wait.left(),
+        wait: wait.connecting(),
         require_fair: args.wait.require_fair,
         release: Some(args.release.release_wait),
         history: true,

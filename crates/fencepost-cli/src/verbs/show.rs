@@ -81,7 +81,7 @@ fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Resu
         text["stored_permits"] = permits.into();
         return show::line(&text.to_string()).map(drop);
     }
-    let name = show::plain(info.name.as_str());
+    let name = show::visible(info.name.as_str());
     let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
     if info.claims.is_empty() {
         show::line(&format!("'{name}' is free{last}"))?;
@@ -125,7 +125,7 @@ fn show_lease(lease: &DetachedLease, info: &Info, json: bool) -> Result<u8, Fail
         });
         show::line(&text.to_string())?;
     } else {
-        let name = show::plain(lease.name().as_str());
+        let name = show::visible(lease.name().as_str());
         let token = lease.token();
         match held {
             Some(claim) => {

@@ -155,7 +155,7 @@ impl Event<'_> {
             return value.to_string();
         }
         let token = self.claim.token.map_or_else(String::new, |token| format!(" token {token}"));
-        let (time, name) = (utc(now), show::plain(self.name));
+        let (time, name) = (utc(now), show::visible(self.name));
         if self.what == "ended" {
             let how = end(self.claim, self.since).unwrap_or("ended");
             let at_most = if self.claim.from_arrival { "up to " } else { "" };

@@ -7,8 +7,8 @@ use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 use fencepost_testkit::faults::Faults;
 
 use crate::faults::{
-    guardian_releases, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
-    strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
+    guardian_releases, no_wait_at_a_server_that_hangs, nobody_there, restart_waits, server_that_comes_back,
+    server_that_goes, strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
@@ -65,6 +65,14 @@ fn the_guardian_releases_the_lock_of_a_killed_wrapper() {
     needs!(ETCD);
     let server = Etcd::start(&Config::new()).unwrap();
     guardian_releases(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_server_that_hangs_ends_a_command_that_does_not_wait() {
+    needs!(ETCD);
+    let mut server = Etcd::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    no_wait_at_a_server_that_hangs(&place, &mut server);
 }
 
 #[test]

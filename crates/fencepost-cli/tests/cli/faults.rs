@@ -48,6 +48,20 @@ pub(crate) fn server_that_goes(place: &Place, options: &[&str], server: &mut dyn
     holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
 }
 
+/// A server hangs: a command that does not wait ends. It would wait for the engine's own time limits, of 2 s and more.
+pub(crate) fn no_wait_at_a_server_that_hangs(place: &Place, server: &mut dyn Faults) {
+    place.output(["run", "-n", "backup", "--", "true"]).expect(0);
+    server.stop().unwrap();
+    // A machine that is busy with other things may be late now and then.
+    let quick = (0..3).any(|_| {
+        let start = Instant::now();
+        place.output(["run", "-n", "backup", "--", "true"]).expect(69);
+        start.elapsed() < Duration::from_millis(1_500)
+    });
+    assert!(quick, "it took too long, three times");
+    server.cont().unwrap();
+}
+
 /// An engine that goes while somebody waits is no busy lock, and nothing is skipped for it.
 pub(crate) fn wait_for_a_server_that_goes(place: &Place, options: &[&str], server: &mut dyn Faults) {
     let holder = place.running(options, "backup", HOLD);

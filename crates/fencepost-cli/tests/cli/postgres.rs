@@ -115,4 +115,7 @@ fn a_schema_is_printed_and_made() {
     place.output(["schema", "--apply"]).expect(0);
     assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "f");
     place.output(["schema", "-b", "memory:"]).expect(64).complains(&["memory", "no schema"]);
+    server.run("ALTER ROLE CURRENT_USER SET search_path TO ''").unwrap();
+    let place = Place::at(&format!("{}?mode=table", server.url()));
+    place.output(["schema", "--apply"]).expect(78).complains(&["set search_path"]);
 }

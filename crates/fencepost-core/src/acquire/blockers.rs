@@ -89,8 +89,15 @@ impl Request<'_> {
     pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
         // The rest of a longer wait is no round number.
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
-        let failed =
-            || format!("no grant within the waiting time of {wait:?}, because the engine failed; check it");
+        let failed = || match self.wait {
+            Some(_) => {
+                format!("no grant within the waiting time of {wait:?}, because the engine failed; check it")
+            }
+            None => format!(
+                "the engine did not answer within {:?}, the limit of a request that does not wait; check it",
+                self.client.attempt_timeout + self.client.probing
+            ),
+        };
         let error = match failure {
             Some(error) => Error::new(error.kind(), failed()).because_of(error),
             None => {

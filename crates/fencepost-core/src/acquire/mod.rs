@@ -151,12 +151,11 @@ impl Request<'_> {
                 "{n} permits of {of} can never be granted; ask for 1 to {of}"
             )));
         }
-        let deadline = self.wait.map_or(Moment::NEVER, |wait| start + wait);
         // Each turn is a new claim with a fresh id: the last one's place or grant is gone.
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));
-            let first = deadline.max(start + client.attempt_timeout);
+            let (deadline, first) = self.limits(start);
             match self.stand(&mut owned, deadline, first, Ask::Grant).await? {
                 Stand::Granted(grant) => {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
@@ -173,10 +172,24 @@ impl Request<'_> {
                 Stand::Gone => {}
                 Stand::Over { holders, failure } => return Ok(Outcome::Timeout(self.over(holders, failure))),
             }
-            if client.runtime.clock().now() >= deadline {
+            if self.wait.is_some() && client.runtime.clock().now() >= deadline {
                 return Ok(Outcome::Timeout(self.over(Vec::new(), None)));
             }
         }
+    }
+
+    /// Returns until when a claim lasts, and its first attempt. `start`: when the call began. Each turn of a call without a waiting time
+    /// has a limit of its own: a grant that was lost by a pause says nothing about the engine.
+    pub(crate) fn limits(&self, start: Moment) -> (Moment, Moment) {
+        let attempt = self.client.attempt_timeout;
+        if let Some(wait) = self.wait {
+            return (start + wait, start + wait.max(attempt));
+        }
+        if self.join || attempt.is_zero() {
+            return (Moment::NEVER, Moment::NEVER);
+        }
+        let limit = self.client.runtime.clock().now() + attempt + self.client.probing;
+        (limit, limit)
     }
 
     fn claim(&self) -> Claim {

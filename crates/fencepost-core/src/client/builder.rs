@@ -107,8 +107,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Bounds the first attempt of a call whose [waiting time](crate::Acquire::wait) is shorter; 1 s by default. Such a call returns after
-    /// this time at the latest.
+    /// Bounds the first attempt of a call whose [waiting time](crate::Acquire::wait) is shorter, and the whole of a call that does not
+    /// wait, for example [`try_lock`](crate::Mutex::try_lock); 1 s by default. With a [`Degrade`] policy that probes, the limit of a
+    /// call that does not wait is longer by two [probe intervals](Degrade::probe_interval). Zero sets no limit for such calls.
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.attempt_timeout = timeout;
@@ -322,6 +323,7 @@ impl ClientBuilder {
             history,
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,
+            probing: self.degrade.probing(),
             release_timeout: self.release_timeout,
             drop_timeout: self.drop_timeout,
             close_timeout: self.close_timeout,

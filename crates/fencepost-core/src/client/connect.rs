@@ -35,7 +35,8 @@ pub(crate) async fn open(
     let mut last = Error::new(
         ErrorKind::Unreachable,
         format!("the engine has not answered within {shown:?}; see that it runs and can be reached"),
-    );
+    )
+    .on(registry.scheme(url)?);
     loop {
         match clock.within(until, registry.open(url, runtime.clone())).await {
             Some(Err(error)) if error.is_unreachable() => last = error,

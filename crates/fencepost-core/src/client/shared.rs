@@ -40,6 +40,8 @@ pub(crate) struct ClientShared {
     pub(crate) history: Option<Duration>,
     pub(crate) outage: Duration,
     pub(crate) attempt_timeout: Duration,
+    /// How long a request may have to wait for a probe of the degrade policy. Zero without one.
+    pub(crate) probing: Duration,
     pub(crate) release_timeout: Duration,
     pub(crate) drop_timeout: Duration,
     pub(crate) close_timeout: Duration,

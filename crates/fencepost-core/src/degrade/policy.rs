@@ -90,6 +90,11 @@ impl Degrade {
         self
     }
 
+    /// How long a request may have to wait for probes: after the client's start, for the first answer of each engine.
+    pub(crate) fn probing(&self) -> Duration {
+        if self.policy == Policy::Closed { Duration::ZERO } else { 2 * self.interval }
+    }
+
     /// Plants a bug: neither switch waits for old leases. For proving the checker.
     #[cfg(feature = "planted")]
     #[must_use]

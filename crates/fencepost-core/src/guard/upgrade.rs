@@ -160,9 +160,7 @@ impl Guard {
         let request = Request { wait, evict_overdue, ..request };
         let able = request.check_evict_overdue();
         able.map_err(|error| error.of(name.clone()).on(client.engine()))?;
-        let start = clock.now();
-        let deadline = wait.map_or(Moment::NEVER, |wait| start + wait);
-        let first = deadline.max(start + client.attempt_timeout);
+        let (deadline, first) = request.limits(clock.now());
         self.settle(first).await?;
         if self.mode() == Mode::Exclusive {
             return Ok(true);

@@ -19,7 +19,8 @@ fn registry() -> Registry {
 }
 
 async fn try_connect(url: &str) -> Result<Client> {
-    Client::builder().connect(&registry(), url).await
+    // These tests lock rows for longer than the limit of a call that does not wait.
+    Client::builder().attempt_timeout(SOON).connect(&registry(), url).await
 }
 
 async fn connect(url: &str) -> Client {

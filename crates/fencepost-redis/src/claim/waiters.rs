@@ -9,6 +9,7 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Moment, Name, Token, Waiter, Waiters};
 
 use crate::claim::unanswered::UnansweredRequests;
+use crate::error::Failure;
 use crate::script::queue::OLDEST;
 
 /// So long the second of the refused leaves to the first.
@@ -33,6 +34,8 @@ struct State {
     /// The lock's last token at that request. News about a grant up to it is about one that has ended: it may lie in the
     /// socket of a process that was stopped, and be read when the claim waits in the queue again, with a fresh anchor.
     floor: Token,
+    /// Why its last request has no answer, as far as that is known.
+    trouble: Option<Failure>,
     /// Its number in the queue, while it waits.
     number: Option<u64>,
     /// A grant that was handed to it, or found by a renewal, and not collected yet.
@@ -139,6 +142,16 @@ impl TrackedClaim {
             state.hinted = false;
             state.asked += 1;
         });
+    }
+
+    /// Its request failed so, and is tried again.
+    pub(crate) fn fails(&self, failure: &Failure) {
+        self.change(|state| state.trouble = Some(failure.clone()));
+    }
+
+    /// Returns why its last request has no answer, as far as that is known.
+    pub(crate) fn trouble(&self) -> Option<Failure> {
+        self.look(|state| state.trouble.clone())
     }
 
     /// Ready when there is something to collect, or to ask.

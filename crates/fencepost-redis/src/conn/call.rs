@@ -9,6 +9,7 @@ use redis::{Arg, Cmd};
 
 use crate::claim::waiters::TrackedClaim;
 use crate::conn::persistent::Connection;
+use crate::error::Failure;
 use crate::script::Script;
 use crate::script::queue::ENTER;
 
@@ -94,6 +95,13 @@ impl Call {
     pub(crate) fn answered(&self, connection: &Connection) {
         if let Some(tracked) = &self.tracked {
             tracked.unanswered.answered(connection.id);
+        }
+    }
+
+    /// Notes why the request has no answer yet, for a caller that does not wait for it any longer.
+    pub(crate) fn fails(&self, failure: &Failure) {
+        if let Some(tracked) = &self.tracked {
+            tracked.fails(failure);
         }
     }
 

@@ -178,6 +178,9 @@ impl Server {
                 }));
             }
             if failure.says_what_to_mend() {
+                if let Some(call) = call {
+                    call.fails(&failure);
+                }
                 progress.last = Some(failure);
             }
             Box::pin(progress.pause(&self.options, until)).await;

@@ -9,8 +9,8 @@ use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 
 use crate::busy::leaves_no_gap;
 use crate::faults::{
-    guardian_releases, restart_waits, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
-    watch_goes_on,
+    guardian_releases, no_wait_at_a_server_that_hangs, restart_waits, server_that_comes_back,
+    server_that_goes, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Kid, Place};
@@ -96,6 +96,14 @@ fn a_server_that_does_not_answer() {
     assert!(start.elapsed() < Duration::from_secs(10));
     server.cont().unwrap();
     place.output(["run", "-n", "a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_server_that_hangs_ends_a_command_that_does_not_wait() {
+    needs!(REDIS);
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    no_wait_at_a_server_that_hangs(&place, &mut server);
 }
 
 #[test]

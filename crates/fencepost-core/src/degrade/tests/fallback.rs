@@ -35,7 +35,9 @@ impl Pair {
 
     fn client(&self) -> Client {
         let degrade = Degrade::fallback("memory:").max_ttl(LEASE).probe_interval(INTERVAL);
-        let builder = Client::builder().ttl(LEASE).runtime(self.runtime.clone());
+        // The builder adds the time for probes only for a layer that it makes.
+        let builder =
+            Client::builder().ttl(LEASE).runtime(self.runtime.clone()).attempt_timeout(3 * INTERVAL);
         let (primary, fallback) = (self.primary.backend(), self.fallback.backend());
         let open = |runtime: &Runtime| -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(DegradeLayer::with_fallback(primary, fallback, &degrade, runtime)?))

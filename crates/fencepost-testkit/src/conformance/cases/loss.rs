@@ -161,6 +161,8 @@ pub(super) async fn engine_out_of_reach(stage: Stage) {
     assert!(error.is_unreachable() && start.elapsed() < SOON, "after {:?}: {error}", start.elapsed());
     let error = mutex.try_lock().wait(Duration::ZERO).await.expect_err("the engine cannot be reached");
     assert!(error.is_unreachable() && start.elapsed() < 2 * SOON, "after {:?}: {error}", start.elapsed());
+    let error = mutex.try_lock().await.expect_err("the engine cannot be reached");
+    assert!(error.is_unreachable(), "{error}");
     // The holder detects its loss by its own clock.
     tokio::time::timeout(ttl + SOON, guard.lost()).await.expect("the holder is told");
     assert!(guard.ensure_held().expect_err("it is lost").is_lost());
