@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Name, Runtime};
+use fencepost_core::{Moment, Name, Runtime};
 use futures_util::future::{BoxFuture, Either, select};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -17,12 +17,19 @@ use crate::failure::Failure;
 /// The first statement after the grant raises it to the lease.
 pub(crate) const WAIT_IDLE: Duration = Duration::from_secs(2);
 
-/// How often a claim that waits for its turn asks whether the server answers.
+/// How often a client asks whether the server answers while claims wait for their turns.
 const REACH: Duration = Duration::from_secs(3);
 
 /// The turns of a client's claims, by name. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Turns(Arc<Mutex<HashMap<Name, Weak<Semaphore>>>>);
+pub(crate) struct Turns(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    names: Mutex<HashMap<Name, Weak<Semaphore>>>,
+    /// When the server last answered a claim that asked.
+    answered: Mutex<Option<Moment>>,
+}
 
 /// The turn of a claim, until this is dropped.
 pub(crate) struct Turn {
@@ -32,7 +39,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// Waits for the turn of a claim, first come, first served. Calls `queued` if it has to wait and the server answers.
+    /// Waits for the turn of a claim, first come, first served. Calls `queued` if it has to wait and the server has answered within [`REACH`].
     ///
     /// # Errors
     /// Those of `reach`, which asks the server.
@@ -44,7 +51,7 @@ impl Turns {
         queued: impl Fn(),
     ) -> Result<Turn, Failure> {
         let turn = {
-            let mut turns = self.0.lock();
+            let mut turns = self.0.names.lock();
             let known = turns.get(name).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 let turn = Arc::new(Semaphore::new(1));
@@ -58,7 +65,12 @@ impl Turns {
             Err(_) => Box::pin(turn.acquire_owned()),
         };
         loop {
-            reach().await?;
+            // One answer counts for all claims.
+            let answered = *self.0.answered.lock();
+            if answered.is_none_or(|answered| clock.now() >= answered + REACH) {
+                reach().await?;
+                *self.0.answered.lock() = Some(clock.now());
+            }
             queued();
             match select(permit, pin!(clock.sleep_until(clock.now() + REACH))).await {
                 Either::Left((taken, _)) => return Ok(self.turn(name, taken.map_err(|_| Failure::closed())?)),
@@ -74,7 +86,7 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut turns = self.turns.0.lock();
+        let mut turns = self.turns.0.names.lock();
         self.permit = None;
         if turns.get(&self.name).is_some_and(|turn| turn.strong_count() == 0) {
             turns.remove(&self.name);

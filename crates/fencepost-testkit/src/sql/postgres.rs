@@ -106,6 +106,8 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
     // A case of the conformance suite makes more than a hundred clients.
     command.args(["-c", "max_connections=1100", "-c", "shared_preload_libraries=pg_stat_statements"]);
+    // In the folder of the server: one that is killed would leave its segments in /dev/shm.
+    command.args(["-c", "dynamic_shared_memory_type=mmap"]);
     if tls {
         certify(dir)?;
         ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;
