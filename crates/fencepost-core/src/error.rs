@@ -365,8 +365,12 @@ impl fmt::Display for Error {
     }
 }
 
+/// A program whose `main` returns an error prints it by `{:?}`: that is the message with its causes. `{:#?}` shows the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("effect", &self.0.effect)

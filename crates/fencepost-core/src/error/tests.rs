@@ -33,3 +33,10 @@ fn an_engine_that_the_text_ends_with_is_not_named_twice() {
         .on("redis");
     assert!(error.to_string().ends_with("renewed: no answer in time [redis]"), "{error}");
 }
+
+#[test]
+fn a_main_that_returns_an_error_prints_the_message() {
+    let error = Error::new(ErrorKind::Unreachable, "no connection").on("redis").because("refused");
+    assert_eq!(format!("{error:?}"), "no connection: refused [redis]");
+    assert!(format!("{error:#?}").contains("kind: Unreachable"));
+}

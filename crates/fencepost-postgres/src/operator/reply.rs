@@ -103,9 +103,8 @@ fn shown(one: &ListedClaim<PostgresServer>) -> Value {
 /// Ends a grant. `now`: releases its lock at once, else when its lease is over.
 async fn evict(one: &ListedClaim<PostgresServer>, now: bool, reason: Option<&str>) -> Option<Value> {
     let (held, why) = (one.held()?, reason.unwrap_or_default());
-    if now {
-        held.evict_now(why).await.ok()?;
-    } else {
+    // The holder is told in any case. A release that the server does not confirm is repeated when the lease is over.
+    if !now || held.evict_now(why).await.is_err() {
         held.evict(why);
     }
     Some(json!({ "evicted": true }))
