@@ -136,11 +136,16 @@ impl<S: Server> ConnectionLocks<S> {
     }
 
     /// Returns when `waiting` has not been seen in the queue for its lease: it was granted, and the reply does not come, or nobody
-    /// answers. A server that hangs keeps its connections open.
-    async fn until_unseen(&self, waiting: &Connection<S>, ttl: Duration) {
+    /// answers. A server that hangs keeps its connections open. Calls `queued` when it is first seen.
+    async fn until_unseen(&self, waiting: &Connection<S>, ttl: Duration, queued: impl FnOnce()) {
         let clock = self.runtime.clock();
         // Each look is a statement: they are rare also for short leases.
         let lease = waiting.idle().max(2 * self.server.url().timeout);
+        let first = clock.within(clock.now() + lease, self.await_queued(waiting, ttl)).await;
+        if first.is_none() {
+            return;
+        }
+        queued();
         let mut seen = clock.now();
         while clock.now() < seen + lease {
             let asked = clock.now() + lease / 3;

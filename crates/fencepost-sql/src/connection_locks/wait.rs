@@ -208,9 +208,8 @@ async fn wait_in_queue<S: Server>(
     {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            locks.await_queued(connection, claim.ttl()).await;
-            inner.slot.tell(|slot| slot.queued = true);
-            locks.until_unseen(connection, claim.ttl()).await;
+            let queued = || inner.slot.tell(|slot| slot.queued = true);
+            locks.until_unseen(connection, claim.ttl(), queued).await;
             // The statement that waits fails, and the claim asks again.
             connection.end();
             pending::<()>().await
