@@ -327,7 +327,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &self.0;
         if let Some(resource) = &inner.resource {
-            write!(f, "{}: ", crate::name::visible(resource))?;
+            write!(f, "{}: ", crate::visible::visible(resource))?;
         }
         f.write_str(&inner.message)?;
         if let [first, rest @ ..] = &*inner.holders {

@@ -35,6 +35,7 @@ mod telemetry;
 mod time;
 mod token;
 mod validity;
+mod visible;
 
 pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
@@ -73,7 +74,7 @@ pub use lock::{LockBug, plant};
 #[cfg(feature = "planted")]
 pub use memory::Bug;
 pub use memory::Memory;
-pub use name::{Name, visible};
+pub use name::Name;
 pub use operator::checks;
 pub use operator::holder::{ClaimInfo, HolderInfo};
 pub use operator::info::{Eviction, Info, Listing, Page};
@@ -89,3 +90,4 @@ pub use telemetry::session_renewal_failed;
 pub use time::{Backoff, Clock, DueKey, DueQueue, Moment, Sleep, jitter};
 pub use token::Token;
 pub use validity::{Loss, RenewalFailure, State, Validity, Watch, margin};
+pub use visible::visible;

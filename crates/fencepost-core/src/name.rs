@@ -68,20 +68,6 @@ impl std::borrow::Borrow<str> for Name {
     }
 }
 
-/// Returns `text` for people: control characters, and characters that are invisible or turn the direction of text, are escaped as in
-/// `\u{202e}`. Two names that look alike can be told apart so.
-pub fn visible(text: &str) -> String {
-    let hides = |c| {
-        matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || hides(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
-    }
-    shown
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
