@@ -110,6 +110,7 @@ impl RedisEntry {
 
     async fn ask(&mut self) -> Result<Attempt> {
         let tracked = self.tracked();
+        tracked.forget_trouble();
         let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = match &self.claim.vote {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Error, Moment, Result, Runtime, Secret};
+use fencepost_core::{BackendUrl, Error, ErrorKind, Moment, Result, Runtime, Secret};
 use fencepost_tls::Tls;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
@@ -209,14 +209,29 @@ impl ServerUrl {
 }
 
 impl Credentials {
-    /// Returns the password to log in with.
+    /// Returns the password.
     pub fn password(&self) -> Option<Arc<str>> {
         self.password.as_ref().map(Secret::text)
     }
 
-    /// Returns the password to log in with after the server has refused `refused`, if it is another one by now.
-    pub fn after_refusal(&self, refused: Option<&str>) -> Option<Arc<str>> {
-        self.password.as_ref()?.after_refusal(refused?)
+    /// Calls `log_in` with the password. Calls it once more if the server refuses the password and its file has another one by now.
+    ///
+    /// # Errors
+    /// Those of `log_in`.
+    pub async fn log_in<T, F>(&self, log_in: impl Fn(Option<Arc<str>>) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let password = self.password();
+        let refused = match log_in(password.clone()).await {
+            Err(failure) if failure.kind == ErrorKind::Denied => failure,
+            greeted => return greeted,
+        };
+        let secret = self.password.as_ref().zip(password);
+        match secret.and_then(|(secret, password)| secret.after_refusal(&password)) {
+            Some(password) => log_in(Some(password)).await,
+            None => Err(refused),
+        }
     }
 
     fn read(user: &str, address: &BackendUrl, scheme: &str) -> Result<Credentials> {

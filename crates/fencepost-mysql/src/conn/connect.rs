@@ -119,16 +119,9 @@ impl Connector {
 
     /// Greets a server, and checks its version. Runs on the client's own thread.
     pub(crate) async fn greet(&self, host: &(String, u16)) -> Result<Greeted, Failure> {
-        let credentials = &self.config.server.credentials;
-        let password = credentials.password();
-        let refused = match self.greet_with(host, password.as_deref()).await {
-            Err(failure) if failure.kind == ErrorKind::Denied => failure,
-            greeted => return greeted,
-        };
-        match credentials.after_refusal(password.as_deref()) {
-            Some(password) => self.greet_with(host, Some(&password)).await,
-            None => Err(refused),
-        }
+        let log_in =
+            |password: Option<Arc<str>>| async move { self.greet_with(host, password.as_deref()).await };
+        self.config.server.credentials.log_in(log_in).await
     }
 
     /// The same with this password.

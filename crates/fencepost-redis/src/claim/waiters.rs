@@ -149,6 +149,15 @@ impl TrackedClaim {
         self.change(|state| state.trouble = Some(failure.clone()));
     }
 
+    /// It asks again: an earlier failure says nothing about that.
+    pub(crate) fn forget_trouble(&self) {
+        self.waiter.with(|state| {
+            if let Some(state) = state {
+                state.trouble = None;
+            }
+        });
+    }
+
     /// Returns why its last request has no answer, as far as that is known.
     pub(crate) fn trouble(&self) -> Option<Failure> {
         self.look(|state| state.trouble.clone())
