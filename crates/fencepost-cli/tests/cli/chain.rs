@@ -2,11 +2,11 @@
 
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fencepost_testkit::server::send;
+use nix::sys::signal::Signal;
 
 use crate::guard::stubborn;
-use crate::kit::{LONG, Pipe, Place, Running, alive, child_of, eventually, state};
+use crate::kit::{LONG, Pipe, Place, Running, alive, child_of, eventually};
 
 /// A program that leaves a daemon behind, run under a short lease.
 struct Chain {
@@ -30,13 +30,6 @@ impl Chain {
     fn ends_as_lost(mut self) {
         self.running.pipe.closed(LONG);
         self.running.kid.said().expect(76);
-    }
-}
-
-fn send(pid: i32, signal: Signal) {
-    kill(Pid::from_raw(pid), signal).unwrap();
-    if signal == Signal::SIGSTOP {
-        eventually("it is stopped", LONG, || (state(pid)? == "T").then_some(()));
     }
 }
 

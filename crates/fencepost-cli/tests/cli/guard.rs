@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fencepost_testkit::server::send;
+use nix::sys::signal::Signal;
 
 use crate::kit::{DAEMON, Kid, LONG, Place, Running, alive, child_of, eventually};
 
@@ -130,7 +130,7 @@ fn a_killed_guardian_takes_everything_along() {
     let place = Place::new();
     let running = start(&place, &[], "hello");
     let waiter = next(&place, "hello");
-    kill(Pid::from_raw(running.kid.guardian()), Signal::SIGKILL).unwrap();
+    send(running.kid.guardian(), Signal::SIGKILL);
     let Running { kid, pipe } = running;
     kid.said().expect(125).complains(&["guardian was killed"]);
     assert!(!pipe.is_open(), "something is left although the command has ended");
@@ -153,12 +153,12 @@ fn children_of_before_are_left_alone() {
         crate::kit::children_of(kid.pid()).into_iter().find(|pid| name(*pid).starts_with("fencepost-guard"))
     });
     eventually("a program", LONG, || child_of(guardian));
-    kill(Pid::from_raw(guardian), Signal::SIGKILL).unwrap();
+    send(guardian, Signal::SIGKILL);
     // Not `said`: the stranger has its output open.
     let mut kid = kid;
     assert_eq!(kid.end().code(), Some(125));
     assert!(alive(stranger));
-    kill(Pid::from_raw(stranger), Signal::SIGKILL).unwrap();
+    send(stranger, Signal::SIGKILL);
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn wrapper_and_guardian_killed_together_leave_the_name_locked_until_all_have_end
     let program = child_of(guardian).unwrap();
     // Stopped first, so that neither sees the other die.
     for pid in [guardian, running.kid.pid()] {
-        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        send(pid, Signal::SIGSTOP);
     }
     for pid in [guardian, running.kid.pid()] {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        send(pid, Signal::SIGKILL);
     }
     running.kid.end();
     eventually("the program dies with its guardian", LONG, || (!alive(program)).then_some(()));
@@ -190,7 +190,7 @@ fn wrapper_and_guardian_killed_together_leave_the_name_locked_until_all_have_end
 fn a_stopped_guardian_is_replaced_by_the_wrapper() {
     let place = Place::new();
     let running = start(&place, &["--ttl", "2s"], "hello");
-    kill(Pid::from_raw(running.kid.guardian()), Signal::SIGSTOP).unwrap();
+    send(running.kid.guardian(), Signal::SIGSTOP);
     // Evicted, it is to stop its program, and its guardian does not hear that.
     let token = place.show("hello")["holders"][0]["token"].to_string();
     place.output(["evict", "hello", "--token", &token, "--yes"]).expect(0);

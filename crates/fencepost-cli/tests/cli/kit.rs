@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use fencepost_testkit::server::TempDir;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fencepost_testkit::server::{TempDir, send};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 pub(crate) use crate::pipe::{Pipe, Reader};
@@ -201,7 +200,7 @@ impl Kid {
     }
 
     pub(crate) fn send(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid()), signal).unwrap();
+        send(self.pid(), signal);
     }
 
     /// Waits for its end.

@@ -1,16 +1,12 @@
 //! A pause between the grant and the start of the program: nothing runs under a lease that is over.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fencepost_testkit::server::send;
+use nix::sys::signal::Signal;
 
 use crate::kit::{Kid, LONG, Place, alive, child_of, eventually, state};
 
 /// The points at which the command can be paused, each in a process of its own: child of the one before.
 const POINTS: [&str; 3] = ["wrapper", "guardian", "child"];
-
-fn send(pid: i32, signal: Signal) {
-    kill(Pid::from_raw(pid), signal).unwrap();
-}
 
 /// The command with a program that leaves a line in the file `ran`.
 fn start(place: &Place, point: &str, options: &[&str]) -> Kid {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use fencepost_core::{Client, Guard, Registry};
-use fencepost_testkit::server::TempDir;
-use nix::sys::signal::{Signal, kill};
+use fencepost_testkit::server::{TempDir, send};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 /// Nothing here takes that long, on whatever machine.
@@ -143,7 +143,7 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
+        send(self.pid().as_raw(), signal);
     }
 
     pub(crate) fn kill(&mut self) {

@@ -2,8 +2,7 @@
 
 use super::Elsewhere;
 use fencepost_core::{Client, Registry};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -65,8 +64,7 @@ impl Holder {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().try_into().expect("a pid")), signal)
-            .expect("it has not been waited for");
+        crate::server::send(self.0.id().try_into().expect("a pid"), signal);
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 mod process;
 mod proxied;
 mod proxy;
+mod signal;
 mod temp;
 mod warden;
 
@@ -12,6 +13,7 @@ pub(crate) use certificate::{certify, certify_for};
 pub use process::{Plan, Server, With, free_port};
 pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;
+pub use signal::send;
 pub use temp::TempDir;
 
 /// The hooks of [`Faults`](crate::faults::Faults) that a process has, for a type whose field `server` is a [`Server`].
