@@ -131,6 +131,9 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         })
     });
     if extent.all {
+        run.step("whole suite on each deployment", || {
+            tests_of(workspace, &["--workspace", "--test", "conformance", "--", "--ignored", "whole::"])
+        });
         run.step("static binary", || dist::check(workspace));
     }
     Ok(run.finish())

@@ -176,7 +176,7 @@ mod three {
     use super::*;
 
     fencepost_testkit::conformance!(
-        On::<Cluster>(PhantomData),
+        again: On::<Cluster>(PhantomData),
         excused: [
             an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
             an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,

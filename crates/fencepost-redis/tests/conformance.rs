@@ -221,7 +221,7 @@ mod sentinel {
 
     // A server that many cases share is not killed: see tests/faults.rs.
     fencepost_testkit::conformance!(
-        Watched,
+        again: Watched,
         excused: [
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow

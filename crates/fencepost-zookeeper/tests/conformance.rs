@@ -186,7 +186,7 @@ mod three {
     use super::*;
 
     fencepost_testkit::conformance!(
-        Three,
+        again: Three,
         excused: [
             an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
             an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,

@@ -204,8 +204,22 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
 /// each test.
 ///
 /// `excused: [...]` names the cases that this engine cannot run; see the [module](mod@crate::conformance).
+///
+/// `again:` before the fixture says that another deployment of the same engine runs the whole suite. Then this one runs a sample:
+/// cases that rest on the connection, and cases under load. Its other tests are ignored: `cargo xtask test --all` runs them.
 #[macro_export]
 macro_rules! conformance {
+    (again: $fixture:expr, excused: $excused:tt) => {
+        $crate::conformance_tests! { ($fixture) $excused
+            exclusive cancel_at_every_await drop_needs_no_runtime lost_replies counter mixed_history close_leaves_nothing
+        }
+
+        mod whole {
+            use super::*;
+
+            $crate::conformance!(@each conformance_tests (ignore ($fixture)) $excused);
+        }
+    };
     ($fixture:expr) => { $crate::conformance!($fixture, excused: []); };
     ($fixture:expr, excused: [$($excused:ident),* $(,)?]) => {
         $crate::conformance!(@each conformance_tests ($fixture) [$($excused),*]);
@@ -256,6 +270,15 @@ macro_rules! conformance {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
+    ((ignore ($fixture:expr)) $excused:tt $($case:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "another deployment runs it: `cargo xtask test --all`"]
+            fn $case() {
+                $crate::conformance_test!($fixture, $case, $excused);
+            }
+        )*
+    };
     (($fixture:expr) $excused:tt $($case:ident)*) => {
         $(
             #[test]
@@ -270,7 +293,7 @@ macro_rules! conformance_tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_test {
-    ($fixture:expr, $case:ident, [$($excused:ident),*]) => {
+    ($fixture:expr, $case:ident, [$($excused:ident),* $(,)?]) => {
         $crate::conformance::run($fixture, stringify!($case), &[$(stringify!($excused)),*])
     };
 }

@@ -89,7 +89,7 @@ impl Street {
         }
     }
 
-    /// They hold and we wait in the queue and are woken; we hold and they are; their process is killed.
+    /// They hold and we wait in the queue and are woken; we hold and they wait.
     async fn both_ways<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
         let other = self.neighbour(theirs);
         other.held();
@@ -107,10 +107,16 @@ impl Street {
         let token = guard.token();
         guard.release().await.expect("it was held");
         other.held();
-        // Killed while it holds.
-        let guard = self.after(ours(), || other.kill()).await;
+        let guard = self.after(ours(), || other.release()).await;
         assert!(guard.token() > token);
-        // Killed while it waits.
+        guard.release().await.expect("it was held");
+    }
+
+    /// Their process is killed while it holds, and while it waits. The test lasts until two sessions have ended.
+    async fn theirs_is_killed<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
+        let other = self.neighbour(theirs);
+        other.held();
+        let guard = self.after(ours(), || other.kill()).await;
         let other = self.neighbour(theirs);
         self.waiting(1).await;
         other.kill();
@@ -147,6 +153,7 @@ async fn mutex_of_curator() {
     let street = Street::curator().await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("mutex", || mutex.lock()).await;
+    street.theirs_is_killed("mutex", || mutex.lock()).await;
     street.ours_is_killed("mutex").await;
 }
 
@@ -215,6 +222,7 @@ async fn locks_of_kazoo() {
     let street = Street::new(Neighbour::kazoo, "&layout=kazoo").await;
     let mutex = street.locks.mutex(NAME).expect("a good name");
     street.both_ways("mutex", || mutex.lock()).await;
+    street.theirs_is_killed("mutex", || mutex.lock()).await;
     street.ours_is_killed("mutex").await;
     let pair = street.locks.rwlock(NAME).expect("a good name");
     street.both_ways("write", || pair.read()).await;
