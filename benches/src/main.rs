@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         ["command-crowd"] => command::crowd::runs(),
         ["command-once"] => command::once::firings(),
         ["command-retry", count] => command::retry::firings(number(count)),
+        ["demo", name, count] => command::demo::runs(name, number(count)),
         ["degrade-bound"] => degrade::bound(),
         ["reentry"] => primitives::reentry(),
         ["set-of-eight", engine] => ratio(&primitives::set_of_eight(engine)),

@@ -1,6 +1,7 @@
 //! The bar, line by line. An engine that is added appends its lines here.
 
 mod command;
+mod demo;
 mod etcd;
 mod mysql;
 mod old_and_new;
@@ -24,6 +25,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(redis::LINES)
         .chain(primitives::LINES)
         .chain(command::LINES)
+        .chain(demo::LINES)
         .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)

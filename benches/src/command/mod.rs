@@ -2,6 +2,7 @@
 
 pub(crate) mod cost;
 pub(crate) mod crowd;
+pub(crate) mod demo;
 pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;

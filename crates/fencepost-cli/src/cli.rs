@@ -5,8 +5,8 @@ use fencepost_core::{Error, HolderInfo, Kind};
 
 use crate::log::Format;
 use crate::verbs::{
-    acquire, check, completions, config, doctor, evict, extend, hold, ls, man, permits, queue, release, run,
-    schema, show, watch,
+    acquire, check, completions, config, demo, doctor, evict, extend, hold, ls, man, permits, queue, release,
+    run, schema, show, watch,
 };
 
 /// Run a program only while a lock is held; see and evict holders.
@@ -43,6 +43,7 @@ pub(crate) enum Verb {
     Permits(permits::Args),
     Hold(hold::Args),
     Doctor(doctor::Args),
+    Demo(demo::Args),
     Schema(schema::Args),
     Config(config::Args),
     Completions(completions::Args),

@@ -37,8 +37,8 @@ use crate::exit::{Failure, USAGE};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::verbs::{
-    acquire as acquire_verb, completions, config, doctor, evict, extend, hold, ls, man, queue, release, run,
-    schema,
+    acquire as acquire_verb, completions, config, demo, doctor, evict, extend, hold, ls, man, queue, release,
+    run, schema,
 };
 
 fn main() -> ExitCode {
@@ -51,6 +51,11 @@ fn main() -> ExitCode {
     match first {
         Some(guardian::GUARDIAN) => return guardian::main(&arguments[2..]).into(),
         Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
+        Some(fencepost_demo::PART) => {
+            let arguments: Vec<_> =
+                arguments[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            return fencepost_demo::part(&arguments);
+        }
         _ => {}
     }
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -106,6 +111,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Evict(args) => wait_for(evict::run(args, settings)),
         Verb::Permits(args) => wait_for(verbs::permits::run(args, settings)),
         Verb::Doctor(args) => wait_for(doctor::run(args, settings)),
+        Verb::Demo(args) => demo::run(args, settings),
         Verb::Schema(args) => wait_for(schema::run(args, settings)),
         Verb::Config(args) => config::run(&args, settings),
         Verb::Completions(_) | Verb::Man(_) => Ok(0),

@@ -174,4 +174,8 @@ mod pages {
     struct Axum;
     #[doc = include_str!("../../../docs/degrade.md")]
     struct Degrade;
+    #[doc = include_str!("../../../docs/demos/oversell.md")]
+    struct Oversell;
+    #[doc = include_str!("../../../docs/demos/segments.md")]
+    struct Segments;
 }

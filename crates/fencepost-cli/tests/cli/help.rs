@@ -9,7 +9,7 @@ use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "run",
     "acquire",
     "extend",
@@ -22,6 +22,7 @@ const VERBS: [&str; 17] = [
     "evict",
     "permits",
     "hold",
+    "demo",
     "doctor",
     "schema",
     "config",

@@ -5,6 +5,7 @@ mod busy;
 mod chain;
 mod cron;
 mod crowd;
+mod demo;
 mod doctor;
 mod etcd;
 mod faults;

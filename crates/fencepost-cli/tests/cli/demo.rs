@@ -1,0 +1,59 @@
+//! `fencepost demo`: the stories come out as told. The long forms run in `cargo xtask prove`.
+
+use serde_json::Value;
+
+use crate::kit::Place;
+
+/// Runs the short form of a demo, and returns its objects.
+fn short(name: &str) -> Vec<Value> {
+    let said = Place::new().output(["demo", name, "--short", "--json"]);
+    let said = said.expect(0);
+    said.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said:?}"))).collect()
+}
+
+#[test]
+fn copied_recipes_oversell_and_ours_do_not() {
+    let sales = short("oversell");
+    assert_eq!(sales.len(), 8);
+    for sale in sales {
+        let safe = ["fencepost", "conditional-update"].contains(&sale["recipe"].as_str().unwrap());
+        assert_eq!(sale["oversold"] == 0, safe, "{sale}");
+        assert!(sale["seconds"].as_f64().unwrap() > 0.0 && sale["sold"].as_u64().unwrap() >= 40, "{sale}");
+    }
+}
+
+#[test]
+fn a_late_write_is_refused_by_a_token() {
+    let rounds = short("zombie");
+    let lost: Vec<_> = rounds.iter().map(|round| round["lost_update"].as_bool().unwrap()).collect();
+    assert_eq!(lost, [true, false, true, false]);
+}
+
+#[test]
+fn segments_sell_each_piece_once() {
+    for sale in short("segments") {
+        assert!(sale["sold"] == 40 && sale["left"] == 0 && sale["oversold"] == 0, "{sale}");
+    }
+}
+
+#[test]
+fn a_job_on_three_hosts_runs_once() {
+    let rounds = short("cron");
+    let ended: Vec<_> = rounds.iter().map(|round| round["ended_well"].as_u64().unwrap()).collect();
+    assert_eq!(ended, [3, 1, 0, 1]);
+}
+
+#[test]
+fn demos_are_listed_and_others_are_refused() {
+    let place = Place::new();
+    let listed = place.output(["demo"]).expect(0).out.clone();
+    let page = include_str!("../../../../docs/demos/README.md");
+    for line in listed.lines() {
+        let name = line.split(' ').next().unwrap();
+        assert!(page.contains(&format!("| [{name}]({name}.md) |")), "the page has no row for {name}");
+    }
+    assert_eq!(place.output(["demo", "--json"]).expect(0).out.lines().count(), listed.lines().count());
+    place.output(["demo", "nothing"]).expect(64).complains(&["no demo 'nothing'", "oversell"]);
+    place.output(["demo", "oversell", "-b", "memory:"]).expect(64).complains(&["one process"]);
+    place.output(["demo", "zombie", "-b", "redis://127.0.0.1:1?timeout=100ms"]).expect(125);
+}

@@ -1,0 +1,74 @@
+//! The demos of the command `fencepost`: each known recipe for a lock fails as people have seen it fail, and then the same story with
+//! the hole closed.
+//!
+//! [`DEMOS`] lists them, [`run`] runs one. A demo keeps its files in a temporary folder and uses no server that it was not given.
+//! Some demos need several processes: they start this program again with [`PART`] as its first argument, and the program then calls
+//! [`part`].
+
+mod cron;
+mod keys;
+mod oversell;
+mod picture;
+mod recipes;
+mod segments;
+mod shop;
+mod stage;
+mod zombie;
+
+use std::io;
+use std::process::ExitCode;
+
+use stage::Stage;
+pub use stage::{Failure, Options};
+
+/// The first argument of a process that a demo starts. [`part`] takes the arguments behind it.
+pub const PART: &str = "--demo-part";
+
+/// A demo.
+#[derive(Debug)]
+pub struct Demo {
+    /// The name, as people type it.
+    pub name: &'static str,
+    /// One sentence that says what it shows.
+    pub summary: &'static str,
+    /// Runs it, and returns whether the story came out as told.
+    run: fn(&Stage) -> Result<bool, Failure>,
+    /// Runs one of its processes.
+    part: fn(&[String]) -> Result<(), Failure>,
+}
+
+/// All demos, in the order in which to watch them.
+pub const DEMOS: &[Demo] = &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO];
+
+/// Runs a demo, and returns whether the story came out as told.
+///
+/// # Errors
+/// Returns a message if there is no such demo, or if it could not be run to its end.
+pub fn run(name: &str, options: Options) -> Result<bool, Failure> {
+    let demo = DEMOS.iter().find(|demo| demo.name == name);
+    let demo = demo.ok_or_else(|| {
+        let names: Vec<&str> = DEMOS.iter().map(|demo| demo.name).collect();
+        Failure::usage(format!("there is no demo '{name}': the demos are {}", names.join(", ")))
+    })?;
+    (demo.run)(&Stage::new(demo.name, options)?)
+}
+
+/// The work of a process that a demo has started.
+pub fn part(arguments: &[String]) -> ExitCode {
+    // A part that is stopped would outlive a demo that is killed.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    let done = match arguments.split_first() {
+        Some((name, rest)) => match DEMOS.iter().find(|demo| demo.name == name) {
+            Some(demo) => (demo.part)(rest),
+            None => Err(Failure::usage(format!("there is no demo '{name}'"))),
+        },
+        None => Err(Failure::usage("the name of a demo is missing")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{failure}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}

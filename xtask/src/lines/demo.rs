@@ -1,0 +1,39 @@
+//! The demos of the command come out as told. The command looks at the numbers itself, and ends with 1 if they are not those.
+
+use crate::line::Bound::AtMost;
+use crate::line::Line;
+
+pub(super) const LINES: &[Line] = &[
+    Line {
+        id: "demo-oversell",
+        engine: "demo",
+        promise: "`fencepost demo oversell`, 20 times: each copied recipe sells more than there is; fencepost and the conditional update sell exactly that",
+        measure: &["demo", "oversell", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 1800,
+    },
+    Line {
+        id: "demo-zombie",
+        engine: "demo",
+        promise: "`fencepost demo zombie`, 20 times: the late write is lost without a token and refused with one",
+        measure: &["demo", "zombie", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 300,
+    },
+    Line {
+        id: "demo-segments",
+        engine: "demo",
+        promise: "`fencepost demo segments`, 20 times: 1,000 pieces in 1 to 40 segments are sold exactly",
+        measure: &["demo", "segments", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 900,
+    },
+    Line {
+        id: "demo-cron",
+        engine: "demo",
+        promise: "`fencepost demo cron`, 20 times: the job runs once with `--once-per`, and again after a host's death with `--retry` alone",
+        measure: &["demo", "cron", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 300,
+    },
+];
