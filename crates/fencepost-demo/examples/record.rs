@@ -48,7 +48,8 @@ fn picture(lines: &[(f64, String)]) -> String {
         let (y, colour) = (MARGIN + LINE * index + 14, colour(line));
         let text = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         // A viewer that knows no animation shows every line.
-        let hidden = format!("<set attributeName=\"visibility\" to=\"hidden\" begin=\"0s\" dur=\"{at:.2}s\"/>");
+        let hidden =
+            format!("<set attributeName=\"visibility\" to=\"hidden\" begin=\"0s\" dur=\"{at:.2}s\"/>");
         let hidden = if *at < 0.01 { String::new() } else { hidden };
         let _ = writeln!(svg, "<text x=\"{MARGIN}\" y=\"{y}\" fill=\"{colour}\">{text}{hidden}</text>");
     }

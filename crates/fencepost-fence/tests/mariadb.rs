@@ -132,6 +132,26 @@ async fn truncate_needs_a_right_that_writers_do_not_need() {
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "99\t1\n");
 }
 
+/// No trigger sees what a foreign key changes: the page says which rights on the other table do that.
+#[test]
+fn a_cascade_passes_the_triggers_and_needs_rights_on_the_other_table() {
+    needs!(MARIADB);
+    let (server, table) = server();
+    server
+        .run(
+            "CREATE TABLE shop (id BIGINT PRIMARY KEY) ENGINE = InnoDB; INSERT INTO shop VALUES (7);
+             ALTER TABLE stock ADD FOREIGN KEY (id) REFERENCES shop (id) ON DELETE CASCADE;",
+        )
+        .unwrap();
+    for statement in table.triggers(Dialect::MySql) {
+        server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+    }
+    let refused = server.run("DELETE FROM stock;").expect_err("there is no token").to_string();
+    assert!(refused.contains("fencing token"), "{refused}");
+    server.run("DELETE FROM shop WHERE id = 7;").unwrap();
+    assert_eq!(server.run("SELECT count(*) FROM stock;").unwrap(), "0\n");
+}
+
 #[tokio::test]
 async fn of_two_writers_the_later_holder_stays() {
     needs!(MARIADB);

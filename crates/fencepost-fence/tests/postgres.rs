@@ -143,6 +143,36 @@ fn triggers_refuse_to_be_passed_by() {
     assert_eq!(server.run("SELECT id, pieces, token FROM stock;").unwrap(), "7|100|0\n");
 }
 
+/// The page names this as a way past the triggers, and the right that it needs.
+#[test]
+fn truncate_of_a_partition_passes_and_of_the_table_does_not() {
+    needs!(POSTGRES);
+    let (server, table) = (Postgres::start().unwrap(), Table::new("stock", "id").unwrap());
+    let make = "CREATE TABLE stock (id BIGINT PRIMARY KEY, pieces BIGINT) PARTITION BY RANGE (id);
+                CREATE TABLE stock_low PARTITION OF stock FOR VALUES FROM (0) TO (100);
+                CREATE TABLE writers (id BIGINT PRIMARY KEY REFERENCES stock ON DELETE CASCADE);
+                INSERT INTO stock VALUES (7, 100); INSERT INTO writers VALUES (7);";
+    server.run(&format!("{make} {}", table.add_column(Dialect::Postgres))).unwrap();
+    for statement in table.triggers(Dialect::Postgres) {
+        server.run(&format!("{statement};")).unwrap();
+    }
+    // A write through the partition meets the triggers of the whole, and so does the row of a foreign key.
+    for write in ["UPDATE stock_low SET pieces = 1", "DELETE FROM stock_low", "DELETE FROM stock"] {
+        let refused = server.run(&format!("{write};")).expect_err(write).to_string();
+        assert!(refused.contains("without a fencing token"), "{refused}");
+    }
+    let refused = server.run("TRUNCATE stock CASCADE;").expect_err("the table refuses it").to_string();
+    assert!(refused.contains("stock refuses TRUNCATE"), "{refused}");
+    server
+        .run("CREATE USER writer; GRANT SELECT, INSERT, UPDATE, DELETE ON stock, stock_low TO writer;")
+        .unwrap();
+    let refused =
+        server.run("SET ROLE writer; TRUNCATE stock_low CASCADE;").expect_err("no right").to_string();
+    assert!(refused.contains("permission denied"), "{refused}");
+    server.run("ALTER TABLE writers DROP CONSTRAINT writers_id_fkey; TRUNCATE stock_low;").unwrap();
+    assert_eq!(server.run("SELECT count(*) FROM stock;").unwrap(), "0\n");
+}
+
 #[tokio::test]
 async fn of_two_writers_the_later_holder_stays() {
     needs!(POSTGRES);

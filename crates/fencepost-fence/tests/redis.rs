@@ -1,5 +1,7 @@
 //! The scripts on Redis.
 
+use std::sync::Barrier;
+
 use fencepost_fence::redis::{READ, WRITE};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
@@ -68,5 +70,32 @@ fn only_a_number_is_a_token() {
     for script in [READ, WRITE] {
         let error = run(script, &["42", "1"]).expect_err("it is no token").to_string();
         assert!(error.contains("no fencing token"), "{error}");
+    }
+}
+
+#[test]
+fn of_two_writers_the_later_holder_stays() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::default()).unwrap();
+    let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+    let write = |token: u64| -> u8 {
+        let mut script = redis::cmd("EVAL");
+        script.arg(WRITE).arg(2).arg("stock").arg("stock:token").arg(token).arg(token);
+        script.query(&mut client.get_connection().unwrap()).unwrap()
+    };
+    let mut connection = client.get_connection().unwrap();
+    for early in (9..209).step_by(2) {
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                write(early);
+            });
+            start.wait();
+            assert_eq!(write(early + 1), 1, "no later holder was here");
+        });
+        let stored: [u64; 2] =
+            redis::cmd("MGET").arg(&["stock", "stock:token"]).query(&mut connection).unwrap();
+        assert_eq!(stored, [early + 1; 2]);
     }
 }

@@ -194,10 +194,19 @@ fn a_file_refuses_a_late_write() {
         assert!(!write(token), "{token:?}");
     }
     assert_eq!(seen(), "100\n");
+    // Of two writers at the same moment the later holder's report stays.
+    for early in (101..121).step_by(2) {
+        let [early, later] = [early, early + 1].map(|token: u32| token.to_string());
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(Some(&early)));
+            assert!(write(Some(&later)), "no later holder was here");
+        });
+        assert_eq!(seen(), format!("{later}\n"));
+    }
     // A file without a token stops all writers.
     for text in ["", "abc"] {
         fs::write(folder.path().join("report.token"), text).unwrap();
-        assert!(!write(Some("101")), "{text:?}");
+        assert!(!write(Some("201")), "{text:?}");
         assert_eq!(seen(), text);
     }
 }
