@@ -174,6 +174,12 @@ mod pages {
     struct Axum;
     #[doc = include_str!("../../../docs/degrade.md")]
     struct Degrade;
+    #[doc = include_str!("../../../docs/first-steps.md")]
+    struct FirstSteps;
+    #[doc = include_str!("../../../docs/leases.md")]
+    struct Leases;
+    #[doc = include_str!("../../../docs/leader.md")]
+    struct Leader;
     #[doc = include_str!("../../../docs/demos/oversell.md")]
     struct Oversell;
     #[doc = include_str!("../../../docs/demos/segments.md")]
