@@ -57,6 +57,15 @@ impl Failure {
         Failure { cause: Some(cause.to_string()), ..self }
     }
 
+    /// Adds a note to the message, if there is one.
+    #[must_use]
+    pub fn noting(mut self, note: Option<String>) -> Failure {
+        if let Some(note) = note {
+            self.message = format!("{}; {note}", self.message);
+        }
+        self
+    }
+
     /// Notes that trying again later may help.
     #[must_use]
     pub fn transient(self) -> Failure {

@@ -4,18 +4,40 @@ use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use fencepost_core::ErrorKind;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::config::Tls;
 use crate::error::TlsError;
 
+/// The contents of the files of a [`Tls`]. There is no `Debug`: one of them is a key.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Contents {
+    /// Reads the files.
+    pub(crate) fn read(tls: &Tls) -> Result<Contents, TlsError> {
+        let ca = match &tls.ca {
+            Some(path) => Some(std::fs::read(path).map_err(|error| no_authorities(path).because(&error))?),
+            None => None,
+        };
+        let identity = match &tls.identity {
+            Some((cert, key)) => Some((read("cert", cert)?, read("key", key)?)),
+            None => None,
+        };
+        Ok(Contents { ca, identity })
+    }
+}
+
 /// The certificates of authorities.
-pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = std::fs::read(path).map_err(|error| no_authorities(path).because(&error))?;
-    match certificates(&bytes) {
+pub(crate) fn authorities(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    match certificates(bytes) {
         Ok(found) if found.is_empty() => Err(no_authorities(path).because(&"it holds none")),
         Ok(found) => Ok(found),
-        Err(error) => Err(no_authorities(path).because(&error)),
+        Err(error) => Err(no_authorities(path).because(&in_words(&error))),
     }
 }
 
@@ -25,29 +47,28 @@ pub(crate) fn no_authorities(path: &Path) -> TlsError {
 }
 
 /// Our certificate, and those between it and its authority.
-pub(crate) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = read("cert", path)?;
+pub(crate) fn chain(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let shown = path.display();
-    match certificates(&bytes) {
+    match certificates(bytes) {
         Ok(found) if !found.is_empty() => Ok(found),
-        _ if PrivateKeyDer::from_pem_slice(&bytes).is_ok() => {
+        _ if PrivateKeyDer::from_pem_slice(bytes).is_ok() => {
             Err(bad(format!("cert names {shown}, which holds a key; are cert and key swapped?")))
         }
         Ok(_) => Err(bad(format!("cert names {shown}, which holds no PEM certificate"))),
         Err(error) => {
-            Err(bad(format!("cert names {shown}, which is no file of PEM certificates")).because(&error))
+            let message = format!("cert names {shown}, which is no file of PEM certificates");
+            Err(bad(message).because(&in_words(&error)))
         }
     }
 }
 
 /// The key of our certificate.
-pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let bytes = read("key", path)?;
+pub(crate) fn key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     let shown = path.display();
-    if let Ok(key) = PrivateKeyDer::from_pem_slice(&bytes) {
+    if let Ok(key) = PrivateKeyDer::from_pem_slice(bytes) {
         return Ok(key);
     }
-    Err(bad(match certificates(&bytes) {
+    Err(bad(match certificates(bytes) {
         Ok(found) if !found.is_empty() => {
             format!("key names {shown}, which holds a certificate; are cert and key swapped?")
         }
@@ -71,13 +92,17 @@ pub(crate) fn to_pem(certificate: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// The text of a file that an option names.
-pub(crate) fn text(option: &str, path: &Path) -> Result<String, TlsError> {
-    read(option, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    CertificateDer::pem_slice_iter(bytes).collect()
 }
 
-fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
-    CertificateDer::pem_slice_iter(bytes).collect()
+/// Says what is wrong with a text in PEM. The parser's own words contain bytes of the file.
+fn in_words(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { .. } => "the end of a section is missing".to_owned(),
+        PemError::IllegalSectionStart { .. } => "the beginning of a section is malformed".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -93,22 +118,10 @@ fn bad(message: String) -> TlsError {
 #[cfg(test)]
 mod tests {
     use fencepost_testkit::needs;
-    use std::process::{Command, Stdio};
-
     use fencepost_testkit::server::TempDir;
 
-    use crate::Tls;
-
-    /// A certificate and its key, in files of these names.
-    fn make(dir: &Path, cert: &str, key: &str) {
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-            .args(["-subj", "/CN=localhost", "-keyout", key, "-out", cert])
-            .current_dir(dir)
-            .stderr(Stdio::null())
-            .status();
-        assert!(made.expect("openssl").success());
-    }
+    use crate::testing::make;
+    use crate::{Certificates, Tls};
 
     use super::*;
 
@@ -124,7 +137,7 @@ mod tests {
             let at = |name: &str| dir.path().join(name);
             Tls { ca: Some(at(ca)), identity: Some((at(cert), at(key))) }
         };
-        of("cert", "cert", "key").config().expect("all is well");
+        Certificates::read(&of("cert", "cert", "key")).expect("all is well");
         for (tls, says, names) in [
             (of("text", "cert", "key"), "ca names", "text"),
             (of("nowhere", "cert", "key"), "ca names", "nowhere"),
@@ -136,7 +149,7 @@ mod tests {
             (of("cert", "cert", "other-cert"), "are cert and key swapped?", "other-cert"),
             (of("cert", "cert", "other-key"), "do not belong together", "other-key"),
         ] {
-            let trouble = tls.config().expect_err(says);
+            let trouble = Certificates::read(&tls).expect_err(says);
             assert_eq!(trouble.kind, ErrorKind::Configuration, "{trouble}");
             assert!(trouble.message.contains(says) && trouble.message.contains(names), "{trouble}");
             assert!(!format!("{trouble:?} {tls:?}").contains("hunter2"), "{trouble:?}");

@@ -2,6 +2,8 @@
 
 use fencepost_core::{BackendUrl, Error, Result};
 
+use crate::error::TlsError;
+
 /// The options of a URL for TLS. Without the feature there is no such value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Tls {}
@@ -21,6 +23,25 @@ impl Tls {
 
     /// Returns whether the client has a certificate.
     pub fn has_identity(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// The certificates of a client. Without the feature there is no such value.
+#[derive(Debug)]
+pub enum Certificates {}
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn read(tls: &Tls) -> std::result::Result<Certificates, TlsError> {
+        match *tls {}
+    }
+
+    /// Returns why the changed files are not in use, if they are not.
+    pub fn unread(&self) -> Option<String> {
         match *self {}
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Client {
     pub(crate) held: Arc<HeldGrants>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) kinds: OtherKinds,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
     supervisor: Supervisor<Arc<Session>, Trouble>,
 }
 
@@ -52,7 +52,7 @@ impl Client {
     /// A file of the URL's TLS options is not as it should be.
     pub(crate) fn start(config: Config, runtime: Runtime) -> Result<Arc<Client>> {
         let client = Arc::new(Client {
-            tls: config.tls.as_ref().map(|tls| Tls::read(tls, config.timeout)).transpose()?,
+            tls: config.tls.as_ref().map(|tls| Tls::read(tls, config.timeout)).transpose()?.map(Arc::new),
             folders: Arc::new(Folders::new(config.folders)),
             config,
             runtime,
@@ -184,7 +184,7 @@ impl Client {
         // Connecting may have taken longer than the session lasts: its validity counts from a request of its own.
         let sent = self.runtime.clock().now();
         ask_quorum(&driver).await?;
-        Ok(Session::new(driver, &self.runtime, sent, self.config.timeout))
+        Ok(Session::new(driver, self.tls.clone(), &self.runtime, sent, self.config.timeout))
     }
 
     /// Connects, and finds out meanwhile why that fails if it does: the driver does not say what is wrong with TLS.

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Runtime, SingleFlight};
+use fencepost_tls::Certificates;
 use futures_util::Stream;
 use futures_util::future::{Either, select};
 use http::uri::PathAndQuery;
@@ -38,6 +40,8 @@ pub(crate) struct Member {
     pub(crate) address: String,
     channel: Channel,
     runtime: Runtime,
+    /// `None`: the connection is without TLS.
+    pub(crate) certificates: Option<Arc<Certificates>>,
     /// The login at this member that is under way.
     pub(crate) login: SingleFlight<Result<AuthToken, Failure>>,
 }
@@ -45,17 +49,21 @@ pub(crate) struct Member {
 impl Member {
     /// Creates all members of a URL. Nothing is connected yet.
     pub(crate) async fn all(config: &Config, runtime: &Runtime) -> Result<Vec<Member>, Failure> {
-        let scheme = if config.tls.is_some() { "https" } else { "http" };
-        let tls = config.tls.as_ref().map(tls::client_config).transpose()?;
+        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(tls::failure)?;
+        let certificates = certificates.map(Arc::new);
         let mut endpoints = Vec::new();
         for address in &config.members {
             let bad = |error: &dyn Display| {
                 let message = format!("{address} is no address to connect to; check the URL");
                 Failure::new(ErrorKind::Configuration, message).because(error)
             };
-            let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|e| bad(&e))?;
-            let endpoint = match &tls {
-                Some(tls) => tls::configure(endpoint, tls).map_err(|error| bad(&error))?,
+            let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| bad(&e))?;
+            // TLS is the connector's own, so that each connection uses the current certificates.
+            let endpoint = match &certificates {
+                Some(_) => {
+                    let origin = format!("https://{address}").try_into();
+                    endpoint.origin(origin.map_err(|error: http::uri::InvalidUri| bad(&error))?)
+                }
                 None => endpoint,
             };
             let endpoint = endpoint
@@ -75,7 +83,11 @@ impl Member {
             let member = |(address, endpoint): (String, Endpoint)| Member {
                 address,
                 runtime: own.clone(),
-                channel: endpoint.connect_lazy(),
+                channel: match &certificates {
+                    Some(certificates) => tls::channel(&endpoint, certificates),
+                    None => endpoint.connect_lazy(),
+                },
+                certificates: certificates.clone(),
                 login: SingleFlight::default(),
             };
             let _ = sender.send(endpoints.into_iter().map(member).collect());
@@ -128,7 +140,11 @@ impl Member {
     }
 
     pub(crate) fn failure(&self, status: &Status) -> Failure {
-        Failure::read(status, &self.address)
+        let failure = Failure::read(status, &self.address);
+        match self.certificates.as_ref().filter(|_| failure.is_of_member()).and_then(|c| c.unread()) {
+            Some(unread) => failure.advising(&unread),
+            None => failure,
+        }
     }
 
     async fn grpc(&self) -> Result<Grpc<Channel>, Failure> {

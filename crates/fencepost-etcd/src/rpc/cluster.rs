@@ -268,11 +268,13 @@ impl Cluster {
         }
         let last = last.unwrap_or_else(Failure::closed);
         // The connection broke for an unknown reason.
-        if let Some(tls) = self.config.tls.as_ref().filter(|_| last.is_of_member() && last.is_uncertain()) {
-            let member = self.member(self.current.load(Relaxed));
-            if let Some(refused) = tls::refusal(tls, &member.address, &self.runtime).await {
-                return Err(refused.uncertain());
-            }
+        let member = self.member(self.current.load(Relaxed));
+        if let Some(certificates) = &member.certificates
+            && last.is_of_member()
+            && last.is_uncertain()
+            && let Some(refused) = tls::refusal(certificates, &member.address, &self.runtime).await
+        {
+            return Err(refused.uncertain());
         }
         Err(last)
     }

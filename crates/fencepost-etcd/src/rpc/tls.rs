@@ -1,82 +1,113 @@
 //! TLS of the connections, and the reasons why a server refuses one.
 
+use std::error::Error as StdError;
 use std::io;
-use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Runtime};
-use fencepost_tls::{Schemes, Tls, TlsError};
+use fencepost_core::Runtime;
+use fencepost_tls::{Certificates, Schemes, TlsError};
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
 
 use crate::error::Failure;
 
 const SCHEMES: Schemes = Schemes { plain: "etcd:", tls: "etcds:" };
 /// The time in which a server rejects a certificate.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// HTTP/2, in the names of TLS.
+const HTTP2: &[u8] = b"h2";
 
-/// Reads the certificates for tonic.
-pub(crate) fn client_config(tls: &Tls) -> Result<ClientTlsConfig, Failure> {
-    // tonic reads the same files, but its errors do not name the file.
-    tls.config().map_err(failure)?;
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|error| {
-            let message = format!("{} cannot be read; check its permissions", path.display());
-            Failure::new(ErrorKind::Configuration, message).because(error)
-        })
-    };
-    let config = match &tls.ca {
-        Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
-    Ok(match &tls.identity {
-        Some((cert, key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
-        None => config,
-    })
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Makes the channel to a member. Each of its connections uses the current certificates.
+pub(crate) fn channel(endpoint: &Endpoint, certificates: &Arc<Certificates>) -> Channel {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(endpoint.get_tcp_nodelay());
+    tcp.set_connect_timeout(endpoint.get_connect_timeout());
+    endpoint.connect_with_connector_lazy(Connector { tcp, certificates: Arc::clone(certificates) })
 }
 
-/// Returns the endpoint with these certificates.
-pub(crate) fn configure(
-    endpoint: Endpoint,
-    config: &ClientTlsConfig,
-) -> Result<Endpoint, tonic::transport::Error> {
-    endpoint.tls_config(config.clone())
+/// Connects to a member for tonic. The connector of tonic keeps the certificates that it was made with.
+struct Connector {
+    tcp: HttpConnector,
+    certificates: Arc<Certificates>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(cx).map_err(BoxError::from)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default().to_owned();
+        let (stream, certificates) = (self.tcp.call(uri), Arc::clone(&self.certificates));
+        Box::pin(async move {
+            let stream = wrap(&certificates, &host, stream.await?.into_inner()).await?;
+            if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+                return Err("the server does not speak HTTP/2".into());
+            }
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+/// Starts TLS. `host` is a name, an address, or an address in brackets.
+async fn wrap(
+    certificates: &Certificates,
+    host: &str,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = fencepost_tls::server_name(host).map_err(io::Error::other)?;
+    let mut config = (*certificates.config()).clone();
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
 /// Returns the reason for which the member refuses this client, if it does. A server accepts a connection before it checks the client's
 /// certificate, and its reason is often lost with a request that was sent meanwhile. This connection sends nothing.
-pub(crate) async fn refusal(tls: &Tls, member: &str, runtime: &Runtime) -> Option<Failure> {
-    let (tls, member) = (tls.clone(), member.to_owned());
+pub(crate) async fn refusal(
+    certificates: &Arc<Certificates>,
+    member: &str,
+    runtime: &Runtime,
+) -> Option<Failure> {
+    let (certificates, member) = (Arc::clone(certificates), member.to_owned());
     let (sender, refused) = oneshot::channel();
     let clock = runtime.clock().clone();
     // On the client's own thread, because the caller may have no async runtime.
     runtime.spawn(async move {
-        let connected = clock.within(clock.now() + REJECTION_TIMEOUT, connect(&tls, &member)).await;
+        let connect = connect(&certificates, &member);
+        let connected = clock.within(clock.now() + REJECTION_TIMEOUT, connect).await;
         let error = connected.and_then(Result::err);
-        let known = tls.identity.is_some();
-        let _ = sender.send(error.and_then(|error| TlsError::of(&error, &member, SCHEMES, known)));
+        let _ = sender.send(error.and_then(|error| certificates.explain(&error, &member, SCHEMES)));
     });
     refused.await.ok()?.map(failure)
 }
 
-async fn connect(tls: &Tls, member: &str) -> io::Result<()> {
-    let mut config = (*tls.config().map_err(|trouble| io::Error::other(trouble.message))?).clone();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+async fn connect(certificates: &Certificates, member: &str) -> io::Result<()> {
     let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(host).map_err(io::Error::other)?;
     let stream = TcpStream::connect(member).await?;
-    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    let mut stream = wrap(certificates, host, stream).await?;
     // A server that accepts the client sends its HTTP/2 settings.
     stream.read_u8().await.map(drop)
 }
 
-fn failure(trouble: TlsError) -> Failure {
+pub(crate) fn failure(trouble: TlsError) -> Failure {
     let failure = Failure::new(trouble.kind, trouble.message);
     match trouble.cause {
         Some(cause) => failure.because(cause),

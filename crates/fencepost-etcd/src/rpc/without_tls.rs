@@ -1,21 +1,25 @@
-//! A build without TLS. There is no value of [`Tls`].
+//! A build without TLS. There is no value of [`Certificates`].
 
-use std::convert::Infallible;
+use std::sync::Arc;
 
 use fencepost_core::Runtime;
-use fencepost_tls::Tls;
-use tonic::transport::Endpoint;
+use fencepost_tls::{Certificates, TlsError};
+use tonic::transport::{Channel, Endpoint};
 
 use crate::error::Failure;
 
-pub(crate) fn client_config(tls: &Tls) -> Result<Infallible, Failure> {
-    match *tls {}
+pub(crate) fn channel(_: &Endpoint, certificates: &Arc<Certificates>) -> Channel {
+    match **certificates {}
 }
 
-pub(crate) fn configure(_: Endpoint, config: &Infallible) -> Result<Endpoint, tonic::transport::Error> {
-    match *config {}
+pub(crate) async fn refusal(
+    certificates: &Arc<Certificates>,
+    _member: &str,
+    _runtime: &Runtime,
+) -> Option<Failure> {
+    match **certificates {}
 }
 
-pub(crate) async fn refusal(tls: &Tls, _member: &str, _runtime: &Runtime) -> Option<Failure> {
-    match *tls {}
+pub(crate) fn failure(trouble: TlsError) -> Failure {
+    Failure::new(trouble.kind, trouble.message)
 }

@@ -12,6 +12,7 @@ mod kit;
 mod leases;
 mod logins;
 mod requests;
+mod rotated;
 mod trouble;
 
 /// Runs in the other process of a test; does nothing in this one.

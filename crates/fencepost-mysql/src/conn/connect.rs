@@ -135,7 +135,7 @@ impl Connector {
         };
         let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;
         let greeted = greeted.ok_or_else(|| Failure::timeout(&server))?;
-        let greeted = greeted.map_err(|error| explain(error, &server, &self.config))?;
+        let greeted = greeted.map_err(|error| explain(error, &server, self))?;
         let oldest = if greeted.mariadb { OLDEST_MARIADB } else { OLDEST_MYSQL };
         if greeted.version < oldest {
             let message = format!("{server} is older than MySQL 5.7.5 or MariaDB 10.2; update it");
@@ -251,14 +251,14 @@ pub(crate) fn check(facts: &HashMap<String, String>, own: &str, server: &str) ->
     Err(Failure::new(ErrorKind::Configuration, format!("{server} {refusal}")))
 }
 
-fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
+fn explain(refused: Refused, server: &str, connector: &Connector) -> Failure {
     match refused {
         Refused::Server { code: NO_ACCESS, message } => {
             let advice = "denies this user the database; grant the rights that `fencepost schema` with this URL names in its comments";
             Failure::new(ErrorKind::Denied, format!("{server} {advice}")).because(message)
         }
         Refused::Server { code, message } => error::read(Unanswered::Refused { code, message }, server),
-        Refused::Io(error) => error::unconnected(server, error),
+        Refused::Io(error) => error::unconnected(server, error).noting(connector.security.unread()),
         Refused::NoTls => Failure::new(
             ErrorKind::Configuration,
             format!("{server} has no TLS; configure ssl_cert and ssl_key there, or use sslmode=disable"),
@@ -268,7 +268,7 @@ fn explain(refused: Refused, server: &str, config: &Config) -> Failure {
             format!(
                 "{server} asks user {} for the authentication {name}; use caching_sha2_password, ed25519 or \
                  mysql_native_password",
-                config.server.credentials.user
+                connector.config.server.credentials.user
             ),
         ),
     }

@@ -3,7 +3,7 @@
 use std::io;
 
 use fencepost_sql::Failure;
-use fencepost_tls::Tls;
+use fencepost_tls::{Certificates, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -18,25 +18,14 @@ pub(crate) type Socket = Box<dyn Stream>;
 /// How connections are secured.
 pub(crate) enum Security {
     None,
-    #[cfg(feature = "tls")]
-    Tls(tokio_rustls::TlsConnector),
+    Tls(Certificates),
 }
 
 impl Security {
     /// Reads the files of certificates.
-    #[cfg(feature = "tls")]
     pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
         let Some(tls) = tls else { return Ok(Security::None) };
-        let config = tls.config()?;
-        Ok(Security::Tls(config.into()))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
-        match tls {
-            None => Ok(Security::None),
-            Some(tls) => match *tls {},
-        }
+        Ok(Security::Tls(Certificates::read(tls)?))
     }
 
     /// Returns whether connections use TLS.
@@ -44,12 +33,23 @@ impl Security {
         !matches!(self, Security::None)
     }
 
+    /// Returns why changed files of certificates are not in use, if they are not.
+    pub(crate) fn unread(&self) -> Option<String> {
+        match self {
+            Security::None => None,
+            Security::Tls(certificates) => certificates.unread(),
+        }
+    }
+
     /// Starts TLS if it is asked for.
     pub(crate) async fn secure(&self, stream: TcpStream, _host: &str) -> io::Result<Socket> {
         match self {
             Security::None => Ok(Box::new(stream)),
+            #[cfg(not(feature = "tls"))]
+            Security::Tls(certificates) => match *certificates {},
             #[cfg(feature = "tls")]
-            Security::Tls(connector) => {
+            Security::Tls(certificates) => {
+                let connector = tokio_rustls::TlsConnector::from(certificates.config());
                 let name = fencepost_tls::server_name(_host).map_err(io::Error::other)?;
                 Ok(Box::new(connector.connect(name, stream).await?))
             }

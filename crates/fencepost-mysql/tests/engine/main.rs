@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod operators;
 mod permits;
+mod rotated;
 mod tokens;
 mod users;
 

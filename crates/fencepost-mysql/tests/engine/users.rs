@@ -1,7 +1,6 @@
 //! Users, passwords, TLS.
 
 use fencepost_testkit::needs;
-use fencepost_testkit::server::TempDir;
 use fencepost_testkit::sql::MariaDb;
 
 use crate::{connect, try_connect};
@@ -22,25 +21,6 @@ async fn a_password_is_proved() {
     let error = try_connect(&format!("mysql://root@{}/nothing", server.address())).await;
     let error = error.expect_err("there is no such database");
     assert!(error.is_configuration() && error.to_string().contains("database"), "{error}");
-}
-
-/// The client connects again after the password has changed at the server and in its file.
-#[tokio::test]
-async fn a_rotated_password_is_read_again() {
-    needs!(MARIADB);
-    let server = MariaDb::start().expect("a server starts");
-    server.run("CREATE USER app IDENTIFIED BY 'first'; GRANT ALL ON fencepost.* TO app").expect("made");
-    let folder = TempDir::new("rotated").expect("a folder");
-    let file = folder.path().join("password");
-    std::fs::write(&file, "first\n").expect("written");
-    let url = format!("mysql://app@{}/fencepost?password_file={}", server.address(), file.display());
-    let client = connect(&url).await;
-    let mutex = client.mutex("lock").expect("a good name");
-    mutex.lock().await.expect("it is free").release().await.expect("it was held");
-    std::fs::write(&file, "second\n").expect("written");
-    server.run("ALTER USER app IDENTIFIED BY 'second'; KILL USER app;").expect("rotated");
-    mutex.lock().await.expect("it is free").release().await.expect("it was held");
-    client.close().await;
 }
 
 /// Two servers behind one address grant by themselves, so a client uses one of them only, and connects until it finds that one.

@@ -163,7 +163,8 @@ impl Connector {
             driver.password(password);
         }
         let greeted = self.security.connect(&driver, &host.0, stream).await;
-        let (client, driver) = greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1)))?;
+        let (client, driver) =
+            greeted.map_err(|error| explain(error, &format!("{}:{}", host.0, host.1), &self.security))?;
         Ok((client, run(driver, &self.runtime, self.inbox.clone())))
     }
 
@@ -203,7 +204,7 @@ impl Connector {
     pub(crate) async fn cancel(&self, token: &CancelToken, host: &(String, u16)) -> Result<(), Failure> {
         let stream = self.dial(host, false).await?;
         let cancelled = self.security.cancel(token, &host.0, stream).await;
-        cancelled.map_err(|error| explain(error, &self.server))
+        cancelled.map_err(|error| explain(error, &self.server, &self.security))
     }
 }
 
@@ -217,8 +218,11 @@ async fn backend(client: &Client) -> Result<Option<String>, tokio_postgres::Erro
     Ok(row.map(str::to_owned))
 }
 
-fn explain(failed: Failed, server: &str) -> Failure {
+fn explain(failed: Failed, server: &str, security: &Security) -> Failure {
     match failed {
+        Failed::Driver(error) if error.as_db_error().is_none() => {
+            error::read(&error, server).noting(security.unread())
+        }
         Failed::Driver(error) => error::read(&error, server),
         Failed::Io(error) => error::unconnected(server, error),
         #[cfg(feature = "tls")]

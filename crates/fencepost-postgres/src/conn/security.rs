@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use fencepost_sql::Failure;
-use fencepost_tls::Tls;
+use fencepost_tls::{Certificates, Tls};
 use futures_util::stream::{BoxStream, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -14,11 +14,9 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 
 /// How connections are secured.
-#[derive(Clone)]
 pub(crate) enum Security {
     None,
-    #[cfg(feature = "tls")]
-    Tls(tokio_postgres_rustls::MakeRustlsConnect),
+    Tls(Certificates),
 }
 
 /// The driver's task of a connection: a stream of the messages that are no replies. It must be polled for the client to work.
@@ -34,18 +32,16 @@ where
 
 impl Security {
     /// Reads the files of certificates.
-    #[cfg(feature = "tls")]
     pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
         let Some(tls) = tls else { return Ok(Security::None) };
-        let config = tls.config()?;
-        Ok(Security::Tls(tokio_postgres_rustls::MakeRustlsConnect::new((*config).clone())))
+        Ok(Security::Tls(Certificates::read(tls)?))
     }
 
-    #[cfg(not(feature = "tls"))]
-    pub(crate) fn of(tls: Option<&Tls>) -> Result<Security, Failure> {
-        match tls {
-            None => Ok(Security::None),
-            Some(tls) => match *tls {},
+    /// Returns why changed files of certificates are not in use, if they are not.
+    pub(crate) fn unread(&self) -> Option<String> {
+        match self {
+            Security::None => None,
+            Security::Tls(certificates) => certificates.unread(),
         }
     }
 
@@ -61,6 +57,8 @@ impl Security {
                 let (client, connection) = config.connect_raw(stream, NoTls).await?;
                 Ok((client, driver(connection)))
             }
+            #[cfg(not(feature = "tls"))]
+            Security::Tls(tls) => match *tls {},
             #[cfg(feature = "tls")]
             Security::Tls(tls) => {
                 let (client, connection) = config.connect_raw(stream, connector(tls, host)?).await?;
@@ -79,6 +77,8 @@ impl Security {
         let (open, kept) = KeepOpen::of(stream).map_err(Failed::Io)?;
         match self {
             Security::None => token.cancel_query_raw(open, NoTls).await?,
+            #[cfg(not(feature = "tls"))]
+            Security::Tls(tls) => match *tls {},
             #[cfg(feature = "tls")]
             Security::Tls(tls) => token.cancel_query_raw(open, connector(tls, host)?).await?,
         }
@@ -147,9 +147,10 @@ impl From<tokio_postgres::Error> for Failed {
 
 #[cfg(feature = "tls")]
 fn connector(
-    tls: &tokio_postgres_rustls::MakeRustlsConnect,
+    certificates: &Certificates,
     host: &str,
 ) -> Result<<tokio_postgres_rustls::MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect, Failed> {
-    let made = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls.clone(), host);
+    let mut tls = tokio_postgres_rustls::MakeRustlsConnect::new((*certificates.config()).clone());
+    let made = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls, host);
     made.map_err(|error| Failed::Name(error.to_string()))
 }

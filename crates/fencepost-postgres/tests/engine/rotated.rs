@@ -1,10 +1,11 @@
-//! A password that changes while a client runs.
+//! A password and certificates that change while a client runs.
 
+use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
-use fencepost_testkit::server::TempDir;
+use fencepost_testkit::server::{ClientFiles, TempDir};
 use fencepost_testkit::sql::Postgres;
 
-use crate::connect;
+use crate::{SOON, connect};
 
 /// The server asks this user for a password, and all others for none.
 const RULES: &str = "COPY (SELECT unnest(ARRAY['host all app 127.0.0.1/32 scram-sha-256', \
@@ -30,5 +31,37 @@ async fn a_rotated_password_is_read_again() {
         SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE usename = 'app';";
     server.run(rotate).expect("rotated");
     mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    client.close().await;
+}
+
+/// The server asks this user for a certificate.
+const TLS_RULES: &str = "COPY (SELECT unnest(ARRAY['hostssl all app 127.0.0.1/32 trust clientcert=verify-ca', \
+    'host all fencepost 127.0.0.1/32 trust'])) TO";
+
+#[tokio::test]
+async fn certificates_are_read_again() {
+    needs!(POSTGRES, OPENSSL);
+    let mut server = Postgres::start_tls().expect("a server starts");
+    server.run("CREATE USER app SUPERUSER").expect("made");
+    let rules = server.run("SHOW hba_file").expect("it has one");
+    server.run(&format!("{TLS_RULES} '{}'; SELECT pg_reload_conf();", rules.trim())).expect("written");
+    let files = ClientFiles::of(&server.certificate()).expect("copied");
+    let options = files.options();
+    let url = format!("postgres://app@{}/postgres?sslmode=verify-full&{options}", server.address());
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
+
+    server.kill().expect("it runs");
+    // The lock ended with its connection.
+    guard.lost().await;
+    server.rotate().expect("made");
+    files.halve().expect("written");
+    server.restart().expect("it starts");
+    let error = mutex.try_lock().await.expect_err("the certificates are the old ones");
+    assert!(error.to_string().contains("cert.pem"), "{error}");
+
+    files.replace(&server.certificate()).expect("copied");
+    mutex.lock().wait(SOON).await.expect("it is free").release().await.expect("it was held");
     client.close().await;
 }

@@ -4,11 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fencepost_tls::{Schemes, Tls, TlsError};
+use fencepost_tls::{Certificates, Schemes, Tls, TlsError};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::error::Failure;
@@ -18,16 +17,14 @@ const SCHEMES: Schemes = Schemes { plain: "redis:", tls: "rediss:" };
 /// Whom we trust, and who we are. Servers' certificates are always checked.
 #[derive(Clone)]
 pub(crate) struct Security {
-    config: Arc<ClientConfig>,
-    /// We have a certificate of our own.
-    known: bool,
+    certificates: Arc<Certificates>,
     /// The last server that took a connection has not answered our greeting.
     unanswered: Arc<AtomicBool>,
 }
 
 impl Security {
     pub(crate) fn new(tls: &Tls) -> Result<Security, Failure> {
-        Ok(Security { config: tls.config()?, known: tls.identity.is_some(), unanswered: Arc::default() })
+        Ok(Security { certificates: Arc::new(Certificates::read(tls)?), unanswered: Arc::default() })
     }
 
     pub(crate) async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
@@ -35,7 +32,7 @@ impl Security {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         // Given up midway, it stays so.
         self.unanswered.store(true, Ordering::Relaxed);
-        let wrapped = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await;
+        let wrapped = TlsConnector::from(self.certificates.config()).connect(name, stream).await;
         self.unanswered.store(false, Ordering::Relaxed);
         wrapped
     }
@@ -52,7 +49,7 @@ impl Security {
         error: &(dyn std::error::Error + 'static),
         address: &dyn std::fmt::Display,
     ) -> Option<Failure> {
-        TlsError::of(error, address, SCHEMES, self.known).map(Failure::from)
+        self.certificates.explain(error, address, SCHEMES).map(Failure::from)
     }
 }
 

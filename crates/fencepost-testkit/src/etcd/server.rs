@@ -68,6 +68,14 @@ impl Etcd {
         self.server.dir().join("cert.pem")
     }
 
+    /// Makes another certificate and key, which are in use after the next start. The server must have TLS.
+    ///
+    /// # Errors
+    /// Returns an error if there is no `openssl`.
+    pub fn rotate(&self) -> io::Result<()> {
+        certify(self.server.dir())
+    }
+
     /// Returns the number of its clients' requests and streams since its start, by method.
     ///
     /// # Errors

@@ -94,6 +94,14 @@ impl Redis {
         self.server.dir().join("key.pem")
     }
 
+    /// Makes another certificate and key, which are in use after the next start. The server must have TLS.
+    ///
+    /// # Errors
+    /// Returns an error if there is no `openssl`.
+    pub fn rotate(&self) -> io::Result<()> {
+        certify(self.server.dir())
+    }
+
     /// Stops its wall clock at `micros`, in microseconds since 1970, until the next call. The server needs
     /// [`Config::clock`].
     ///

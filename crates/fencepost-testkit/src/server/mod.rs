@@ -9,6 +9,7 @@ mod signal;
 mod temp;
 mod warden;
 
+pub use certificate::ClientFiles;
 pub(crate) use certificate::{certify, certify_for};
 pub use process::{Plan, Server, With, free_port};
 pub use proxied::{Proxied, Standalone};

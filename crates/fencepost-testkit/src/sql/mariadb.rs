@@ -57,6 +57,14 @@ impl MariaDb {
         self.server.dir().join("cert.pem")
     }
 
+    /// Makes another certificate and key, which are in use after the next start. The server must have TLS.
+    ///
+    /// # Errors
+    /// Returns an error if there is no `openssl`.
+    pub fn rotate(&self) -> io::Result<()> {
+        certify_owned(self.server.dir())
+    }
+
     fn start_with(tls: bool, has_clock: bool, options: &'static [&'static str]) -> io::Result<MariaDb> {
         let mut plan = Plan::new("mariadb", move |port, dir| {
             command(port, dir, tls, options)
@@ -115,12 +123,20 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
     // A case of the conformance suite makes more than a hundred clients.
     command.args(["--max-connections=1100", LOG_SIZE]).args(options);
     if tls {
-        certify(dir)?;
-        ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;
+        if !dir.join("cert.pem").exists() {
+            certify_owned(dir)?;
+        }
         command.arg(format!("--ssl-cert={}", dir.join("cert.pem").display()));
         command.arg(format!("--ssl-key={}", dir.join("key.pem").display()));
+        command.arg(format!("--ssl-ca={}", dir.join("cert.pem").display()));
     }
     Ok(command)
+}
+
+/// Makes a certificate and its key, which belong to the user of the server.
+fn certify_owned(dir: &Path) -> io::Result<()> {
+    certify(dir)?;
+    ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))
 }
 
 impl Faults for MariaDb {

@@ -51,6 +51,14 @@ impl Postgres {
         self.server.dir().join("cert.pem")
     }
 
+    /// Makes another certificate and key, which are in use after the next start. The server must have TLS.
+    ///
+    /// # Errors
+    /// Returns an error if there is no `openssl`.
+    pub fn rotate(&self) -> io::Result<()> {
+        certify_owned(self.server.dir())
+    }
+
     fn start_with(tls: bool, has_clock: bool) -> io::Result<Postgres> {
         let mut plan = Plan::new("postgres", move |port, dir| {
             let command = command(port, dir, tls)
@@ -109,12 +117,20 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     // In the folder of the server: one that is killed would leave its segments in /dev/shm.
     command.args(["-c", "dynamic_shared_memory_type=mmap"]);
     if tls {
-        certify(dir)?;
-        ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))?;
+        if !dir.join("cert.pem").exists() {
+            certify_owned(dir)?;
+        }
         command.args(["-c", "ssl=on", "-c"]).arg(format!("ssl_cert_file={}", dir.join("cert.pem").display()));
         command.arg("-c").arg(format!("ssl_key_file={}", dir.join("key.pem").display()));
+        command.arg("-c").arg(format!("ssl_ca_file={}", dir.join("cert.pem").display()));
     }
     Ok(command)
+}
+
+/// Makes a certificate and its key, which belong to the user of the server.
+fn certify_owned(dir: &Path) -> io::Result<()> {
+    certify(dir)?;
+    ["cert.pem", "key.pem"].iter().try_for_each(|file| give(&dir.join(file)))
 }
 
 /// Finds the folder of the newest installed server. Debian keeps it out of PATH.

@@ -57,6 +57,14 @@ impl ZooKeeper {
         self.server.dir().join("key.pem")
     }
 
+    /// Makes another certificate and key, which are in use after the next start. The server must have TLS.
+    ///
+    /// # Errors
+    /// Returns an error if there is no `openssl`.
+    pub fn rotate(&self) -> io::Result<()> {
+        certify_both(self.server.dir(), "IP:127.0.0.1,DNS:localhost")
+    }
+
     /// Returns its URL: `zookeeper://127.0.0.1:PORT`, or with TLS `zookeepers://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         self.url_at(self.entrance())
@@ -101,13 +109,18 @@ fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
     if let Some(tls) = &config.tls
         && !dir.join("both.pem").exists()
     {
-        certify_for(dir, tls.names)?;
-        let both = [std::fs::read(dir.join("key.pem"))?, std::fs::read(dir.join("cert.pem"))?].concat();
-        std::fs::write(dir.join("both.pem"), both)?;
+        certify_both(dir, tls.names)?;
     }
     let file = dir.join("zoo.cfg");
     std::fs::write(&file, config.file(port, dir, &[]))?;
     Ok(config.command("org.apache.zookeeper.server.ZooKeeperServerMain", &file))
+}
+
+/// Makes a certificate and its key, each in a file and both in one.
+fn certify_both(dir: &Path, names: &str) -> io::Result<()> {
+    certify_for(dir, names)?;
+    let both = [std::fs::read(dir.join("key.pem"))?, std::fs::read(dir.join("cert.pem"))?].concat();
+    std::fs::write(dir.join("both.pem"), both)
 }
 
 fn local(port: u16) -> SocketAddr {

@@ -40,6 +40,7 @@ pub(crate) struct Session {
     pub(crate) validity: Arc<Validity>,
     timeout: Duration,
     driver: Mutex<Option<Arc<zk::Client>>>,
+    tls: Option<Arc<tls::Tls>>,
     runtime: Runtime,
     /// The time at which the last request was sent that a quorum answered.
     confirmed: AtomicU64,
@@ -49,6 +50,7 @@ impl Session {
     /// Wraps a session of the driver that a quorum confirmed by the answer to a request of `sent`.
     pub(crate) fn new(
         driver: zk::Client,
+        tls: Option<Arc<tls::Tls>>,
         runtime: &Runtime,
         sent: Moment,
         timeout: Duration,
@@ -59,6 +61,7 @@ impl Session {
             validity: Arc::new(Validity::new()),
             timeout,
             driver: Mutex::new(Some(Arc::new(driver))),
+            tls,
             runtime: runtime.clone(),
             confirmed: AtomicU64::new(0),
         };
@@ -210,7 +213,7 @@ impl Session {
     /// Follows the driver's state: it reports a broken connection at once, and the end of the session late.
     async fn follow_states(&self, states: &mut zk::StateWatcher) {
         loop {
-            let state = states.changed().await;
+            let state = self.next_state(states).await;
             if state.is_terminated() {
                 self.end();
                 return;
@@ -219,6 +222,20 @@ impl Session {
                 self.renewal_failed(disconnected());
             }
         }
+    }
+
+    /// Returns the driver's next state. Gives the driver the current certificates while it connects by itself.
+    async fn next_state(&self, states: &mut zk::StateWatcher) -> zk::SessionState {
+        if let Some(tls) = &self.tls {
+            while states.peek_state() == zk::SessionState::Disconnected && !self.is_over() {
+                tls.refresh();
+                let until = self.clock().now() + self.length / 20;
+                if let Some(state) = self.clock().within(until, states.changed()).await {
+                    return state;
+                }
+            }
+        }
+        states.changed().await
     }
 }
 

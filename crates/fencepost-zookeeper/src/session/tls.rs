@@ -5,12 +5,14 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_io::Timer;
 use async_net::TcpStream;
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_tls::{Schemes, TlsError};
+use fencepost_tls::{Certificates, Loaded, Schemes, TlsError};
 use futures_rustls::TlsConnector;
 use futures_util::future::{Either, join_all, select};
 use zookeeper_client as zk;
@@ -22,10 +24,11 @@ use crate::session::srvr::srvr;
 const SCHEMES: Schemes = Schemes { plain: "zookeeper:", tls: "zookeepers:" };
 
 pub(crate) struct Tls {
-    /// The driver's settings.
-    options: zk::TlsOptions,
-    connector: TlsConnector,
-    has_identity: bool,
+    certificates: Certificates,
+    /// The driver's copy of the certificates. Each of its connections uses the current one.
+    driver: zk::TlsDynamicCerts,
+    /// The certificates that the driver has.
+    copied: Mutex<Arc<Loaded>>,
     /// The most time that one connection takes.
     patience: Duration,
 }
@@ -37,7 +40,27 @@ impl Tls {
         connector: zk::Connector,
         hosts: &str,
     ) -> std::result::Result<zk::Client, zk::Error> {
-        connector.with_tls(self.options.clone()).secure_connect(hosts).await
+        self.refresh();
+        let options = zk::TlsOptions::new().with_certs(self.driver.clone());
+        connector.with_tls(options).secure_connect(hosts).await
+    }
+
+    /// Gives the driver the files of certificates if they have changed.
+    pub(crate) fn refresh(&self) {
+        let current = self.certificates.current();
+        let mut copied = self.copied.lock();
+        if Arc::ptr_eq(&current, &copied) {
+            return;
+        }
+        match driver_certs(&self.certificates, &current) {
+            Ok(certs) => {
+                self.driver.update(certs);
+                *copied = current;
+            }
+            Err(error) => {
+                tracing::warn!(%error, cause = error.cause, "the driver keeps the earlier certificates")
+            }
+        }
     }
 
     /// Reads the files that the URL names. `timeout`: the most time that one request takes.
@@ -49,20 +72,13 @@ impl Tls {
     }
 
     fn try_read(tls: &fencepost_tls::Tls, timeout: Duration) -> Result<Tls, TlsError> {
-        let bad = |error: zk::Error| {
-            TlsError::new(ErrorKind::Configuration, "ZooKeeper's driver does not take the files for TLS")
-                .because(&error)
-        };
-        let connector = TlsConnector::from(tls.config()?);
-        let pem = tls.pem()?;
-        let mut options = zk::TlsOptions::new().with_pem_ca(&pem.authorities).map_err(bad)?;
-        if let Some((cert, key)) = &pem.identity {
-            options = options.with_pem_identity(cert, key).map_err(bad)?;
-        }
+        let certificates = Certificates::read(tls)?;
+        let copied = certificates.current();
+        let driver = zk::TlsDynamicCerts::new(driver_certs(&certificates, &copied)?);
         // The driver uses the provider of the process.
         fencepost_tls::install_provider();
         let patience = (timeout / 2).max(Duration::from_secs(1));
-        Ok(Tls { options, connector, has_identity: pem.identity.is_some(), patience })
+        Ok(Tls { certificates, driver, copied: Mutex::new(copied), patience })
     }
 
     /// Connects to each server and returns what is wrong, where something is.
@@ -82,13 +98,14 @@ impl Tls {
             TlsError::new(ErrorKind::Unreachable, message).because(error)
         };
         let no_tls = || TlsError::none(&address, SCHEMES);
-        let of_tls = |error: &io::Error| TlsError::of(error, &address, SCHEMES, self.has_identity);
+        let of_tls = |error: &io::Error| self.certificates.explain(error, &address, SCHEMES);
         let stream = match before(until, TcpStream::connect((host, port))).await {
             Some(stream) => stream.map_err(|error| unreachable(&error))?,
             None => return Err(unreachable(&"it takes too long")),
         };
         let name = fencepost_tls::server_name(host).map_err(|error| unreachable(&error))?;
-        let stream = match before(until, self.connector.connect(name, stream)).await {
+        let connector = TlsConnector::from(self.certificates.config());
+        let stream = match before(until, connector.connect(name, stream)).await {
             Some(Ok(stream)) => stream,
             // A server without TLS takes the handshake for a request that is too long, and hangs up.
             Some(Err(error)) => return Err(of_tls(&error).unwrap_or_else(|| no_tls().because(&error))),
@@ -108,6 +125,22 @@ impl Tls {
             None => Err(silent()),
         }
     }
+}
+
+/// Makes the driver's form of certificates.
+fn driver_certs(certificates: &Certificates, loaded: &Loaded) -> Result<zk::TlsCerts, TlsError> {
+    let pem = certificates.pem(loaded)?;
+    let certs = || {
+        let mut certs = zk::TlsCerts::builder().with_ca(zk::TlsCa::from_pem(&pem.authorities)?);
+        if let Some((cert, key)) = &pem.identity {
+            certs = certs.with_identity(zk::TlsIdentity::from_pem(cert, key)?);
+        }
+        certs.build()
+    };
+    certs().map_err(|error: zk::Error| {
+        TlsError::new(ErrorKind::Configuration, "ZooKeeper's driver does not take the files for TLS")
+            .because(&error)
+    })
 }
 
 async fn before<T>(until: Instant, work: impl Future<Output = T>) -> Option<T> {

@@ -7,6 +7,7 @@ mod guarded;
 mod kinds;
 mod kit;
 mod operators;
+mod rotated;
 mod sessions;
 mod tls;
 mod uncontended;
