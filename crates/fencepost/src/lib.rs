@@ -172,6 +172,9 @@ mod pages {
     struct Tokens;
     #[doc = include_str!("../../../docs/axum.md")]
     struct Axum;
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/axum-postgres.md")]
+    struct AxumPostgres;
     #[doc = include_str!("../../../docs/degrade.md")]
     struct Degrade;
     #[doc = include_str!("../../../docs/first-steps.md")]
