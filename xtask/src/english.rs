@@ -19,14 +19,20 @@ pub(crate) fn english(workspace: &Workspace) -> Result<Done, String> {
     for path in workspace.files()? {
         let Ok(text) = std::fs::read_to_string(workspace.root().join(&path)) else { continue };
         let path = path.to_string_lossy().into_owned();
-        // Generated code, and the file with the rules themselves.
-        if path.contains("/proto/") || path.ends_with("src/proto.rs") || path == "xtask/src/english.rs" {
+        if excepted(&path) {
             continue;
         }
         let found = check(&path, &text).into_iter();
         findings.extend(found.map(|(number, what)| format!("{path}:{number}: {what}")));
     }
     if findings.is_empty() { Ok(Done::Passed("no findings".to_owned())) } else { Err(findings.join("\n")) }
+}
+
+/// Whether a file is generated code, has the rules themselves, or is a page in Chinese.
+fn excepted(path: &str) -> bool {
+    let rules = path == "xtask/src/english.rs";
+    let chinese = path.starts_with("docs/zh/") || path == "README.zh-CN.md";
+    path.contains("/proto/") || path.ends_with("src/proto.rs") || rules || chinese
 }
 
 /// The marks that begin a comment in files of this kind; empty if they are not checked.
@@ -154,6 +160,12 @@ mod tests {
         assert_eq!(count("a.rs", "// Asks What it is."), 0);
         assert_eq!(count("a.md", "# What it is\n\nWhat it does. **What** is it?\n| Who waits | x |"), 2);
         assert_eq!(count("a.md", "What `redis://host?replicas=2` says, and `lock()?`."), 1);
+    }
+
+    #[test]
+    fn pages_in_chinese_are_left_out() {
+        assert!(["README.zh-CN.md", "docs/zh/demos/cron.md"].into_iter().all(excepted));
+        assert!(!["README.md", "docs/demos/cron.md", "docs/zhone.md"].into_iter().any(excepted));
     }
 
     #[test]
