@@ -157,6 +157,8 @@ impl From<fencepost_core::Client> for Locks {
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../README.zh-CN.md")]
+    struct ReadmeInChinese;
     #[doc = include_str!("../../../DESIGN.md")]
     struct Design;
     #[doc = include_str!("../../../docs/guarantees.md")]
@@ -170,6 +172,8 @@ mod pages {
     struct TestingYourCode;
     #[doc = include_str!("../../../docs/tokens.md")]
     struct Tokens;
+    #[doc = include_str!("../../../docs/zh/tokens.md")]
+    struct TokensInChinese;
     #[doc = include_str!("../../../docs/axum.md")]
     struct Axum;
     #[cfg(feature = "postgres")]
@@ -185,6 +189,10 @@ mod pages {
     struct Leader;
     #[doc = include_str!("../../../docs/demos/oversell.md")]
     struct Oversell;
+    #[doc = include_str!("../../../docs/zh/demos/oversell.md")]
+    struct OversellInChinese;
     #[doc = include_str!("../../../docs/demos/segments.md")]
     struct Segments;
+    #[doc = include_str!("../../../docs/zh/demos/segments.md")]
+    struct SegmentsInChinese;
 }

@@ -50,9 +50,9 @@ fn here(block: &str, [first, second]: [String; 2]) -> String {
     text.replace("redis://first", &first).replace("redis://second", &second)
 }
 
-/// README, and all pages below `docs/`.
+/// README in both languages, and all pages below `docs/`.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![Path::new(ROOT).join("README.md")];
+    let mut pages = ["README.md", "README.zh-CN.md"].map(|page| Path::new(ROOT).join(page)).to_vec();
     let mut folders = vec![Path::new(ROOT).join("docs")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
