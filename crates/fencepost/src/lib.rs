@@ -174,6 +174,8 @@ mod pages {
     struct Tokens;
     #[doc = include_str!("../../../docs/zh/tokens.md")]
     struct TokensInChinese;
+    #[doc = include_str!("../../../docs/zh/tutorial.md")]
+    struct TutorialInChinese;
     #[doc = include_str!("../../../docs/axum.md")]
     struct Axum;
     #[cfg(feature = "postgres")]
