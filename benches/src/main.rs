@@ -10,6 +10,7 @@ mod degrade;
 mod etcd;
 mod figure;
 mod host;
+mod impatient;
 mod killed;
 mod memory;
 mod partition;
@@ -133,6 +134,7 @@ fn main() -> ExitCode {
         ["etcd-burst", count] => etcd::burst::claims(number(count)),
         ["etcd-users"] => etcd::users::changes(),
         ["etcd-cancelled"] => etcd::cancelled(),
+        ["etcd-impatient", count] => etcd::impatient(number(count)),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
@@ -144,6 +146,7 @@ fn main() -> ExitCode {
         ["zookeeper-partition"] => zookeeper::partition::holders(),
         ["zookeeper-killed"] => zookeeper::killed::holders(),
         ["zookeeper-held", count] => zookeeper::steady::held(number(count)),
+        ["zookeeper-impatient", count] => zookeeper::impatient(number(count)),
         ["zookeeper-cancelled", count] => zookeeper::steady::cancelled(number(count)),
         ["zookeeper-mixed", cycles] => zookeeper::soak::cycles(number(cycles)),
         ["zookeeper-counter"] => zookeeper::counter::near_its_end(),

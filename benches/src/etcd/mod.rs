@@ -11,8 +11,8 @@ pub(crate) mod peer;
 pub(crate) mod torture;
 pub(crate) mod users;
 
-use crate::cancelled;
 use crate::figure::{Figure, Measured};
+use crate::{cancelled, impatient};
 use fencepost_testkit::etcd::{Config, Etcd};
 
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
@@ -33,6 +33,20 @@ fn server(config: Config) -> Etcd {
 pub(crate) fn cancelled() -> Measured {
     let server = start();
     cancelled::requests(&server.url(), || server.look().keys("").len())
+}
+
+/// Counts keys, leases and watches that impatient waits leave.
+pub(crate) fn impatient(count: usize) -> Measured {
+    let server = start();
+    let look = || {
+        let watches = server.watches().expect("a server with metrics");
+        vec![
+            server.look().keys("").len(),
+            server.look().leases().len(),
+            usize::try_from(watches).unwrap_or(usize::MAX),
+        ]
+    };
+    impatient::waits(&server.url(), count, &["keys", "leases", "watches"], look)
 }
 
 /// The rows with a peer that is to be beaten.

@@ -5,7 +5,6 @@ mod connections;
 mod cycle;
 mod deleted;
 mod ended;
-mod impatient;
 mod mysql;
 mod postgres;
 mod stopped;
@@ -16,7 +15,7 @@ mod torture;
 use crate::client::runtime;
 use crate::figure::{Figure, Measured};
 use crate::partition::Partition;
-use crate::{cancelled, ratio};
+use crate::{cancelled, impatient, ratio};
 use fencepost::Locks;
 use fencepost_testkit::server::Standalone;
 use std::future::Future;
@@ -217,8 +216,14 @@ where
             cancelled::requests(&stage.url(), || stage.locks() + stage.notes())
         }
         ["impatient", count] => {
-            let left = if options.contains("mode=table") { table::LEFT } else { S::LOCKS };
-            impatient::waits(&stage(), left, number(count))
+            let stage = stage();
+            let claims = || match options.contains("mode=table") {
+                true => stage.number(table::LEFT),
+                false => stage.locks(),
+            };
+            let look = || vec![stage.number(S::STATEMENTS), stage.connections(), claims()];
+            let kinds = ["prepared statements", "connections", "claims"];
+            impatient::waits(&stage.url(), number(count), &kinds, look)
         }
         ["tokens"] => tokens::crashes::<S>(options),
         ["torture", cycles, seed] => crate::torture::cycles(stage(), number(cycles), number(seed) as u64),

@@ -15,10 +15,25 @@ pub(crate) mod soak;
 pub(crate) mod steady;
 pub(crate) mod torture;
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Measured};
+use crate::impatient;
+use fencepost_testkit::zookeeper::word;
 
 /// Cycles and handoffs before one counts: the server compiles what it runs often, which takes the cores from those who are measured.
 const WARM: usize = 10_000;
+
+/// Counts nodes, watches and connections that impatient waits leave.
+pub(crate) fn impatient(count: usize) -> Measured {
+    let server = server::start();
+    let look = || {
+        let said = word(server.address(), "mntr").expect("a server that answers its operator");
+        let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        ["zk_znode_count", "zk_watch_count", "zk_num_alive_connections"]
+            .map(|name| value(name).expect("mntr has it"))
+            .to_vec()
+    };
+    impatient::waits(&server::url(&server), count, &["nodes", "watches", "connections"], look)
+}
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {

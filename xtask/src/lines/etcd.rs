@@ -133,6 +133,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "etcd-impatient",
+        engine: "etcd",
+        promise: "20,000 waits of 1 to 5 ms for a busy lock: what they leave at the server",
+        measure: &["etcd-impatient", "20000"],
+        bound: AtMost(1.0, "keys, leases and watches"),
+        limit: 600,
+    },
+    Line {
         id: "etcd-burst",
         engine: "etcd",
         promise: "10,000 claims of one client for one name: all are granted, no lock of the client is lost, at most 65 keys stand at the server, and the longest cycle of another client is short",

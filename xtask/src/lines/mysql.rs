@@ -26,6 +26,14 @@ pub(super) const LINES: &[Line] = super::sql::lines!(
             limit: 900,
         },
         Line {
+            id: "mysql-impatient-row",
+            engine: "mysql",
+            promise: "20,000 waits of 1 to 5 ms for a locked row: what they leave at the server",
+            measure: &["mysql", "impatient", "20000", "?mode=row"],
+            bound: AtMost(16.0, "prepared statements, connections and claims"),
+            limit: 600,
+        },
+        Line {
             id: "mysql-torture-row",
             engine: "mysql",
             promise: "100,000 cycles on locked rows under the same faults: histories checked, nothing left. A lock may be granted again when its transaction ends; its holder is told within 500 ms",

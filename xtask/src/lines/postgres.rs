@@ -34,6 +34,14 @@ pub(super) const LINES: &[Line] = super::sql::lines!(
             limit: 900,
         },
         Line {
+            id: "postgres-impatient-row",
+            engine: "postgres",
+            promise: "20,000 waits of 1 to 5 ms for a locked row: what they leave at the server",
+            measure: &["postgres", "impatient", "20000", "?mode=row"],
+            bound: AtMost(16.0, "prepared statements, connections and claims"),
+            limit: 600,
+        },
+        Line {
             id: "postgres-torture-row",
             engine: "postgres",
             promise: "100,000 cycles on locked rows under the same faults: histories checked, nothing left. A lock may be granted again when its transaction ends; its holder is told within 500 ms",

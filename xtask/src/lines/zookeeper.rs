@@ -117,6 +117,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 300,
     },
     Line {
+        id: "zookeeper-impatient",
+        engine: "zookeeper",
+        promise: "20,000 waits of 1 to 5 ms for a busy lock: what they leave at the server",
+        measure: &["zookeeper-impatient", "20000"],
+        bound: AtMost(1.0, "nodes, watches and connections"),
+        limit: 600,
+    },
+    Line {
         id: "zookeeper-mixed",
         engine: "zookeeper",
         promise: "100,000 cycles of Curator, kazoo and ours on 5 names, each with locks of one kind: overlaps, and cycles that are not counted",

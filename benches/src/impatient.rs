@@ -1,6 +1,5 @@
 //! Waits that end after a few milliseconds, by the ten thousand: what stays at the server.
 
-use super::{Sql, Stage};
 use crate::client::{NAME, connect};
 use crate::figure::Measured;
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ const TASKS: usize = 8;
 /// Waits before the first count: connections are made, and frequent statements are prepared.
 const FIRST: usize = 400;
 
-/// How many more prepared statements, connections, claims and notes the server has after `count` waits.
-pub(super) fn waits<S: Sql>(stage: &Stage<S>, left: &str, count: usize) -> Measured {
+/// How many more things of each kind the server has after `count` waits. `look` counts them, in the order of their names.
+pub(crate) fn waits(url: &str, count: usize, kinds: &[&str], look: impl Fn() -> Vec<usize>) -> Measured {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (mut start, mut counted) = (Instant::now(), Vec::new());
     runtime.block_on(async {
-        let (holder, locks) = (connect(&stage.url()).await, connect(&stage.url()).await);
+        let (holder, locks) = (connect(url).await, connect(url).await);
         let guard = holder.mutex(NAME).expect("a good name").lock().await.expect("nobody else wants it");
         for waits in [FIRST, count] {
             start = Instant::now();
@@ -38,7 +37,7 @@ pub(super) fn waits<S: Sql>(stage: &Stage<S>, left: &str, count: usize) -> Measu
             while locks.backlog() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            counted.push([stage.number(S::STATEMENTS), stage.connections(), stage.number(left)]);
+            counted.push(look());
         }
         guard.release().await.expect("it is held");
         locks.close().await;
@@ -46,12 +45,11 @@ pub(super) fn waits<S: Sql>(stage: &Stage<S>, left: &str, count: usize) -> Measu
     });
     let more: Vec<usize> =
         counted[1].iter().zip(&counted[0]).map(|(now, then)| now.saturating_sub(*then)).collect();
+    let said: Vec<_> = kinds.iter().zip(&more).map(|(kind, more)| format!("{more} {kind}")).collect();
     let note = format!(
-        "{count} waits of 1 to 5 ms in {:.0} s; {} prepared statements, {} connections and {} claims more than before",
+        "{count} waits of 1 to 5 ms in {:.0} s; {} more than before",
         start.elapsed().as_secs_f64(),
-        more[0],
-        more[1],
-        more[2]
+        said.join(", ")
     );
     Measured { figure: more.iter().sum::<usize>() as f64, note }
 }
