@@ -4,6 +4,7 @@ mod dropped;
 mod ends;
 mod faults;
 mod groups;
+mod idle;
 mod operators;
 mod permits;
 mod tokens;
