@@ -5,6 +5,7 @@ mod ends;
 mod faults;
 mod groups;
 mod idle;
+mod impatient;
 mod operators;
 mod permits;
 mod tokens;

@@ -1,6 +1,7 @@
 //! Tests of the PostgreSQL engine on real servers: statements, tokens, ended connections, TLS.
 
 mod faults;
+mod impatient;
 mod operators;
 mod pooler;
 mod quiet;
