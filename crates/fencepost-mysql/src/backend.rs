@@ -40,7 +40,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
-        Ok(client::open(config, runtime).await?.backend(&engine))
+        let client = client::open(config, runtime.clone()).await?;
+        runtime.spawn(operator::cleaner::run(Arc::downgrade(&client)));
+        Ok(client.backend(&engine))
     })
 }
 

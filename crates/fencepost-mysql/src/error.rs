@@ -49,7 +49,10 @@ pub(crate) fn read(error: Unanswered, server: &str) -> Failure {
             failure(Configuration, "accepts no writes; name the primary in the URL").transient()
         }
         // A deadlock of locks or rows, or a row that another session locks.
-        1205 | 1213 | 3058 => failure(Unreachable, "could not wait for a lock of others; try again"),
+        1205 | 1213 | 3058 => {
+            let failure = failure(Unreachable, "could not wait for a lock of others; try again");
+            Failure { conflict: true, ..failure }
+        }
         1053 | 1077 | 1079 | 1080 | 1927 | 2006 | 2013 | 4031 => {
             let failure = failure(Unreachable, "ended the connection; try again");
             Failure { closed: true, ..failure }

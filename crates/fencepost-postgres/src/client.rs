@@ -113,13 +113,15 @@ impl Server for PostgresServer {
         Box::pin(self.connector.connect(idle, holds))
     }
 
+    /// By a statement: a request to cancel, as the protocol has it, needs a connection of its own.
     fn interrupt<'a>(
-        _: &'a PostgresClient,
+        client: &'a PostgresClient,
         waiting: &'a Connection<PostgresServer>,
-        _: Duration,
+        ttl: Duration,
     ) -> Answer<'a, ()> {
-        let PostgresSession { connector, cancel, host, .. } = waiting.session();
-        Box::pin(connector.cancel(cancel, host))
+        Box::pin(async move {
+            client.pool.holding(ttl).await?.run(|session| session.cancel(waiting.session())).await
+        })
     }
 
     fn granted(client: &Arc<PostgresClient>, claim: &Claim, keys: &Keys) {

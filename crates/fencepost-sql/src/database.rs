@@ -109,7 +109,8 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// The first statement that failed. Those before it have taken effect.
     ///
     /// # Cancel safety
-    /// May be dropped: the statements take effect or not.
+    /// May be dropped: statements that were sent run to their end in the background, and a connection that is being opened stays for
+    /// later callers.
     fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results>;
 
     /// Makes a transaction. Nothing is sent yet.

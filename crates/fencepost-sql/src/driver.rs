@@ -1,9 +1,13 @@
 //! The driver of an engine, and its connections: each is used for one statement or transaction at a time.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Report, Runtime};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use crate::connection_locks::ConnectionTask;
@@ -107,6 +111,43 @@ pub async fn on_own_thread<T: Send + 'static>(
         let _ = sender.send(work.await);
     });
     done.await.unwrap_or_else(|_| Err(Failure::closed()))
+}
+
+/// Work that its caller may drop. It goes on in the background then: the end of a statement frees its connection for the next one. A
+/// connection that is closed instead has to be opened again, and the statement takes effect all the same.
+///
+/// # Cancel safety
+/// May be dropped: the work goes on.
+pub(crate) struct ToItsEnd<T: Send + 'static> {
+    work: Option<BoxFuture<'static, T>>,
+    runtime: Runtime,
+}
+
+impl<T: Send + 'static> ToItsEnd<T> {
+    /// The work needs a time limit of its own.
+    pub(crate) fn new(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> ToItsEnd<T> {
+        ToItsEnd { work: Some(Box::pin(work)), runtime: runtime.clone() }
+    }
+}
+
+impl<T: Send + 'static> Future for ToItsEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let polled = self.work.as_mut().expect("it is polled until it is ready").poll_unpin(cx);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.runtime.spawn(work.map(drop));
+        }
+    }
 }
 
 /// Connections of one kind. Each idle one is open.
@@ -217,21 +258,20 @@ impl<C: Connect> Connections<C> {
                 other => break other,
             }
         };
-        let connection = match connection {
-            Some(connection) => connection,
+        let (connector, idle) = (Arc::clone(&self.connector), Arc::clone(&self.idle));
+        // Clean until the caller has it: the connection of a caller that has left is for the next one.
+        let used =
+            |connection| Used { connector, connection: Some(connection), idle, clean: true, _permit: permit };
+        let mut used = match connection {
+            Some(connection) => used(connection),
             None => {
                 let connector = Arc::clone(&self.connector);
-                let opening = async move { Plain::open(&*connector).await };
+                let opening = async move { Ok(used(Plain::open(&*connector).await?)) };
                 on_own_thread(self.connector.runtime(), opening).await?
             }
         };
-        Ok(Used {
-            connector: Arc::clone(&self.connector),
-            connection: Some(connection),
-            idle: Arc::clone(&self.idle),
-            clean: false,
-            _permit: permit,
-        })
+        used.set_clean(false);
+        Ok(used)
     }
 
     /// Closes idle connections, and those in use when their statements end.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::Report;
 
 use crate::database::{Answer, Database, Lane, Results, Statement, Transaction};
-use crate::driver::{Connect, Connections, Driver, Used};
+use crate::driver::{Connect, Connections, Driver, ToItsEnd, Used};
 use crate::failure::Failure;
 
 /// How many connections are kept for other things than claims: one for renewals, one for messages.
@@ -37,10 +37,13 @@ impl<D: Driver> Database for Pooled<D> {
                 Lane::Claims => self.claims.get().await?,
                 Lane::Renewals => self.renewals.get().await?,
             };
-            let results = used.run(&statements).await;
-            // After an error of the server the connection is as good as before. One that ended is not used again.
-            used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
-            results
+            let running = async move {
+                let results = used.run(&statements).await;
+                // After an error of the server the connection is as good as before. One that ended is not used again.
+                used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
+                results
+            };
+            ToItsEnd::new(self.driver.connector().runtime(), running).await
         })
     }
 

@@ -1,5 +1,7 @@
 //! Listing, inspection and eviction. The table of tokens keeps holders; the server's list of processes shows waiters.
 
+pub(crate) mod cleaner;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

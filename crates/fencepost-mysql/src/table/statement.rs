@@ -144,8 +144,6 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
     match code {
         // Without the server's word nobody knows what became of the statement.
         None => failure.uncertain = true,
-        // It waited too long for a row, or two transactions waited for each other.
-        Some(1205 | 1213) => failure.conflict = true,
         Some(1044 | 1142 | 1143) => {
             failure.message = format!(
                 "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables"

@@ -4,6 +4,8 @@ mod dropped;
 mod ends;
 mod faults;
 mod groups;
+mod idle;
+mod impatient;
 mod operators;
 mod permits;
 mod rotated;

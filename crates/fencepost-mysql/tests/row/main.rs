@@ -1,6 +1,7 @@
 //! Tests of row locks on real servers: those of all SQL engines, and those of MySQL and MariaDB alone.
 
 mod driver;
+mod idle;
 
 use std::time::Duration;
 

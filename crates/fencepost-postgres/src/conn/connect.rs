@@ -140,8 +140,7 @@ impl Connector {
             return Err(error::standby(&server));
         }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
-        let (connector, cancel, host) = (Arc::clone(self), client.cancel_token(), host.clone());
-        Ok((PostgresSession { connector, client, statements, host, pid, cancel }, task))
+        Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task))
     }
 
     /// Connects to a server and starts the driver's task.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fencepost_core::{Claim, Mode, Token};
 use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::{Answer, Locked, Session, Taken};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{CancelToken, Row};
 
 use crate::conn::connect::{Connector, DriverClient};
 use crate::conn::statements::{NAMED, REMOVE_NAMES, Sql, Statements, WRITE_NAMES};
@@ -19,9 +19,7 @@ pub(crate) struct PostgresSession {
     pub(crate) connector: Arc<Connector>,
     pub(crate) client: DriverClient,
     pub(crate) statements: Statements,
-    pub(crate) host: (String, u16),
     pub(crate) pid: i32,
-    pub(crate) cancel: CancelToken,
 }
 
 /// A backend that holds a key or waits for it.
@@ -48,6 +46,11 @@ impl PostgresSession {
     pub(crate) async fn listen(&self, channels: &[&str]) -> Result<(), Failure> {
         let text = channels.iter().map(|channel| format!("LISTEN {channel};")).collect::<String>();
         self.client.batch_execute(&text).await.map_err(|error| self.failed(&error))
+    }
+
+    /// Cancels the statement that another connection of this client runs. The server has sent the signal when it answers.
+    pub(crate) async fn cancel(&self, other: &PostgresSession) -> Result<(), Failure> {
+        self.query(Sql::Cancel, &[&other.pid]).await.map(drop)
     }
 
     /// Sends `text` to a channel.

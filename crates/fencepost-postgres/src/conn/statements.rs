@@ -57,7 +57,7 @@ macro_rules! wake {
 
 /// Each statement returns the number of the backend that ran it: another one than before means a pooler. They stand in the order of
 /// [`Sql`].
-const TEXTS: [&str; 17] = [
+const TEXTS: [&str; 18] = [
     concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock($1) THEN ", token!(), " END"),
     concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock_shared($1) THEN ", reader!(), " END"),
     concat!(
@@ -98,6 +98,7 @@ const TEXTS: [&str; 17] = [
     "SELECT pg_backend_pid(), pg_try_advisory_lock_shared($1)",
     "SELECT pg_backend_pid(), pg_advisory_unlock_shared($1)",
     "SELECT pg_backend_pid(), coalesce(bool_or(wait_event_type = 'Lock'), false) FROM pg_stat_get_activity($1)",
+    "SELECT pg_backend_pid(), pg_cancel_backend($1)",
     "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
     "SELECT pg_backend_pid(), pg_notify($1, $2) IS NULL",
     concat!(
@@ -158,6 +159,8 @@ pub(crate) enum Sql {
     Unmark,
     /// Returns whether another backend stands in the queue of a lock.
     IsQueued,
+    /// Cancels the statement of another backend of this user.
+    Cancel,
     /// Sets the idle timeout, which starts again with each statement.
     Ping,
     /// Sends a text to a channel.

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Moment, Runtime, Token, Validity};
+use fencepost_core::{Backoff, Claim, ClaimId, Moment, Runtime, Token, Validity};
+use futures_util::future::{Either, select};
 
 use crate::connection_locks::server::{Answer, Locked, Server, Session};
 use crate::connection_locks::task::ConnectionTask;
@@ -16,6 +18,9 @@ use crate::failure::Failure;
 
 /// How long the server may take to end a statement that waits.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// After what pause a client interrupts a statement again: the server had not read the statement before. Later pauses are longer.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(10);
 
 /// A connection. The server ends it after its idle timeout without a statement.
 pub struct Connection<S: Server> {
@@ -237,11 +242,19 @@ impl<S: Server> Connection<S> {
     ) {
         let clock = self.runtime.clock();
         let cancelled = async {
-            S::interrupt(locks, self, ttl).await?;
-            match waiting.await {
+            let mut waiting = pin!(waiting);
+            let mut backoff = Backoff::new(INTERRUPT_AGAIN, INTERRUPT_TIMEOUT);
+            let ended = loop {
+                S::interrupt(locks, self, ttl).await?;
+                match select(waiting.as_mut(), pin!(backoff.sleep(clock))).await {
+                    Either::Left((ended, _)) => break ended,
+                    Either::Right(_) => {}
+                }
+            };
+            match ended {
                 // A lock can be granted to a statement that fails.
                 Err(failure) if failure.interrupted => self.send(|session| session.clean(keys)).await,
-                // It was granted at the last moment. The interruption may still arrive, and hit a later statement.
+                // It was granted at the last moment. An interruption may still hit a later statement.
                 Ok(_) => Err(Failure::ended(self.server.name())),
                 Err(failure) => Err(failure),
             }

@@ -39,7 +39,7 @@ pub use connection::Connection;
 pub use groups::Groups;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
-pub use pool::Pool;
+pub use pool::{Exclusive, Pool};
 pub use quiet::QuietWaiters;
 pub use server::{Answer, Locked, Server, Session, Taken};
 pub use task::ConnectionTask;

@@ -45,8 +45,9 @@ impl<S: Server> Holding<S> {
 }
 
 /// A connection on which a claim waits or holds alone. Dropping it gives the connection back, if nothing is locked on it.
-pub(super) struct Exclusive<S: Server> {
-    pub(super) connection: Arc<Connection<S>>,
+pub struct Exclusive<S: Server> {
+    /// The connection.
+    pub connection: Arc<Connection<S>>,
     clean: bool,
     unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
     _permit: OwnedSemaphorePermit,
@@ -54,7 +55,7 @@ pub(super) struct Exclusive<S: Server> {
 
 impl<S: Server> Exclusive<S> {
     /// Notes that nothing is locked on the connection any more.
-    pub(super) fn set_clean(&mut self) {
+    pub fn set_clean(&mut self) {
         self.clean = true;
     }
 }
@@ -122,6 +123,21 @@ impl<S: Server> Pool<S> {
             Ok(connection)
         };
         holding.opening.join(&self.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
+    }
+
+    /// Returns a connection for statements that may wait for others, and so would hold up claims. `None`: claims have all of them. Runs on
+    /// the client's own thread.
+    ///
+    /// # Errors
+    /// Those of the server's [`connect`](Server::connect).
+    ///
+    /// # Cancel safety
+    /// May be dropped; a connection that is being opened is closed.
+    pub async fn aside(&self, ttl: Duration) -> Result<Option<Exclusive<S>>, Failure> {
+        match self.try_permit() {
+            Some(permit) => self.exclusive(permit, ttl).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Returns the right to a connection on which a claim can wait, if there is one.

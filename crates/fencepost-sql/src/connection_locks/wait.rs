@@ -128,10 +128,10 @@ async fn wait<S: Server>(
         let own = Arc::clone(&own);
         async move { own.reach().await }.boxed()
     };
-    let turn = locks.turns.take(&claim.want().name, &locks.runtime, reach, queued);
-    let _turn = match is_quiet {
+    let taking = locks.turns.take(&claim.want().name, &locks.runtime, reach, queued);
+    let turn = match is_quiet {
         true => None,
-        false => match select(pin!(turn), pin!(inner.cancelled.notified())).await {
+        false => match select(pin!(taking), pin!(inner.cancelled.notified())).await {
             Either::Left((Ok(turn), _)) => Some(turn),
             Either::Left((Err(failure), _)) => return Some(Err(failure)),
             Either::Right(_) => return None,
@@ -155,11 +155,18 @@ async fn wait<S: Server>(
     let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
-        Either::Right(_) => return None,
+        Either::Right((_, connecting)) => {
+            // The next claim need not open one. It may wait for the lock meanwhile.
+            drop(turn);
+            if let Ok(mut exclusive) = connecting.await {
+                exclusive.set_clean();
+            }
+            return None;
+        }
     };
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
-    let _queued = locks.in_queue.add(&claim.want().name);
+    let (_turn, _queued) = (turn, locks.in_queue.add(&claim.want().name));
     loop {
         match wait_in_queue(inner, locks, &connection, claim, keys).await {
             Some(Ok(Some(token))) => {

@@ -1,7 +1,7 @@
 //! Row locks of MySQL 8.0.1 and newer, MariaDB 10.6 and newer.
 
 use crate::names::TableName;
-use crate::row::RowDialect;
+use crate::row::{OldTokens, RowDialect};
 
 /// Row locks of MySQL and MariaDB. The connection of an open transaction holds a lock by `GET_LOCK`: any user can see that.
 ///
@@ -39,6 +39,16 @@ pub const MYSQL_ROWS: RowDialect = RowDialect {
          WHERE name = $1",
     ],
     clean: "DELETE c FROM {claim} AS c WHERE NOT {open}",
+    // A token is at least the time when it was drawn. A draw locks the row, so it comes before the removal, which finds a new token
+    // then, or it makes the row again.
+    old: Some(OldTokens {
+        page: "SELECT t.name, CASE WHEN t.token <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6) - INTERVAL 30 DAY) \
+               AND NOT EXISTS (SELECT 1 FROM {claim} c WHERE c.name = t.name AND {open}) THEN 1 ELSE 0 END \
+               FROM {token} t WHERE t.name > $1 ORDER BY t.name LIMIT 500",
+        free: "SELECT 1 FROM {token} WHERE name = $1 FOR UPDATE SKIP LOCKED",
+        remove: "DELETE FROM {token} WHERE name = $1 \
+                 AND token <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6) - INTERVAL 30 DAY)",
+    }),
     terminate: &[
         "SET @fencepost_connection = (SELECT c.connection FROM {claim} c WHERE c.id = $1 AND {open})",
         "KILL @fencepost_connection",
@@ -62,7 +72,8 @@ CREATE TABLE IF NOT EXISTS {row} (
     created DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
 ) ENGINE = InnoDB COMMENT = 'fencepost row locks';
 
--- The last fencing token of each name. A row that is lost does no harm: tokens begin with the time in microseconds.
+-- The last fencing token of each name. A row that is lost does no harm: tokens begin with the time in microseconds. Clients remove rows
+-- that nobody has used for 30 days.
 CREATE TABLE IF NOT EXISTS {token} (
     name  VARBINARY(400) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL
@@ -86,7 +97,7 @@ INSERT INTO {row} (name) SELECT '' FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {ro
 
 -- Each user that takes locks needs these rights. UPDATE lets it lock rows:
 --     GRANT SELECT, INSERT, UPDATE ON {row} TO app
---     GRANT SELECT, INSERT, UPDATE ON {token} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {token} TO app
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim} TO app
 -- An operator that evicts at once ends a session, which needs the holder's user or CONNECTION ADMIN.
 "#

@@ -4,7 +4,8 @@ use crate::dialect::mysql_permits::text;
 
 /// The table of tokens. It keeps the plain names of locks and their holders, too.
 ///
-/// A lost or removed row does no harm: tokens begin with the time, in microseconds since 1970.
+/// A lost or removed row does no harm: tokens begin with the time, in microseconds since 1970. Clients remove rows that nobody has
+/// used for 30 days.
 pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
     lock_name VARBINARY(64) NOT NULL PRIMARY KEY, name VARBINARY(512) NOT NULL, token BIGINT UNSIGNED NOT NULL, \
     session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
@@ -21,6 +22,13 @@ macro_rules! insert {
 macro_rules! time {
     () => {
         "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)"
+    };
+}
+
+/// The tokens of locks that nobody was granted for 30 days are not above this one.
+macro_rules! old {
+    () => {
+        "CAST(UNIX_TIMESTAMP(NOW(6) - INTERVAL 30 DAY) * 1000000 AS UNSIGNED)"
     };
 }
 
@@ -159,6 +167,40 @@ pub const EVICT: &str =
 /// Selects the locks of this session that operators have evicted.
 pub const EVICTED: &str =
     "SELECT DISTINCT name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
+
+/// How many rows [`old_rows`] reads at once.
+pub const PAGE: usize = 500;
+
+/// Returns the statement that reads the locks behind `last`, in order, and whether nobody has each and was granted it for 30 days. It
+/// locks no row.
+#[must_use]
+pub fn old_rows(last: &[u8]) -> String {
+    format!(
+        concat!(
+            "SELECT lock_name, CASE WHEN token <= ",
+            old!(),
+            " THEN IS_USED_LOCK(lock_name) IS NULL ELSE 0 END FROM fencepost_token WHERE lock_name > {} ORDER BY lock_name LIMIT {}"
+        ),
+        text(last),
+        PAGE
+    )
+}
+
+/// Returns the statement that removes the row of a lock, if nobody has the lock and it is still old.
+///
+/// A grant takes the lock before it writes the row. So it has written the row, whose token is not old then, or it waits for this
+/// statement and makes the row again. This statement locks one row alone, so no deadlock can end a claim's statement.
+#[must_use]
+pub fn remove_old(lock: &[u8]) -> String {
+    format!(
+        concat!(
+            "DELETE FROM fencepost_token WHERE lock_name = {} AND token <= ",
+            old!(),
+            " AND IS_USED_LOCK(lock_name) IS NULL"
+        ),
+        text(lock)
+    )
+}
 
 /// Returns the statement that waits for a lock. It is a text, which operators see in the server's list of processes: the comment
 /// describes the claim. Hexadecimal needs no quotes. It waits for a year: -1 means no wait at all on MariaDB. The claim ends the

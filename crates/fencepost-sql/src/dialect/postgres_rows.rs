@@ -24,6 +24,7 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
          ELSE current_setting('synchronous_commit') END, true)"],
     draw: ["SELECT nextval('fencepost.token')"; 2],
     clean: "DELETE FROM {claim} AS c WHERE NOT ({open})",
+    old: None,
     terminate: &["SELECT pg_terminate_backend(c.connection::int4) FROM {claim} c WHERE c.id = $1 AND {open}"],
     schema,
 };

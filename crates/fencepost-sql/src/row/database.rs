@@ -17,7 +17,8 @@ pub(crate) trait RowDatabase: Send + Sync + 'static {
     /// The first statement that failed. Those before it have taken effect.
     ///
     /// # Cancel safety
-    /// May be dropped: the statements take effect or not.
+    /// May be dropped: statements that were sent run to their end in the background, and a connection that is being opened stays for
+    /// later callers.
     fn run(&self, statements: Vec<Statement>) -> Answer<'_, Results>;
 
     /// Begins a transaction on a connection of its own, in which each statement sees what others have committed before it. The server

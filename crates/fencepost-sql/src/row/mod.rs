@@ -7,6 +7,7 @@
 //!   No grant depends on it. A note counts as long as its transaction is open.
 
 mod acquire;
+mod cleaner;
 mod client;
 mod database;
 mod entry;
@@ -37,6 +38,7 @@ use crate::row::statements::RowStatements;
 pub use database::{Renewed, RowTransaction};
 pub use options::{LockOptions, RowLock};
 pub use server::RowServer;
+pub(crate) use statements::OldTokens;
 pub use statements::RowDialect;
 pub use transaction::{OpenTransaction, ended_early};
 
@@ -86,6 +88,7 @@ impl RowLocks {
             let message = "the tables of mode=row are empty, so another program made them; choose another name with table= in the URL";
             return Err(Failure::new(ErrorKind::Configuration, message).on(engine));
         }
+        client.runtime.spawn(cleaner::run(Arc::downgrade(&client)));
         let mut capabilities = Capabilities::full(engine);
         // A newcomer may get a released row before the next in the queue. Readers overtake writers.
         (capabilities.fair, capabilities.fair_permits, capabilities.barging) = (false, false, false);

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::database::{Answer, Results, Statement};
-use crate::driver::{Connect, Connections};
+use crate::driver::{Connect, Connections, ToItsEnd};
 use crate::failure::Failure;
 use crate::row::database::{Renewed, RowDatabase, RowTransaction};
 use crate::row::transaction::OpenTransaction;
@@ -111,20 +111,24 @@ impl<S: RowServer> RowDatabase for Rows<S> {
     fn run(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
         Box::pin(async move {
             let mut used = self.shared.get().await?;
-            let mut results = Results::with_capacity(statements.len());
-            // One by one: those behind one that fails must have no effect.
-            for statement in &statements {
-                match used.run(std::slice::from_ref(statement)).await {
-                    Ok(mut rows) => results.append(&mut rows),
-                    Err(failure) => {
-                        // After an error of the server the connection is as good as before. One that ended is not used again.
-                        used.set_clean(!failure.uncertain);
-                        return Err(self.server.explain(failure));
+            let server = Arc::clone(&self.server);
+            let running = async move {
+                let mut results = Results::with_capacity(statements.len());
+                // One by one: those behind one that fails must have no effect.
+                for statement in &statements {
+                    match used.run(std::slice::from_ref(statement)).await {
+                        Ok(mut rows) => results.append(&mut rows),
+                        Err(failure) => {
+                            // After an error of the server the connection is as good as before. One that ended is not used again.
+                            used.set_clean(!failure.uncertain);
+                            return Err(server.explain(failure));
+                        }
                     }
                 }
-            }
-            used.set_clean(true);
-            Ok(results)
+                used.set_clean(true);
+                Ok(results)
+            };
+            ToItsEnd::new(self.server.runtime(), running).await
         })
     }
 

@@ -34,6 +34,8 @@ pub struct RowDialect {
     pub(crate) draw: [&'static str; 2],
     /// Removes the notes of transactions that are not open.
     pub(crate) clean: &'static str,
+    /// Removes the rows of `{token}` that nobody has used for long. `None`: the database has no such table.
+    pub(crate) old: Option<OldTokens>,
     /// End the connection of the claim `$1`, if its transaction is open. The second may fail if it is not.
     pub(crate) terminate: &'static [&'static str],
     /// Makes the tables.
@@ -62,6 +64,21 @@ impl RowDialect {
     }
 }
 
+/// How a database removes rows of `{token}`.
+pub(crate) struct OldTokens {
+    /// Reads [`PAGE`](OldTokens::PAGE) names behind `$1`, in order, and whether each is old, and no claim holds or waits for it.
+    pub(crate) page: &'static str,
+    /// Returns a row if no transaction has the token's row `$1` locked.
+    pub(crate) free: &'static str,
+    /// Removes the row `$1`, if it is still old.
+    pub(crate) remove: &'static str,
+}
+
+impl OldTokens {
+    /// How many rows are read at once.
+    pub(crate) const PAGE: usize = 500;
+}
+
 pub(crate) struct RowStatements {
     claim: String,
     pub(crate) check: Arc<str>,
@@ -80,6 +97,8 @@ pub(crate) struct RowStatements {
     pub(crate) find: Arc<str>,
     pub(crate) evict: Arc<str>,
     pub(crate) terminate: Vec<Arc<str>>,
+    /// Read a page of tokens, look whether a row is free, and remove it.
+    pub(crate) old: Option<[Arc<str>; 3]>,
 }
 
 impl RowStatements {
@@ -119,6 +138,7 @@ impl RowStatements {
             find: fill("SELECT c.id FROM {claim} c WHERE c.name = $1 AND c.token = $2 AND {open}"),
             evict: fill("UPDATE {claim} SET evicted = $2 WHERE id = $1"),
             terminate: dialect.terminate.iter().map(|text| fill(text)).collect(),
+            old: dialect.old.as_ref().map(|old| [old.page, old.free, old.remove].map(fill)),
             claim,
         }
     }

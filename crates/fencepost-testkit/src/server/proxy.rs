@@ -55,6 +55,11 @@ impl Proxy {
         self.address
     }
 
+    /// Returns how many connections it has passed on.
+    pub fn passed(&self) -> usize {
+        self.shared.weather().open.len() / 2
+    }
+
     fn change(&self, change: impl FnOnce(&mut Weather)) {
         change(&mut self.shared.weather());
         self.shared.changed.notify_all();

@@ -2,6 +2,7 @@
 
 mod deleted;
 mod fixture;
+mod impatient;
 mod jumps;
 mod mariadb;
 mod pgbouncer;
@@ -11,6 +12,7 @@ mod stopped;
 
 pub use deleted::DeletedRows;
 pub use fixture::{SqlMode, SqlServer};
+pub use impatient::impatient_callers;
 pub use jumps::hold_through_jumps;
 pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;

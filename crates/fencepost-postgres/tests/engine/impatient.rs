@@ -1,0 +1,44 @@
+//! Callers that give up while their request is on its way: they do not open a connection for each request.
+
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
+use fencepost_testkit::sql::impatient_callers;
+
+use crate::registry;
+
+/// The most connections that 2,000 requests that give up may open. The client has up to 16 at a time. One is closed only if a wait is
+/// granted while it is interrupted.
+const MAX_OPENED: usize = 32;
+
+async fn opened(mode: &str) -> usize {
+    let server = Postgres::start().expect("a server starts");
+    let url = |address| format!("postgres://fencepost@{address}/postgres?mode={mode}");
+    if mode != "advisory" {
+        let made = fencepost_core::Client::builder().apply_schema(&registry(), &url(server.address())).await;
+        made.expect("the tables can be made");
+    }
+    let opened = impatient_callers(&registry(), server.address(), url).await;
+    println!(
+        "2,000 requests that give up open connections with mode={mode}: for a name {}, for 8 names {}",
+        opened[0], opened[1]
+    );
+    opened[0].max(opened[1])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_callers_of_advisory_locks() {
+    needs!(POSTGRES);
+    assert!(opened("advisory").await <= MAX_OPENED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_callers_of_the_lease_table() {
+    needs!(POSTGRES);
+    assert!(opened("table").await <= MAX_OPENED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_callers_of_row_locks() {
+    needs!(POSTGRES);
+    assert!(opened("row").await <= MAX_OPENED);
+}
