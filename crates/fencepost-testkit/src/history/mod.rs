@@ -13,6 +13,9 @@ pub use recorder::{Recorder, boottime};
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
+/// How many events before and after a position are near it.
+const NEAR: u64 = 150;
+
 /// Events in the order in which they happened, as far as that is known.
 ///
 /// The events of one recorder are totally ordered, even at one instant of a clock that does not move. Events
@@ -82,6 +85,14 @@ impl History {
             out.write_all(b"\n")?;
         }
         out.flush()
+    }
+
+    /// Returns the events near a position, as [`write`](History::write) writes them: what a failed test shows.
+    pub fn excerpt(&self, position: u64) -> String {
+        let near = self.positioned().filter(|(at, _)| at.abs_diff(position) <= NEAR);
+        let lines =
+            near.map(|(at, event)| format!("{at} {}\n", serde_json::to_string(event).unwrap_or_default()));
+        lines.collect()
     }
 
     /// Returns the events in order.

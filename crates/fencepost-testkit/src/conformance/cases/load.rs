@@ -126,7 +126,8 @@ pub(super) async fn mixed_history(stage: Stage) {
     };
     let history = stage.recorder().history();
     let findings = check(&history, &promises);
-    assert!(findings.is_empty(), "{findings:#?}");
+    let excerpt = || findings.first().map(|first| history.excerpt(first.position)).unwrap_or_default();
+    assert!(findings.is_empty(), "{findings:#?}\n{}", excerpt());
     let granted = history.events().iter().filter(|event| matches!(event.what, What::Granted { .. })).count();
     assert!(granted > FEW, "only {granted} grants: nothing was proved");
 }
