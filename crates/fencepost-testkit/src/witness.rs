@@ -66,9 +66,11 @@ impl Seen {
         self.keys.lock()
     }
 
-    /// Records that a request sent at `sent` confirmed the place.
+    /// Records that a request sent at `sent` confirmed the place. A place can belong to a session that was renewed earlier: the engine
+    /// then keeps it until a lease after that renewal. The next renewal is due a third of a lease after the last one.
     fn waits(&self, key: Key, claim: &Claim, sent: Moment) {
-        let until = (sent + claim.ttl()).as_nanos();
+        let ttl = claim.ttl();
+        let until = (sent + ttl).min(claim.validity.due() + ttl * 2 / 3).as_nanos();
         self.recorder.record(key, What::Waiting { sent: sent.as_nanos(), until });
     }
 }
