@@ -93,7 +93,6 @@ fn main() -> ExitCode {
         ["set-orders", times] => primitives::opposite_orders(number(times)),
         ["striped-sold"] => primitives::sold_exactly(),
         ["striped-segments"] => primitives::segments(),
-        ["old-and-new", engine] => command::old_and_new::runs(engine),
         ["redis-commands"] => redis::cycle::commands(),
         ["redis-commands-contended"] => redis::handoff::commands(),
         ["redis-commands-waiting"] => redis::waiting::commands(),

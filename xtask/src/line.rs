@@ -1,7 +1,7 @@
 //! One line of `cargo xtask prove`: what is promised, how it is measured, and whether it holds.
 
+use crate::peers;
 use crate::workspace::Workspace;
-use crate::{old, peers};
 use serde::Deserialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -83,9 +83,6 @@ impl Line {
             let of = if self.engine == "redlock" { "redis" } else { self.engine };
             program = program
                 .env("FENCEPOST_PEERS", &peers::build(workspace, |engine| engine == of)?.to_string_lossy());
-        }
-        if let ["old-and-new", _] = self.measure {
-            program = program.env("FENCEPOST_OLD", &old::build(workspace)?.to_string_lossy());
         }
         let output = program.run()?;
         let last = output.text.lines().rev().find(|line| line.starts_with('{'));

@@ -4,7 +4,6 @@ mod command;
 mod demo;
 mod etcd;
 mod mysql;
-mod old_and_new;
 mod postgres;
 mod primitives;
 mod redis;
@@ -26,7 +25,6 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(primitives::LINES)
         .chain(command::LINES)
         .chain(demo::LINES)
-        .chain(old_and_new::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
         .chain(postgres::LINES)

@@ -15,7 +15,6 @@ mod lines;
 mod memory;
 mod metadata;
 mod modules;
-mod old;
 mod overdue;
 mod packages;
 mod peers;

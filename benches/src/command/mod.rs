@@ -6,7 +6,6 @@ pub(crate) mod demo;
 pub(crate) mod frozen;
 pub(crate) mod idle;
 pub(crate) mod kill;
-pub(crate) mod old_and_new;
 pub(crate) mod once;
 pub(crate) mod paused;
 pub(crate) mod retry;

@@ -44,11 +44,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
     };
     // A text that looks like a lease is one, perhaps with a typing error. It is a secret, so it is not shown as a name.
-    let lease = if ["fp1-", "fp2-"].iter().any(|form| what.starts_with(form)) {
-        Some(lease::parse(&what)?)
-    } else {
-        None
-    };
+    let lease = if what.starts_with("fp1-") { Some(lease::parse(&what)?) } else { None };
     if lease.is_some() && args.exit_code {
         return Err(Failure::usage(
             "--exit-code is for a lock's name: for a lease the exit code is 0 if it holds, and 76 if it has ended",

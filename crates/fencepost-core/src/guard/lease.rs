@@ -29,9 +29,8 @@ pub struct DetachedLease {
     name: Name,
 }
 
-const PREFIX: &str = "fp2-";
-/// The ids in those texts can be computed from one another.
-const OLD_PREFIX: &str = "fp1-";
+/// The format of the texts, and its version.
+const PREFIX: &str = "fp1-";
 
 impl DetachedLease {
     pub(crate) fn new(claim: &Claim, token: Token) -> DetachedLease {
@@ -100,12 +99,6 @@ impl FromStr for DetachedLease {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<DetachedLease> {
-        if text.trim().starts_with(OLD_PREFIX) {
-            return Err(Error::invalid(
-                "this lease is in an old form that is no longer accepted, because its secret can be guessed; release it with the version \
-                 that made it or wait for its end, then acquire again",
-            ));
-        }
         let parts = || -> Option<DetachedLease> {
             let hex = text.trim().strip_prefix(PREFIX)?;
             let digits: Option<Vec<u8>> =
@@ -185,18 +178,10 @@ mod tests {
     fn a_broken_text_is_refused_without_repeating_it() {
         let text = lease(Mode::Exclusive).to_secret();
         let changed = text.replace("0123", "0124");
-        for bad in ["", "fp2-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed] {
+        for bad in ["", "fp1-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed] {
             let error = bad.parse::<DetachedLease>().unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("4567"), "{bad}: {error}");
         }
-    }
-
-    #[test]
-    fn a_text_in_the_old_form_is_refused_by_name() {
-        let text = lease(Mode::Exclusive).to_secret().replace("fp2-", "fp1-");
-        let error = text.parse::<DetachedLease>().unwrap_err();
-        assert!(error.is_invalid() && error.to_string().contains("old form"), "{error}");
-        assert!(!error.to_string().contains("4567"));
     }
 
     #[test]

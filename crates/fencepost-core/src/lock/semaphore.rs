@@ -39,8 +39,7 @@ impl Semaphore {
     /// they give: the engine admits each claim if the sum is at most this limit. Claims that fit now are granted at once. Holders keep
     /// their permits: below a smaller limit, new grants wait until the sum fits. A claim for more permits than the limit is an error.
     ///
-    /// The limit stays until it is changed or [reset](Semaphore::reset_permits). Clients of older versions do not know it: they are
-    /// checked against their own number.
+    /// The limit stays until it is changed or [reset](Semaphore::reset_permits).
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for zero permits, [`is_unsupported`](crate::Error::is_unsupported) if the engine stores

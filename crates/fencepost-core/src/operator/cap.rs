@@ -1,5 +1,5 @@
 //! The longest time of a grant, as operators see it. It is stored behind the claim's reason, in the one text that every engine stores
-//! whole: so no engine needs a field for it, and an older client shows it with the reason.
+//! whole: so no engine needs a field for it.
 
 use std::sync::Arc;
 use std::time::Duration;

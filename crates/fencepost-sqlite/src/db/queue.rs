@@ -70,7 +70,7 @@ pub(crate) enum Outcome {
 ///
 /// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
 /// of tokens is that of arrival, and no holder ever stands behind a waiter. A claim that barges gets a row before the waiters that it
-/// passes. If a waiter of an older version has left no number free, the claim joins the line instead.
+/// passes. If the numbers before a waiter are used up, the claim joins the line instead.
 pub(crate) fn attempt(
     db: &Connection,
     liveness: &mut LivenessCheck<'_>,

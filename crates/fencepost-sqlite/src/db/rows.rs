@@ -11,7 +11,6 @@ use fencepost_core::Mode;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::db::limits;
 use crate::process::heartbeat_file::{BootId, ClientKey};
 
 const PINNED: i64 = 1;
@@ -134,16 +133,10 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
         };
     }
     // A stored limit of permits is read with the line.
-    let limited = match a.mode {
-        Mode::Permits { .. } => limits::if_made(
-            db.prepare_cached(take!(" AND NOT EXISTS (SELECT 1 FROM limits WHERE resource = ?1)")),
-        )?,
-        _ => None,
-    };
-    let mut statement = match limited {
-        Some(statement) => statement,
-        None => db.prepare_cached(take!(""))?,
-    };
+    let mut statement = db.prepare_cached(match a.mode {
+        Mode::Permits { .. } => take!(" AND NOT EXISTS (SELECT 1 FROM limits WHERE resource = ?1)"),
+        _ => take!(""),
+    })?;
     let values = params![
         a.resource,
         integer(a.token),

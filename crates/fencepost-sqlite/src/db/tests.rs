@@ -43,36 +43,6 @@ fn many_may_make_it_at_once() {
 }
 
 #[test]
-fn a_file_of_an_older_version_gets_the_table_of_limits_with_the_first_one() {
-    let test = TestDb::new();
-    test.now(|db, _| Ok(limits::set(db, "r", Some(2))?));
-    let open = || Database::open(&config(test.database.path())).unwrap_or_else(|error| panic!("{error:?}"));
-    let limit = |database: Database| database.read(|db| Ok(limits::find(db, "r")?)).unwrap();
-    assert_eq!(limit(open()), Some(2), "a limit outlives its client");
-    test.sql("DROP TABLE limits");
-    // It is opened and read while another process is stopped in a transaction.
-    test.now(|_, _| {
-        assert_eq!(limit(open()), None);
-        Ok(())
-    });
-    test.now(|db, _| Ok(limits::set(db, "r", None)?));
-    let mode = fencepost_core::Mode::Permits { n: 1, of: 2 };
-    for id in [1, 2] {
-        let request = test.request(id, mode);
-        let (outcome, _) = test.now(|db, liveness| queue::attempt(db, liveness, &request));
-        assert!(matches!(outcome, queue::Outcome::Granted { .. }), "{outcome:?}");
-    }
-    for id in [1, 2] {
-        test.now(|db, liveness| queue::withdraw(db, liveness, "r", &[id; 16], None));
-    }
-    let later = crate::testing::NOW.wall + 9;
-    let at_once = test.now(|db, _| Ok(queue::grant_if_free(db, &test.request(3, mode), later)?));
-    assert!(at_once.is_some(), "it is free");
-    test.now(|db, _| Ok(limits::set(db, "r", Some(3))?));
-    assert_eq!(limit(open()), Some(3));
-}
-
-#[test]
 fn other_databases_are_refused_and_left_as_they_are() {
     let folder = testing::folder();
     let path = folder.path().join("theirs.db");

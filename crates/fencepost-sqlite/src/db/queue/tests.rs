@@ -245,7 +245,7 @@ fn an_error_midway_changes_nothing() {
     granted(&attempt_at(&test, 0, &test.request(1, X)));
 }
 
-/// A waiter of an older version may leave no number free before it.
+/// The numbers before a waiter can be used up.
 #[test]
 fn a_claim_that_barges_waits_where_no_number_is_free() {
     let test = TestDb::new();
